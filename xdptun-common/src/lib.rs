@@ -1,1 +1,69 @@
-//! x
+//! What the kernel and the user side of xdptun share, free of I/O.
+//!
+//! Everything here is a pure function or a plain record, so it runs under unit
+//! tests and proptest on the build machine and, compiled for BPF, in the kernel:
+//!
+//! * [`wire`]: Ethernet, IP, UDP and TCP headers as they lie in a packet;
+//! * [`checksum`]: one's-complement arithmetic (RFC 1071, RFC 1624);
+//! * [`parse`]: which transport segment a packet holds, and where;
+//! * [`translate`]: UDP header to TCP header and back, without touching payload;
+//! * [`seq`], [`flow`], [`handshake`], [`isn`]: the fake connection;
+//! * [`config`], [`counter`], [`event`]: what the two sides tell each other.
+//!
+//! Records that cross the kernel boundary keep addresses and ports as
+//! big-endian byte arrays and have no padding, so that neither byte order nor
+//! layout can differ between the sides. Numbers that only the two sides use
+//! (counters, times, sequence numbers) are native integers.
+#![cfg_attr(not(test), no_std)]
+
+pub mod checksum;
+pub mod config;
+pub mod counter;
+pub mod event;
+pub mod flow;
+pub mod handshake;
+pub mod isn;
+pub mod parse;
+pub mod seq;
+pub mod translate;
+pub mod wire;
+
+/// A record without padding or invalid bit patterns: any bytes of the right
+/// length are a value of it.
+///
+/// # Safety
+///
+/// The type must be `repr(C)` or `repr(transparent)`, have no padding bytes,
+/// and hold only integers and arrays of integers.
+pub unsafe trait Plain: Copy + 'static {}
+
+// SAFETY: bytes have no padding and no invalid values.
+unsafe impl<const N: usize> Plain for [u8; N] {}
+// SAFETY: as above, for a native integer.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+
+macro_rules! plain {
+    ($($type:ty: $size:literal),+ $(,)?) => {$(
+        // SAFETY: declared `repr(C)` over integers only; the size below equals
+        // the sum of the fields, so there is no padding.
+        unsafe impl $crate::Plain for $type {}
+        const _: () = assert!(core::mem::size_of::<$type>() == $size);
+    )+};
+}
+pub(crate) use plain;
+
+/// The bytes of a record, as they lie in memory.
+pub const fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` has no padding, so every byte is initialised; the length
+    // is that of the value, and the borrow keeps it alive.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Reads a record from the start of `bytes`; `None` if they are too few.
+pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is checked, the read needs no alignment, and `Plain`
+    // accepts every bit pattern.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}

@@ -1,0 +1,149 @@
+//! The Internet checksum as algebra.
+//!
+//! Three facts carry everything here (RFC 1071 section 2):
+//!
+//! 1. Addition is one's-complement: 2^16 = 1 modulo 65535, so words of any even
+//!    width may be added in one wide accumulator and folded once at the end.
+//! 2. Byte order does not matter as long as it is the same throughout: the sum
+//!    of swapped words is the swapped sum. Words are therefore taken *as they
+//!    lie in memory*, and the result is written back the same way.
+//! 3. A word is subtracted by adding its complement (RFC 1624, equation 3).
+//!
+//! One's-complement zero has two forms. A sum over real data is never 0x0000
+//! (headers are not all zero), it is 0xffff, so a checksum computed here is
+//! never 0xffff but may be 0x0000. For UDP that value means "no checksum" and
+//! is sent as 0xffff (RFC 768); [`Sum::udp_checksum`] does so. Both forms verify.
+
+/// A running one's-complement sum of 16-bit words in memory order.
+///
+/// The accumulator holds 64 bits: 2^32 additions of 32-bit words fit before it
+/// could overflow, far more than any packet has.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The empty sum.
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// The sum that a transmitted checksum field stands for.
+    #[inline(always)]
+    pub const fn of_checksum(checksum: [u8; 2]) -> Self {
+        Self((!u16::from_ne_bytes(checksum)) as u64)
+    }
+
+    /// Adds one 16-bit word as it lies in memory.
+    #[inline(always)]
+    pub const fn word(self, word: [u8; 2]) -> Self {
+        Self(self.0 + u16::from_ne_bytes(word) as u64)
+    }
+
+    /// Adds two adjacent 16-bit words as they lie in memory.
+    #[inline(always)]
+    pub const fn words(self, words: [u8; 4]) -> Self {
+        Self(self.0 + u32::from_ne_bytes(words) as u64)
+    }
+
+    /// Adds a number that stands in the packet in network byte order.
+    #[inline(always)]
+    pub const fn number(self, value: u16) -> Self {
+        self.word(value.to_be_bytes())
+    }
+
+    /// Takes one 16-bit word away.
+    #[inline(always)]
+    pub const fn without_word(self, word: [u8; 2]) -> Self {
+        Self(self.0 + (!u16::from_ne_bytes(word)) as u64)
+    }
+
+    /// Takes a number in network byte order away.
+    #[inline(always)]
+    pub const fn without_number(self, value: u16) -> Self {
+        self.without_word(value.to_be_bytes())
+    }
+
+    /// Adds another sum. Both must have started at an even offset.
+    #[inline(always)]
+    pub const fn combine(self, other: Self) -> Self {
+        Self(self.0 + other.folded() as u64)
+    }
+
+    /// Adds a 16-byte address.
+    #[inline(always)]
+    pub const fn address(self, address: [u8; 16]) -> Self {
+        let [
+            a0,
+            a1,
+            a2,
+            a3,
+            b0,
+            b1,
+            b2,
+            b3,
+            c0,
+            c1,
+            c2,
+            c3,
+            d0,
+            d1,
+            d2,
+            d3,
+        ] = address;
+        self.words([a0, a1, a2, a3])
+            .words([b0, b1, b2, b3])
+            .words([c0, c1, c2, c3])
+            .words([d0, d1, d2, d3])
+    }
+
+    /// Adds a run of bytes; an odd last byte is the high half of its word
+    /// (RFC 1071 section 4.1), so only the last run may be odd.
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        let (words, rest) = bytes.as_chunks::<2>();
+        for word in words {
+            self = self.word(*word);
+        }
+        match rest {
+            [last] => self.word([*last, 0]),
+            _ => self,
+        }
+    }
+
+    /// The sum folded to 16 bits, in memory order.
+    #[inline(always)]
+    const fn folded(self) -> u16 {
+        // 64 bits fold to at most 33, those to at most 18, those to 17, those
+        // to 16: each step adds the carry back in (2^16 = 1).
+        let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        sum as u16
+    }
+
+    /// The checksum field for TCP, IPv4 and ICMP: the complement of the sum.
+    #[inline(always)]
+    #[must_use]
+    pub const fn checksum(self) -> [u8; 2] {
+        (!self.folded()).to_ne_bytes()
+    }
+
+    /// The checksum field for UDP: as [`Sum::checksum`], but zero, which would
+    /// say "none", is sent in its other form (RFC 768).
+    #[inline(always)]
+    #[must_use]
+    pub const fn udp_checksum(self) -> [u8; 2] {
+        match self.checksum() {
+            [0, 0] => [0xff, 0xff],
+            checksum => checksum,
+        }
+    }
+
+    /// Whether a sum over a whole segment, its checksum field and its
+    /// pseudo-header is the one of intact data.
+    #[must_use]
+    pub const fn is_intact(self) -> bool {
+        self.folded() == 0xffff
+    }
+}

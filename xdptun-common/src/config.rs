@@ -1,0 +1,140 @@
+//! What user space tells the programs.
+
+use crate::isn::Secret;
+
+/// Fixed at load, in read-only data: the verifier removes what does not apply.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Config {
+    /// Key of the initial sequence numbers.
+    pub secret: Secret,
+    /// The interface.
+    pub ifindex: u32,
+    /// Length of its link header in bytes: 14 for Ethernet, 0 for none.
+    pub link_len: u32,
+    /// Its MTU at attach, for the MSS option, in bytes.
+    pub mtu: u32,
+    /// 1 if only the addresses in the `PEERS` map are ours.
+    pub peers_only: u32,
+    /// 1 if XDP already refused plain UDP, so that what tc sees was restored.
+    pub xdp: u32,
+    /// Keeps the record free of padding.
+    pub reserved: u32,
+}
+
+crate::plain!(Config: 40);
+
+/// Ethernet.
+pub const LINK_ETHERNET: u32 = 14;
+/// No link header (TUN, WireGuard, PPP).
+pub const LINK_NONE: u32 = 0;
+
+/// Words of the `PORTS` map, a bit for each port.
+pub const PORT_WORDS: u32 = 65536 / 64;
+
+/// Where a port's bit is: word and mask.
+#[inline(always)]
+#[must_use]
+pub const fn port_bit(port: u16) -> (u32, u64) {
+    ((port >> 6) as u32, 1 << (port & 63))
+}
+
+/// Marks of packets that carry a request to the `egress` program: a clone made
+/// by `ingress`, or a frame sent by the daemon. `SO_MARK` needs CAP_NET_ADMIN,
+/// and a mark does not cross the wire or a network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Request {
+    /// Turn this inbound segment into a pure ACK for its flow.
+    Acknowledge = Self::BASE,
+    /// Turn this datagram into a SYN again if one is due, else drop it.
+    RetransmitSyn = Self::BASE + 1,
+    /// Turn this datagram into a keepalive probe.
+    Probe = Self::BASE + 2,
+    /// Turn this datagram into a FIN.
+    Finish = Self::BASE + 3,
+}
+
+impl Request {
+    /// "xdp" and a number, so that a user's own marks do not meet it by chance.
+    const BASE: u32 = 0x7864_7000;
+
+    /// The request a mark stands for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_mark(mark: u32) -> Option<Self> {
+        match mark.wrapping_sub(Self::BASE) {
+            0 => Some(Self::Acknowledge),
+            1 => Some(Self::RetransmitSyn),
+            2 => Some(Self::Probe),
+            3 => Some(Self::Finish),
+            _ => None,
+        }
+    }
+
+    /// The mark that stands for it.
+    #[must_use]
+    pub const fn mark(self) -> u32 {
+        self as u32
+    }
+}
+
+/// What one `attach` set up, kept in a pinned map for other processes to read.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Attachment {
+    /// Layout version of everything pinned beside it.
+    pub version: u32,
+    /// An [`IngressMode`].
+    pub ingress: u32,
+    /// 1 if the tc programs are on clsact filters rather than TCX links.
+    pub clsact: u32,
+    /// Process id of the daemon that attached.
+    pub pid: u32,
+    /// The interface name, padded with zeros.
+    pub name: [u8; 16],
+    /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
+    pub since: u64,
+}
+
+crate::plain!(Attachment: 40);
+
+impl Attachment {
+    /// The layout this version writes.
+    pub const VERSION: u32 = 1;
+}
+
+/// Which program restores inbound data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum IngressMode {
+    /// tc ingress alone.
+    Tc = 0,
+    /// XDP in the driver, tc for the rest.
+    Xdp = 1,
+    /// XDP in the stack (switches the interface's software GRO off), tc for the rest.
+    XdpGeneric = 2,
+}
+
+impl IngressMode {
+    /// The mode stored as `value`.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Tc),
+            1 => Some(Self::Xdp),
+            2 => Some(Self::XdpGeneric),
+            _ => None,
+        }
+    }
+
+    /// The name used on the command line and in status output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::Xdp => "xdp",
+            Self::XdpGeneric => "xdp-generic",
+        }
+    }
+}

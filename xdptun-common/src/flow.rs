@@ -1,0 +1,266 @@
+//! The flow table: its key and its entries.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crate::wire::{address_bytes, ip_addr};
+
+/// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
+/// v4-mapped; ports are big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(C)]
+pub struct FlowKey {
+    local: [u8; 16],
+    remote: [u8; 16],
+    local_port: [u8; 2],
+    remote_port: [u8; 2],
+}
+
+crate::plain!(FlowKey: 36);
+
+impl FlowKey {
+    /// The flow between two socket addresses.
+    #[must_use]
+    pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self::from_parts(
+            address_bytes(local.ip()),
+            local.port(),
+            address_bytes(remote.ip()),
+            remote.port(),
+        )
+    }
+
+    /// The flow between two 16-byte addresses; ports are native numbers.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_parts(
+        local: [u8; 16],
+        local_port: u16,
+        remote: [u8; 16],
+        remote_port: u16,
+    ) -> Self {
+        Self {
+            local,
+            remote,
+            local_port: local_port.to_be_bytes(),
+            remote_port: remote_port.to_be_bytes(),
+        }
+    }
+
+    /// The same flow, seen from the other end.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            local: self.remote,
+            remote: self.local,
+            local_port: self.remote_port,
+            remote_port: self.local_port,
+        }
+    }
+
+    /// This host's end.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddr {
+        SocketAddr::new(ip_addr(self.local), self.local_port())
+    }
+
+    /// The other end.
+    #[must_use]
+    pub const fn remote(&self) -> SocketAddr {
+        SocketAddr::new(ip_addr(self.remote), self.remote_port())
+    }
+
+    /// Whether the flow runs over IPv4.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        matches!(ip_addr(self.remote), IpAddr::V4(_))
+    }
+
+    /// This host's port.
+    #[inline(always)]
+    #[must_use]
+    pub const fn local_port(&self) -> u16 {
+        u16::from_be_bytes(self.local_port)
+    }
+
+    /// The other end's port.
+    #[inline(always)]
+    #[must_use]
+    pub const fn remote_port(&self) -> u16 {
+        u16::from_be_bytes(self.remote_port)
+    }
+
+    /// The other end's address, 16 bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn remote_address(&self) -> [u8; 16] {
+        self.remote
+    }
+
+    /// This host's address, 16 bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn local_address(&self) -> [u8; 16] {
+        self.local
+    }
+
+    /// Both addresses as four words, for hashing.
+    #[inline(always)]
+    pub(crate) const fn address_words(&self) -> [u64; 4] {
+        let [l0, l1] = halves(self.local);
+        let [r0, r1] = halves(self.remote);
+        [l0, l1, r0, r1]
+    }
+
+    /// Both ports as one word, for hashing.
+    #[inline(always)]
+    pub(crate) const fn port_word(&self) -> u32 {
+        let [a, b] = self.local_port;
+        let [c, d] = self.remote_port;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+#[inline(always)]
+const fn halves(address: [u8; 16]) -> [u64; 2] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = address;
+    [
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        u64::from_be_bytes([i, j, k, l, m, n, o, p]),
+    ]
+}
+
+/// Where a flow is in its life (RFC 9293 section 3.3.2, without the states that
+/// only wait: an unreliable carrier has nothing to wait for).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum State {
+    /// Over; kept for a moment so that no other CPU meets reused memory. The
+    /// next datagram opens it anew.
+    Closed = 0,
+    /// We sent a SYN.
+    SynSent = 1,
+    /// Both sides sent a SYN and crossed.
+    SynReceived = 2,
+    /// Data passes both ways.
+    Established = 3,
+    /// We sent a FIN and wait for the peer's.
+    FinSent = 4,
+}
+
+impl State {
+    /// The state stored as `value`. A number that no version wrote counts as
+    /// closed, which every path treats as "start again".
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Self {
+        match value {
+            1 => Self::SynSent,
+            2 => Self::SynReceived,
+            3 => Self::Established,
+            4 => Self::FinSent,
+            _ => Self::Closed,
+        }
+    }
+
+    /// The name used in status output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::SynSent => "syn-sent",
+            Self::SynReceived => "syn-received",
+            Self::Established => "established",
+            Self::FinSent => "fin-sent",
+        }
+    }
+}
+
+/// An entry of the flow table. The kernel changes its words one by one and
+/// atomically (no lock), so a reader may see a packet counted and its bytes not
+/// yet. Times are nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Flow {
+    /// A [`State`].
+    pub state: u32,
+    /// Our initial sequence number.
+    pub iss: u32,
+    /// The next sequence number to send.
+    pub snd_nxt: u32,
+    /// The highest sequence number seen from the peer, plus one; never moves back.
+    pub rcv_nxt: u32,
+    /// What the last segment we sent acknowledged.
+    pub acked: u32,
+    /// SYNs sent in this handshake.
+    pub syns: u32,
+    /// When a segment was last sent.
+    pub sent_at: u64,
+    /// When a valid segment last came.
+    pub received_at: u64,
+    /// When a datagram last passed, either way.
+    pub data_at: u64,
+    /// Datagrams disguised.
+    pub tx_packets: u64,
+    /// Their payload bytes.
+    pub tx_bytes: u64,
+    /// Datagrams restored.
+    pub rx_packets: u64,
+    /// Their payload bytes.
+    pub rx_bytes: u64,
+    /// When the entry was made or opened anew.
+    pub opened_at: u64,
+    /// When the handshake ended; 0 before.
+    pub established_at: u64,
+    /// When the last SYN was sent.
+    pub syn_at: u64,
+    /// The Ethernet header that reaches the peer, for segments the daemon asks for.
+    pub link: [u8; 14],
+    /// Keeps the record free of padding.
+    pub reserved: [u8; 2],
+}
+
+crate::plain!(Flow: 120);
+
+impl Flow {
+    /// The state.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        State::from_raw(self.state)
+    }
+}
+
+/// How long to wait before SYN number `sent + 1`, in nanoseconds: half a second,
+/// doubled to at most two. A path that comes back is found within two seconds.
+#[inline(always)]
+#[must_use]
+pub const fn syn_timeout_ns(sent: u32) -> u64 {
+    const FIRST_NS: u64 = 500_000_000;
+    match sent {
+        0 => 0,
+        1 => FIRST_NS,
+        2 => 2 * FIRST_NS,
+        _ => 4 * FIRST_NS,
+    }
+}
+
+/// The window field of a segment: about 62 MB after scaling, with low bits that
+/// differ from one segment to the next. A receiver's GRO merges segments only
+/// when flags and window are equal (`tcp_gro_receive`), and a merged segment
+/// would be several datagrams in one.
+#[inline(always)]
+#[must_use]
+pub const fn window(segment: u64) -> u16 {
+    const BASE: u16 = 0xf000;
+    BASE | (segment as u16 & 0xff)
+}
+
+/// How far a segment may lie from what is expected, in bytes: what the window
+/// above offers, rounded up.
+pub const MAX_WINDOW: u32 = 1 << 26;
+
+/// After how many unacknowledged bytes a pure ACK is due, and after how long
+/// (nanoseconds) if there are fewer. Middleboxes that follow the window need
+/// them when data flows one way only; 40 ms is Linux's delayed ACK.
+pub const ACK_BYTES: u32 = 64 * 1024;
+/// See [`ACK_BYTES`].
+pub const ACK_DELAY_NS: u64 = 40_000_000;

@@ -1,0 +1,406 @@
+//! The fake connection as a pure function: (endpoint, segment) -> reaction.
+//!
+//! It follows RFC 9293 section 3.10.7 where a middlebox can see the difference,
+//! and RFC 5961 where an attacker could: a reset counts only with the exact
+//! sequence number, a SYN never disturbs an open flow. It differs from TCP in
+//! one thing: nothing is retransmitted or put in order, so a segment ahead of
+//! what was expected is taken at once and the gap is never filled.
+//!
+//! A listener keeps no state. Its SYN-ACK carries a number that only the
+//! addresses and a secret give ([`crate::isn`]); whoever acknowledges it has a
+//! flow.
+
+use crate::counter::{Outcome, Sent};
+use crate::flow::{MAX_WINDOW, State};
+use crate::seq::{distance, near};
+use crate::wire::Flags;
+
+/// One end of a flow, as far as the handshake is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where the flow is in its life.
+    pub state: State,
+    /// Our initial sequence number.
+    pub iss: u32,
+    /// The next sequence number to send.
+    pub snd_nxt: u32,
+    /// The next sequence number expected.
+    pub rcv_nxt: u32,
+}
+
+/// What of an inbound segment matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Control bits.
+    pub flags: Flags,
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgment: u32,
+    /// Payload length in bytes.
+    pub len: u32,
+}
+
+/// A control segment to send back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What it is, and its counter.
+    pub kind: Sent,
+    /// Control bits.
+    pub flags: Flags,
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgment: u32,
+}
+
+/// What an inbound segment leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Reaction {
+    /// The endpoint after it. Equal to the one before unless the state changed
+    /// or data came.
+    pub endpoint: Endpoint,
+    /// [`Outcome::RxRestored`] if it carries a datagram to deliver.
+    pub outcome: Outcome,
+    /// What to send back.
+    pub reply: Option<Reply>,
+}
+
+impl Segment {
+    /// The sequence number after its payload.
+    #[inline(always)]
+    #[must_use]
+    pub const fn end(&self) -> u32 {
+        self.sequence.wrapping_add(self.len)
+    }
+
+    /// Whether it carries a datagram: payload, or PSH for an empty one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_datagram(&self) -> bool {
+        self.len != 0 || self.flags.contains(Flags::PSH)
+    }
+
+    /// The reset that a segment for nobody deserves (RFC 9293 section 3.10.7.1).
+    #[inline(always)]
+    const fn reset(&self) -> Reply {
+        if self.flags.contains(Flags::ACK) {
+            Reply {
+                kind: Sent::Rst,
+                flags: Flags::RST,
+                sequence: self.acknowledgment,
+                acknowledgment: 0,
+            }
+        } else {
+            let syn = self.flags.contains(Flags::SYN) as u32;
+            let fin = self.flags.contains(Flags::FIN) as u32;
+            Reply {
+                kind: Sent::Rst,
+                flags: Flags::RST.with(Flags::ACK),
+                sequence: 0,
+                acknowledgment: self.end().wrapping_add(syn).wrapping_add(fin),
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// Whether a segment of an established flow is a datagram in the window, and
+    /// nothing else: the one case that needs no state machine.
+    #[inline(always)]
+    #[must_use]
+    pub const fn takes_datagram(&self, segment: &Segment) -> bool {
+        matches!(self.state, State::Established)
+            && segment.flags.contains(Flags::ACK)
+            && !segment.flags.intersects(CONTROL)
+            && segment.is_datagram()
+            && self.acceptable(segment)
+    }
+
+    /// Whether sequence and acknowledgement number are plausible (RFC 9293
+    /// section 3.10.7.4, RFC 5961 section 5.2).
+    #[inline(always)]
+    const fn acceptable(&self, segment: &Segment) -> bool {
+        let unacknowledged = distance(self.snd_nxt, segment.acknowledgment);
+        unacknowledged >= 0
+            && unacknowledged <= MAX_WINDOW.cast_signed()
+            && near(segment.sequence, self.rcv_nxt, MAX_WINDOW)
+    }
+
+    #[inline(always)]
+    const fn ack(&self, kind: Sent) -> Reply {
+        Reply {
+            kind,
+            flags: Flags::ACK,
+            sequence: self.snd_nxt,
+            acknowledgment: self.rcv_nxt,
+        }
+    }
+
+    #[inline(always)]
+    const fn syn_ack(&self) -> Reply {
+        Reply {
+            kind: Sent::SynAck,
+            flags: Flags::SYN.with(Flags::ACK),
+            sequence: self.iss,
+            acknowledgment: self.rcv_nxt,
+        }
+    }
+
+    /// The same endpoint after the bytes of a segment.
+    #[inline(always)]
+    const fn advanced(mut self, segment: &Segment) -> Self {
+        if distance(segment.end(), self.rcv_nxt) > 0 {
+            self.rcv_nxt = segment.end();
+        }
+        self
+    }
+
+    #[inline(always)]
+    const fn closed(mut self) -> Self {
+        self.state = State::Closed;
+        self
+    }
+
+    #[inline(always)]
+    const fn unchanged(self, outcome: Outcome, reply: Option<Reply>) -> Reaction {
+        Reaction {
+            endpoint: self,
+            outcome,
+            reply,
+        }
+    }
+}
+
+/// The bits that make a segment more than data and acknowledgement.
+const CONTROL: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0);
+
+/// A segment for an owned port that has no flow. `isn` is the number that the
+/// flow's SYN-ACK carries now; `gave` tells whether a number is one we gave out.
+/// A reaction in state [`State::Established`] means: make the flow.
+#[inline(always)]
+pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reaction {
+    let nothing = Endpoint {
+        state: State::Closed,
+        iss: isn,
+        snd_nxt: isn,
+        rcv_nxt: 0,
+    };
+    if segment.flags.contains(Flags::RST) {
+        return nothing.unchanged(Outcome::RxDropNoFlow, None);
+    }
+    if segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK.with(Flags::FIN))
+    {
+        let asked = Endpoint {
+            rcv_nxt: segment.sequence.wrapping_add(1),
+            ..nothing
+        };
+        return nothing.unchanged(Outcome::RxSyn, Some(asked.syn_ack()));
+    }
+    if !segment.flags.intersects(CONTROL)
+        && let Some(reaction) = complete_by_cookie(segment, gave)
+    {
+        return reaction;
+    }
+    nothing.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+}
+
+/// An acknowledgement that names a number we gave out proves that its sender
+/// received our SYN-ACK: the flow is established from there.
+#[inline(always)]
+fn complete_by_cookie(segment: &Segment, gave: impl Fn(u32) -> bool) -> Option<Reaction> {
+    let iss = segment.acknowledgment.wrapping_sub(1);
+    if !segment.flags.contains(Flags::ACK) || !gave(iss) {
+        return None;
+    }
+    let endpoint = Endpoint {
+        state: State::Established,
+        iss,
+        snd_nxt: segment.acknowledgment,
+        rcv_nxt: segment.end(),
+    };
+    Some(endpoint.unchanged(data_or_ack(segment), None))
+}
+
+#[inline(always)]
+const fn data_or_ack(segment: &Segment) -> Outcome {
+    if segment.is_datagram() {
+        Outcome::RxRestored
+    } else {
+        Outcome::RxAck
+    }
+}
+
+/// A segment of a flow in the table. `gave` as for [`listen`].
+#[inline(always)]
+pub fn receive(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+    match endpoint.state {
+        State::Closed => in_closed(endpoint, segment, gave),
+        State::SynSent => in_syn_sent(endpoint, segment, gave),
+        State::SynReceived => in_syn_received(endpoint, segment, gave),
+        State::Established | State::FinSent => in_open_flow(endpoint, segment),
+    }
+}
+
+#[inline(always)]
+fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+    // The last ACK of a clean end; a reset in answer would spoil it.
+    if segment.flags == Flags::ACK
+        && segment.len == 0
+        && segment.acknowledgment == endpoint.snd_nxt
+        && segment.sequence == endpoint.rcv_nxt
+    {
+        return endpoint.unchanged(Outcome::RxAck, None);
+    }
+    listen(segment, endpoint.iss, gave)
+}
+
+#[inline(always)]
+fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+    let acknowledges_syn = segment.flags.contains(Flags::ACK)
+        && segment.acknowledgment == endpoint.iss.wrapping_add(1);
+    if segment.flags.contains(Flags::RST) {
+        // The flow stays and SYNs go on with back-off: a peer that is about to
+        // start answers like one that never will.
+        let outcome = if acknowledges_syn {
+            Outcome::RxRefused
+        } else {
+            Outcome::RxDropReset
+        };
+        return endpoint.unchanged(outcome, None);
+    }
+    if segment.flags.contains(Flags::SYN) {
+        let rcv_nxt = segment.sequence.wrapping_add(1);
+        if acknowledges_syn {
+            let open = Endpoint {
+                state: State::Established,
+                rcv_nxt,
+                ..endpoint
+            };
+            return open.unchanged(Outcome::RxSynAck, Some(open.ack(Sent::Ack)));
+        }
+        if !segment.flags.contains(Flags::ACK) {
+            // Simultaneous open (RFC 9293 section 3.5, figure 7).
+            let crossed = Endpoint {
+                state: State::SynReceived,
+                rcv_nxt,
+                ..endpoint
+            };
+            return crossed.unchanged(Outcome::RxSyn, Some(crossed.syn_ack()));
+        }
+    } else if !segment.flags.contains(Flags::FIN) {
+        // The peer answers a SYN-ACK that we sent before we had a flow, or it
+        // still has the flow that this one replaces and knows its numbers.
+        if let Some(reaction) = complete_by_cookie(segment, gave) {
+            return reaction;
+        }
+    }
+    // The peer believes in a flow that is not there: tell it, and stay.
+    endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+}
+
+#[inline(always)]
+fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+    if segment.flags.contains(Flags::RST) {
+        return if segment.sequence == endpoint.rcv_nxt {
+            endpoint.closed().unchanged(Outcome::RxRst, None)
+        } else {
+            endpoint.unchanged(Outcome::RxDropReset, None)
+        };
+    }
+    let acknowledges_syn = segment.flags.contains(Flags::ACK)
+        && segment.acknowledgment == endpoint.iss.wrapping_add(1);
+    if segment.flags.contains(Flags::SYN) {
+        let rcv_nxt = segment.sequence.wrapping_add(1);
+        if acknowledges_syn {
+            let open = Endpoint {
+                state: State::Established,
+                rcv_nxt,
+                ..endpoint
+            };
+            return open.unchanged(Outcome::RxSynAck, Some(open.ack(Sent::Ack)));
+        }
+        // The peer repeats its SYN, or started over: nothing was promised yet.
+        let again = Endpoint {
+            rcv_nxt,
+            ..endpoint
+        };
+        return again.unchanged(Outcome::RxSyn, Some(again.syn_ack()));
+    }
+    if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
+        let open = Endpoint {
+            state: State::Established,
+            ..endpoint
+        }
+        .advanced(segment);
+        return open.unchanged(data_or_ack(segment), None);
+    }
+    if !segment.flags.contains(Flags::FIN)
+        && let Some(reaction) = complete_by_cookie(segment, gave)
+    {
+        return reaction;
+    }
+    endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+}
+
+#[inline(always)]
+fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
+    let challenge = Some(endpoint.ack(Sent::ChallengeAck));
+    if segment.flags.contains(Flags::RST) {
+        // RFC 5961 section 3.2: exact, in the window, or elsewhere.
+        return if segment.sequence == endpoint.rcv_nxt {
+            endpoint.closed().unchanged(Outcome::RxRst, None)
+        } else if near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
+            endpoint.unchanged(Outcome::RxDropReset, challenge)
+        } else {
+            endpoint.unchanged(Outcome::RxDropReset, None)
+        };
+    }
+    if segment.flags.contains(Flags::SYN) {
+        // RFC 5961 section 4.2. Also the answer to a repeated SYN-ACK whose ACK
+        // was lost. A peer that really started over answers with the exact RST.
+        return endpoint.unchanged(Outcome::RxSyn, challenge);
+    }
+    if !segment.flags.contains(Flags::ACK) || !endpoint.acceptable(segment) {
+        return endpoint.unchanged(Outcome::RxDropSequence, None);
+    }
+    if segment.flags.contains(Flags::FIN) {
+        if segment.end() != endpoint.rcv_nxt {
+            return endpoint.unchanged(Outcome::RxDropFin, challenge);
+        }
+        let over = Endpoint {
+            rcv_nxt: endpoint.rcv_nxt.wrapping_add(1),
+            ..endpoint.closed()
+        };
+        if matches!(endpoint.state, State::FinSent) {
+            return over.unchanged(Outcome::RxFin, Some(over.ack(Sent::Ack)));
+        }
+        let fin = Reply {
+            kind: Sent::Fin,
+            flags: Flags::FIN.with(Flags::ACK),
+            ..over.ack(Sent::Ack)
+        };
+        // Our FIN takes a sequence number of its own.
+        let over = Endpoint {
+            snd_nxt: over.snd_nxt.wrapping_add(1),
+            ..over
+        };
+        return over.unchanged(Outcome::RxFin, Some(fin));
+    }
+    if segment.is_datagram() {
+        return endpoint
+            .advanced(segment)
+            .unchanged(Outcome::RxRestored, None);
+    }
+    // A keepalive probe repeats the last sequence number (RFC 9293 section 3.8.4).
+    let probe = segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
+    endpoint.unchanged(
+        Outcome::RxAck,
+        if probe {
+            Some(endpoint.ack(Sent::Ack))
+        } else {
+            None
+        },
+    )
+}

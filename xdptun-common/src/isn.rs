@@ -1,0 +1,141 @@
+//! Initial sequence numbers that are also SYN cookies.
+//!
+//! The ISN of a flow is a keyed hash of its addresses and of a slowly moving
+//! epoch, for active and for passive opens alike (RFC 6528 asks for such a hash;
+//! RFC 4987 section 3.6 calls the passive use a SYN cookie). So a SYN costs no
+//! memory: the ACK of the handshake carries the number back, and whoever can
+//! name it has received our SYN-ACK. Both peers opening at once, or one opening
+//! while the other's ACK is under way, agree on the same number without state.
+
+use crate::flow::FlowKey;
+
+/// How long one epoch lasts, in nanoseconds. A cookie is good for the epoch it
+/// was made in and the next, so for 64 to 128 seconds: longer than any SYN-ACK
+/// is under way, too short to collect cookies.
+pub const EPOCH_NS: u64 = 1 << 36;
+
+/// The key of the hash: 128 random bits, drawn at each attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Secret(pub [u64; 2]);
+
+crate::plain!(Secret: 16);
+
+impl Secret {
+    /// The initial sequence number of `flow` at `now_ns` (any monotonic clock).
+    #[inline(always)]
+    #[must_use]
+    pub fn isn(&self, flow: &FlowKey, now_ns: u64) -> u32 {
+        self.isn_of_epoch(flow, now_ns / EPOCH_NS)
+    }
+
+    /// Whether `isn` is one that we gave to `flow` in this epoch or the last.
+    #[inline(always)]
+    #[must_use]
+    pub fn gave(&self, isn: u32, flow: &FlowKey, now_ns: u64) -> bool {
+        let epoch = now_ns / EPOCH_NS;
+        isn == self.isn_of_epoch(flow, epoch)
+            || isn == self.isn_of_epoch(flow, epoch.wrapping_sub(1))
+    }
+
+    #[inline(always)]
+    fn isn_of_epoch(&self, flow: &FlowKey, epoch: u64) -> u32 {
+        let [a, b, c, d] = flow.address_words();
+        let ports = flow.port_word();
+        // Five words: the epoch shares one with the ports.
+        siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32
+    }
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) of five 64-bit words.
+///
+/// Written out because it runs in the kernel, where the input must have a fixed
+/// length; the tests hold it against the `siphasher` crate.
+#[inline(always)]
+fn siphash24(key: [u64; 2], words: [u64; 5]) -> u64 {
+    let [k0, k1] = key;
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    for word in words {
+        absorb(&mut v, word);
+    }
+    // The last block carries the input length in bytes in its top byte.
+    absorb(&mut v, (size_of::<[u64; 5]>() as u64) << 56);
+    v[2] ^= 0xff;
+    for _ in 0..4 {
+        round(&mut v);
+    }
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+#[inline(always)]
+fn absorb(v: &mut [u64; 4], word: u64) {
+    v[3] ^= word;
+    round(v);
+    round(v);
+    v[0] ^= word;
+}
+
+#[inline(always)]
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::Hasher as _;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use proptest::prelude::*;
+    use siphasher::sip::SipHasher24;
+
+    use super::*;
+
+    fn flow() -> FlowKey {
+        FlowKey::new(
+            SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 8000)),
+            SocketAddr::from((Ipv4Addr::new(10, 0, 0, 2), 40000)),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn siphash_equals_the_published_one(key: [u64; 2], words: [u64; 5]) {
+            let mut oracle = SipHasher24::new_with_keys(key[0], key[1]);
+            for word in words {
+                oracle.write(&word.to_le_bytes());
+            }
+            prop_assert_eq!(siphash24(key, words), oracle.finish());
+        }
+
+        #[test]
+        fn an_isn_is_good_for_its_epoch_and_the_next(secret: [u64; 2], now in EPOCH_NS..u64::MAX / 2) {
+            let secret = Secret(secret);
+            let isn = secret.isn(&flow(), now);
+            prop_assert!(secret.gave(isn, &flow(), now));
+            prop_assert!(secret.gave(isn, &flow(), now + EPOCH_NS));
+            prop_assert!(!secret.gave(isn, &flow(), now + 2 * EPOCH_NS));
+        }
+    }
+
+    #[test]
+    fn another_flow_or_another_secret_has_another_isn() {
+        let secret = Secret([1, 2]);
+        let isn = secret.isn(&flow(), 0);
+        assert!(!secret.gave(isn, &flow().reversed(), 0));
+        assert!(!Secret([1, 3]).gave(isn, &flow(), 0));
+    }
+}

@@ -1,0 +1,116 @@
+//! UDP header to TCP header and back, without looking at the payload.
+//!
+//! Both checksums cover the same payload at an even offset, so one follows from
+//! the other by the difference of headers and pseudo-headers: O(1).
+
+use crate::checksum::Sum;
+use crate::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
+
+/// The fields of a segment that a datagram does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgment: u32,
+    /// Window field.
+    pub window: u16,
+}
+
+/// What is known of the payload.
+#[derive(Clone, Copy, Debug)]
+pub enum PayloadSum {
+    /// The UDP checksum is complete, and so speaks for the payload.
+    InUdpChecksum,
+    /// The payload was added up.
+    Known(Sum),
+}
+
+/// The IP and TCP headers that replace those of a datagram. `ip` and `udp` must
+/// be those of the datagram, `udp.length()` its true length.
+#[inline(always)]
+#[must_use]
+pub fn disguise<I: Ip>(
+    ip: I,
+    udp: UdpHeader,
+    payload: PayloadSum,
+    numbers: Numbers,
+) -> (I, TcpHeader) {
+    let tcp_len = udp.length().wrapping_add(TcpHeader::GROWTH as u16);
+    let header = TcpHeader::new(
+        udp.source(),
+        udp.destination(),
+        numbers.sequence,
+        numbers.acknowledgment,
+        Flags::PSH.with(Flags::ACK),
+        numbers.window,
+        0,
+    );
+    let sum = match payload {
+        PayloadSum::Known(sum) => header
+            .sum()
+            .combine(sum)
+            .combine(ip.pseudo_header(Protocol::TCP, tcp_len)),
+        PayloadSum::InUdpChecksum => {
+            // Addresses and ports are in both sums. What UDP adds and TCP does
+            // not: its protocol number, and its length twice (pseudo-header
+            // and header).
+            let datagram = Sum::of_checksum(udp.checksum())
+                .without_number(u16::from(Protocol::UDP.0))
+                .without_number(udp.length())
+                .without_number(udp.length())
+                .without_number(udp.source())
+                .without_number(udp.destination());
+            datagram
+                .combine(header.sum())
+                .number(u16::from(Protocol::TCP.0))
+                .number(tcp_len)
+        }
+    };
+    (
+        ip.with_payload(Protocol::TCP, tcp_len),
+        header.with_checksum(sum.checksum()),
+    )
+}
+
+/// The IP and UDP headers that replace those of a segment. `len` is the length
+/// of the TCP header, options and payload in bytes; `options` is the sum of the
+/// options. `None` if the data offset is impossible.
+///
+/// The checksum of the datagram is right exactly if that of the segment was, so
+/// damage on the way is found by the UDP stack. A datagram that was sent
+/// without a checksum arrives with one.
+#[inline(always)]
+#[must_use]
+pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option<(I, UdpHeader)> {
+    let header_len = tcp.header_len();
+    if header_len < TcpHeader::LEN || header_len > len {
+        return None;
+    }
+    let tcp_len = len as u16;
+    let udp_len = (len - header_len + UdpHeader::LEN) as u16;
+    let header = UdpHeader::new(tcp.source(), tcp.destination(), udp_len, [0; 2]);
+    // The payload is what the checksum covers beyond header and options.
+    let payload = Sum::of_checksum(tcp.checksum())
+        .combine(negative(tcp.with_checksum([0; 2]).sum()))
+        .combine(negative(options))
+        .without_number(u16::from(Protocol::TCP.0))
+        .without_number(tcp_len);
+    let checksum = payload
+        .number(tcp.source())
+        .number(tcp.destination())
+        .number(udp_len)
+        .number(u16::from(Protocol::UDP.0))
+        .number(udp_len)
+        .udp_checksum();
+    Some((
+        ip.with_payload(Protocol::UDP, udp_len),
+        header.with_checksum(checksum),
+    ))
+}
+
+/// The additive inverse of a sum.
+#[inline(always)]
+const fn negative(sum: Sum) -> Sum {
+    Sum::new().word(sum.checksum())
+}

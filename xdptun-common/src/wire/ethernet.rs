@@ -1,0 +1,44 @@
+/// The type field of an Ethernet frame (IANA "IEEE 802 Numbers").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// Internet Protocol version 4 (RFC 894).
+    pub const IPV4: Self = Self(0x0800);
+    /// Internet Protocol version 6 (RFC 2464).
+    pub const IPV6: Self = Self(0x86dd);
+}
+
+/// Ethernet II header, without VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct EthernetHeader {
+    destination: [u8; 6],
+    source: [u8; 6],
+    ether_type: [u8; 2],
+}
+
+crate::plain!(EthernetHeader: 14);
+
+impl EthernetHeader {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// What follows the header.
+    #[inline(always)]
+    #[must_use]
+    pub const fn ether_type(&self) -> EtherType {
+        EtherType(u16::from_be_bytes(self.ether_type))
+    }
+
+    /// The header of an answer: source and destination exchanged.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            destination: self.source,
+            source: self.destination,
+            ether_type: self.ether_type,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::EtherType;
+use crate::checksum::Sum;
+
+/// Transport protocol numbers (IANA "Protocol Numbers").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// Transmission Control Protocol.
+    pub const TCP: Self = Self(6);
+    /// User Datagram Protocol.
+    pub const UDP: Self = Self(17);
+
+    /// Whether an IPv6 next-header value names an extension header that may
+    /// stand before UDP or TCP (RFC 8200 section 4.1, RFC 7045), the fragment
+    /// header excepted.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_ipv6_extension(self) -> bool {
+        matches!(self.0, 0 | 43 | 51 | 60 | 135 | 139 | 140)
+    }
+
+    /// The IPv6 fragment header (RFC 8200 section 4.5).
+    pub const IPV6_FRAGMENT: Self = Self(44);
+}
+
+/// The two versions of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+/// What the datapath needs to know of an IP header, whichever its version.
+///
+/// One generic function per packet path, compiled twice, with offsets that are
+/// constants in each copy.
+pub trait Ip: crate::Plain {
+    /// Length of the fixed header in bytes.
+    const LEN: usize;
+    /// How a frame announces it.
+    const ETHER_TYPE: EtherType;
+    /// Which version it is.
+    const VERSION: IpVersion;
+
+    /// Whether the version field is right.
+    fn is_valid(&self) -> bool;
+    /// Length of header and options in bytes; IPv6 extension headers count as payload.
+    fn header_len(&self) -> usize;
+    /// The protocol of what follows the fixed header and IPv4 options.
+    fn protocol(&self) -> Protocol;
+    /// Whether this is a fragment, and if so whether it is the first one.
+    fn fragment(&self) -> Option<Fragment>;
+    /// What follows header and options, in bytes; `None` if the field is too small.
+    fn payload_len(&self) -> Option<usize>;
+    /// Source address, IPv4 as v4-mapped (RFC 4291 section 2.5.5.2).
+    fn source(&self) -> [u8; 16];
+    /// Destination address, IPv4 as v4-mapped.
+    fn destination(&self) -> [u8; 16];
+    /// The same header around another payload; the IPv4 checksum follows.
+    #[must_use]
+    fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self;
+    /// A fresh header for a segment of our own, from `source` to `destination`,
+    /// with default hop limit, not to be fragmented.
+    fn bare(source: [u8; 16], destination: [u8; 16], protocol: Protocol, payload_len: u16) -> Self;
+
+    /// The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
+    ///
+    /// A v4-mapped address sums to the IPv4 address: its prefix adds 0xffff,
+    /// which is zero.
+    #[inline(always)]
+    fn pseudo_header(&self, protocol: Protocol, payload_len: u16) -> Sum {
+        Sum::new()
+            .address(self.source())
+            .address(self.destination())
+            .number(u16::from(protocol.0))
+            .number(payload_len)
+    }
+}
+
+/// Which part of a fragmented datagram a packet holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The one with the transport header.
+    First,
+    /// Any other: it names no ports.
+    Later,
+}
+
+/// IPv4 header without options (RFC 791 section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ipv4Header {
+    version_ihl: u8,
+    tos: u8,
+    total_len: [u8; 2],
+    identification: [u8; 2],
+    flags_fragment: [u8; 2],
+    ttl: u8,
+    protocol: u8,
+    checksum: [u8; 2],
+    source: [u8; 4],
+    destination: [u8; 4],
+}
+
+crate::plain!(Ipv4Header: 20);
+
+const MORE_FRAGMENTS: u16 = 0x2000;
+const DONT_FRAGMENT: u16 = 0x4000;
+const FRAGMENT_OFFSET: u16 = 0x1fff;
+/// What Linux uses (`IPDEFTTL`, RFC 1700).
+const DEFAULT_HOP_LIMIT: u8 = 64;
+
+#[inline(always)]
+const fn mapped(address: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = address;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+}
+
+#[inline(always)]
+const fn unmapped(address: [u8; 16]) -> [u8; 4] {
+    let [_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d] = address;
+    [a, b, c, d]
+}
+
+impl Ip for Ipv4Header {
+    const LEN: usize = size_of::<Self>();
+    const ETHER_TYPE: EtherType = EtherType::IPV4;
+    const VERSION: IpVersion = IpVersion::V4;
+
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        self.version_ihl >> 4 == 4 && self.header_len() >= Self::LEN
+    }
+
+    #[inline(always)]
+    fn header_len(&self) -> usize {
+        usize::from(self.version_ihl & 0x0f) * 4
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> Protocol {
+        Protocol(self.protocol)
+    }
+
+    #[inline(always)]
+    fn fragment(&self) -> Option<Fragment> {
+        let field = u16::from_be_bytes(self.flags_fragment);
+        if field & FRAGMENT_OFFSET != 0 {
+            Some(Fragment::Later)
+        } else if field & MORE_FRAGMENTS != 0 {
+            Some(Fragment::First)
+        } else {
+            None
+        }
+    }
+
+    #[inline(always)]
+    fn payload_len(&self) -> Option<usize> {
+        usize::from(u16::from_be_bytes(self.total_len)).checked_sub(self.header_len())
+    }
+
+    #[inline(always)]
+    fn source(&self) -> [u8; 16] {
+        mapped(self.source)
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u8; 16] {
+        mapped(self.destination)
+    }
+
+    #[inline(always)]
+    fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self {
+        let total_len = (self.header_len() as u16)
+            .wrapping_add(payload_len)
+            .to_be_bytes();
+        // RFC 1624: only the two words that change enter the checksum. TTL
+        // shares a word with the protocol and stays.
+        let checksum = Sum::of_checksum(self.checksum)
+            .without_word(self.total_len)
+            .without_word([self.ttl, self.protocol])
+            .word(total_len)
+            .word([self.ttl, protocol.0])
+            .checksum();
+        Self {
+            total_len,
+            protocol: protocol.0,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn bare(source: [u8; 16], destination: [u8; 16], protocol: Protocol, payload_len: u16) -> Self {
+        let (source, destination) = (unmapped(source), unmapped(destination));
+        let total_len = (Self::LEN as u16).wrapping_add(payload_len).to_be_bytes();
+        let version_ihl = 0x45;
+        let flags_fragment = DONT_FRAGMENT.to_be_bytes();
+        let checksum = Sum::new()
+            .word([version_ihl, 0])
+            .word(total_len)
+            .word(flags_fragment)
+            .word([DEFAULT_HOP_LIMIT, protocol.0])
+            .words(source)
+            .words(destination)
+            .checksum();
+        Self {
+            version_ihl,
+            tos: 0,
+            total_len,
+            // Zero is right where fragmentation is forbidden (RFC 6864 section 4.1).
+            identification: [0; 2],
+            flags_fragment,
+            ttl: DEFAULT_HOP_LIMIT,
+            protocol: protocol.0,
+            checksum,
+            source,
+            destination,
+        }
+    }
+}
+
+/// IPv6 header without extension headers (RFC 8200 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ipv6Header {
+    version_class_flow: [u8; 4],
+    payload_len: [u8; 2],
+    next_header: u8,
+    hop_limit: u8,
+    source: [u8; 16],
+    destination: [u8; 16],
+}
+
+crate::plain!(Ipv6Header: 40);
+
+impl Ip for Ipv6Header {
+    const LEN: usize = size_of::<Self>();
+    const ETHER_TYPE: EtherType = EtherType::IPV6;
+    const VERSION: IpVersion = IpVersion::V6;
+
+    #[inline(always)]
+    fn is_valid(&self) -> bool {
+        self.version_class_flow[0] >> 4 == 6
+    }
+
+    #[inline(always)]
+    fn header_len(&self) -> usize {
+        Self::LEN
+    }
+
+    #[inline(always)]
+    fn protocol(&self) -> Protocol {
+        Protocol(self.next_header)
+    }
+
+    #[inline(always)]
+    fn fragment(&self) -> Option<Fragment> {
+        // The fragment header is an extension header; `parse` finds it there.
+        None
+    }
+
+    #[inline(always)]
+    fn payload_len(&self) -> Option<usize> {
+        Some(usize::from(u16::from_be_bytes(self.payload_len)))
+    }
+
+    #[inline(always)]
+    fn source(&self) -> [u8; 16] {
+        self.source
+    }
+
+    #[inline(always)]
+    fn destination(&self) -> [u8; 16] {
+        self.destination
+    }
+
+    #[inline(always)]
+    fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self {
+        Self {
+            payload_len: payload_len.to_be_bytes(),
+            next_header: protocol.0,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn bare(source: [u8; 16], destination: [u8; 16], protocol: Protocol, payload_len: u16) -> Self {
+        Self {
+            version_class_flow: [0x60, 0, 0, 0],
+            payload_len: payload_len.to_be_bytes(),
+            next_header: protocol.0,
+            hop_limit: DEFAULT_HOP_LIMIT,
+            source,
+            destination,
+        }
+    }
+}
+
+/// Whether a 16-byte address names more than one host: no connection can be
+/// held with it. (A subnet's own broadcast address cannot be told from here.)
+#[inline(always)]
+#[must_use]
+pub const fn is_multicast_or_broadcast(address: [u8; 16]) -> bool {
+    match address {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => {
+            a & 0xf0 == 0xe0 || (a == 0xff && b == 0xff && c == 0xff && d == 0xff)
+        }
+        [first, ..] => first == 0xff,
+    }
+}
+
+/// An address for people: v4-mapped ones as IPv4.
+#[must_use]
+pub const fn ip_addr(address: [u8; 16]) -> IpAddr {
+    match address {
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => {
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        _ => IpAddr::V6(Ipv6Addr::from_octets(address)),
+    }
+}
+
+/// The 16 bytes of an address, IPv4 as v4-mapped.
+#[must_use]
+pub const fn address_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => mapped(address.octets()),
+        IpAddr::V6(address) => address.octets(),
+    }
+}

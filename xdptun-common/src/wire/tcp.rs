@@ -1,0 +1,240 @@
+use core::ops::BitOr;
+
+/// TCP control bits (RFC 9293 section 3.1), the low six.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No more data from the sender.
+    pub const FIN: Self = Self(0x01);
+    /// Synchronise sequence numbers.
+    pub const SYN: Self = Self(0x02);
+    /// Reset the connection.
+    pub const RST: Self = Self(0x04);
+    /// Push: here, "this segment is a datagram", so that an empty datagram
+    /// differs from a bare acknowledgement.
+    pub const PSH: Self = Self(0x08);
+    /// The acknowledgement field counts.
+    pub const ACK: Self = Self(0x10);
+
+    /// Whether all bits of `other` are set.
+    #[inline(always)]
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any bit of `other` is set.
+    #[inline(always)]
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both sets together, where an operator cannot be used.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    #[inline(always)]
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+impl core::fmt::Debug for Flags {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let names = [
+            (Self::SYN, "SYN"),
+            (Self::FIN, "FIN"),
+            (Self::RST, "RST"),
+            (Self::PSH, "PSH"),
+            (Self::ACK, "ACK"),
+        ];
+        f.debug_set()
+            .entries(
+                names
+                    .iter()
+                    .filter(|(flag, _)| self.contains(*flag))
+                    .map(|(_, name)| name),
+            )
+            .finish()
+    }
+}
+
+/// TCP header without options (RFC 9293 section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TcpHeader {
+    source: [u8; 2],
+    destination: [u8; 2],
+    sequence: [u8; 4],
+    acknowledgment: [u8; 4],
+    /// Header length in 32-bit words, in the high four bits.
+    data_offset: u8,
+    flags: u8,
+    window: [u8; 2],
+    checksum: [u8; 2],
+    urgent: [u8; 2],
+}
+
+crate::plain!(TcpHeader: 20);
+
+impl TcpHeader {
+    /// Length in bytes, without options.
+    pub const LEN: usize = size_of::<Self>();
+    /// How much longer than a UDP header: the cost of the disguise, in bytes.
+    pub const GROWTH: usize = Self::LEN - super::UdpHeader::LEN;
+
+    /// A header with checksum zero; `options` is their length in bytes, a
+    /// multiple of four. All numbers are native.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(
+        source: u16,
+        destination: u16,
+        sequence: u32,
+        acknowledgment: u32,
+        flags: Flags,
+        window: u16,
+        options: usize,
+    ) -> Self {
+        Self {
+            source: source.to_be_bytes(),
+            destination: destination.to_be_bytes(),
+            sequence: sequence.to_be_bytes(),
+            acknowledgment: acknowledgment.to_be_bytes(),
+            data_offset: (((Self::LEN + options) / 4) << 4) as u8,
+            flags: flags.0,
+            window: window.to_be_bytes(),
+            checksum: [0; 2],
+            urgent: [0; 2],
+        }
+    }
+
+    /// Source port.
+    #[inline(always)]
+    #[must_use]
+    pub const fn source(&self) -> u16 {
+        u16::from_be_bytes(self.source)
+    }
+
+    /// Destination port.
+    #[inline(always)]
+    #[must_use]
+    pub const fn destination(&self) -> u16 {
+        u16::from_be_bytes(self.destination)
+    }
+
+    /// Sequence number of the first payload byte (of the SYN, if set).
+    #[inline(always)]
+    #[must_use]
+    pub const fn sequence(&self) -> u32 {
+        u32::from_be_bytes(self.sequence)
+    }
+
+    /// The next sequence number that the sender expects.
+    #[inline(always)]
+    #[must_use]
+    pub const fn acknowledgment(&self) -> u32 {
+        u32::from_be_bytes(self.acknowledgment)
+    }
+
+    /// Header length in bytes, options included; less than 20 is malformed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
+        ((self.data_offset >> 4) as usize) * 4
+    }
+
+    /// Control bits.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flags(&self) -> Flags {
+        Flags(self.flags & 0x3f)
+    }
+
+    /// Window field, unscaled.
+    #[inline(always)]
+    #[must_use]
+    pub const fn window(&self) -> u16 {
+        u16::from_be_bytes(self.window)
+    }
+
+    /// The checksum field as it lies in memory.
+    #[inline(always)]
+    #[must_use]
+    pub const fn checksum(&self) -> [u8; 2] {
+        self.checksum
+    }
+
+    /// The same header with another checksum field.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_checksum(self, checksum: [u8; 2]) -> Self {
+        Self { checksum, ..self }
+    }
+
+    /// The sum of the twenty bytes, checksum field included.
+    #[inline(always)]
+    pub const fn sum(&self) -> crate::checksum::Sum {
+        let ports = [
+            self.source[0],
+            self.source[1],
+            self.destination[0],
+            self.destination[1],
+        ];
+        crate::checksum::Sum::new()
+            .words(ports)
+            .words(self.sequence)
+            .words(self.acknowledgment)
+            .word([self.data_offset, self.flags])
+            .word(self.window)
+            .word(self.checksum)
+            .word(self.urgent)
+    }
+}
+
+/// The options of a SYN or SYN-ACK: maximum segment size, SACK permitted and
+/// window scale, in the order Linux sends them without timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct SynOptions([[u8; 4]; 3]);
+
+crate::plain!(SynOptions: 12);
+
+impl SynOptions {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+    /// By how many bits our windows are shifted (RFC 7323 section 2).
+    pub const WINDOW_SCALE: u8 = 10;
+
+    /// Options that offer `mss` bytes of payload a segment.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(mss: u16) -> Self {
+        let [high, low] = mss.to_be_bytes();
+        const NOP: u8 = 1;
+        Self([
+            [2, 4, high, low],
+            [NOP, NOP, 4, 2],
+            [NOP, 3, 3, Self::WINDOW_SCALE],
+        ])
+    }
+
+    /// The sum of the twelve bytes.
+    #[inline(always)]
+    pub const fn sum(&self) -> crate::checksum::Sum {
+        let [mss, sack, scale] = self.0;
+        crate::checksum::Sum::new()
+            .words(mss)
+            .words(sack)
+            .words(scale)
+    }
+}
