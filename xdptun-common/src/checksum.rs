@@ -73,28 +73,8 @@ impl Sum {
     /// Adds a 16-byte address.
     #[inline(always)]
     pub const fn address(self, address: [u8; 16]) -> Self {
-        let [
-            a0,
-            a1,
-            a2,
-            a3,
-            b0,
-            b1,
-            b2,
-            b3,
-            c0,
-            c1,
-            c2,
-            c3,
-            d0,
-            d1,
-            d2,
-            d3,
-        ] = address;
-        self.words([a0, a1, a2, a3])
-            .words([b0, b1, b2, b3])
-            .words([c0, c1, c2, c3])
-            .words([d0, d1, d2, d3])
+        let [a, b, c, d] = crate::wire::address_words(address);
+        Self(self.0 + a as u64 + b as u64 + c as u64 + d as u64)
     }
 
     /// Adds a run of bytes; an odd last byte is the high half of its word

@@ -1,28 +1,21 @@
 //! What user space tells the programs.
 
-use crate::isn::Secret;
-
-/// Fixed at load, in read-only data: the verifier removes what does not apply.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Config {
-    /// Key of the initial sequence numbers.
-    pub secret: Secret,
-    /// The interface.
-    pub ifindex: u32,
-    /// Length of its link header in bytes: 14 for Ethernet, 0 for none.
-    pub link_len: u32,
-    /// Its MTU at attach, for the MSS option, in bytes.
-    pub mtu: u32,
-    /// 1 if only the addresses in the `PEERS` map are ours.
-    pub peers_only: u32,
-    /// 1 if XDP already refused plain UDP, so that what tc sees was restored.
-    pub xdp: u32,
-    /// Keeps the record free of padding.
-    pub reserved: u32,
+/// Names of the read-only variables of the programs, fixed at load; what they
+/// rule out is removed by the verifier.
+pub mod global {
+    /// [`crate::isn::Secret`]: key of the initial sequence numbers.
+    pub const SECRET: &str = "SECRET";
+    /// `u32`: index of the interface.
+    pub const IFINDEX: &str = "IFINDEX";
+    /// `u32`: length of its link header in bytes, [`super::LINK_ETHERNET`] or [`super::LINK_NONE`].
+    pub const LINK_LEN: &str = "LINK_LEN";
+    /// `u32`: its MTU at attach in bytes, for the MSS option.
+    pub const MTU: &str = "MTU";
+    /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
+    pub const PEERS_ONLY: &str = "PEERS_ONLY";
+    /// `u32`: 1 if XDP already refused plain UDP, so that what tc sees was restored.
+    pub const XDP: &str = "XDP";
 }
-
-crate::plain!(Config: 40);
 
 /// Ethernet.
 pub const LINK_ETHERNET: u32 = 14;
@@ -95,9 +88,11 @@ pub struct Attachment {
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
     pub since: u64,
+    /// Datagrams that the daemon had to drop while they waited for a handshake.
+    pub lost_in_queue: u64,
 }
 
-crate::plain!(Attachment: 40);
+crate::plain!(Attachment: 48);
 
 impl Attachment {
     /// The layout this version writes.

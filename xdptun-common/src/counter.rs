@@ -48,6 +48,7 @@ counters! {
     TxDisguised "tx_disguised" "Datagrams sent as TCP segments.";
     TxQueued "tx_queued" "Datagrams handed to the daemon to wait for the handshake.";
     TxOpened "tx_opened" "Datagrams that caused a SYN; the datagram itself waits with the daemon.";
+    TxOpenedLost "tx_opened_lost" "Datagrams that caused a SYN and were lost, because the daemon's queue was full or the daemon is gone.";
     TxLost "tx_lost" "Datagrams lost before the handshake ended, because the daemon's queue was full or the daemon is gone.";
     TxRequested "tx_requested" "Control segments sent for the daemon or for ingress.";
     TxNotRequested "tx_not_requested" "Requests for control segments that no flow needed any more.";
@@ -101,20 +102,36 @@ pub const COUNTERS: u32 = (Outcome::ALL.len() + Sent::ALL.len()) as u32;
 pub enum Fate {
     /// It goes on its way; later filters still see it.
     Pass,
-    /// It ends here: refused, or its content was taken.
+    /// It ends here, and its sender is told that it went well.
+    Take,
+    /// It ends here.
     Drop,
 }
 
 impl Outcome {
+    /// Whether a segment with this outcome shows that the peer has the flow.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_sign_of_life(self) -> bool {
+        matches!(
+            self,
+            Self::RxRestored | Self::RxSyn | Self::RxSynAck | Self::RxAck | Self::RxFin
+        )
+    }
+
     /// The fate that goes with the outcome. Lists every variant, so that a new
     /// one cannot compile without a decision.
     #[inline(always)]
     #[must_use]
     pub const fn fate(self) -> Fate {
         match self {
-            Self::TxDisguised | Self::TxOpened | Self::TxRequested | Self::RxRestored => Fate::Pass,
-            Self::TxQueued
-            | Self::TxLost
+            Self::TxDisguised
+            | Self::TxOpened
+            | Self::TxOpenedLost
+            | Self::TxRequested
+            | Self::RxRestored => Fate::Pass,
+            Self::TxQueued => Fate::Take,
+            Self::TxLost
             | Self::TxNotRequested
             | Self::TxDropMalformed
             | Self::TxDropSuperPacket

@@ -7,7 +7,7 @@ use crate::wire::{address_bytes, ip_addr};
 /// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
 /// v4-mapped; ports are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct FlowKey {
     local: [u8; 16],
     remote: [u8; 16],
@@ -106,27 +106,17 @@ impl FlowKey {
     /// Both addresses as four words, for hashing.
     #[inline(always)]
     pub(crate) const fn address_words(&self) -> [u64; 4] {
-        let [l0, l1] = halves(self.local);
-        let [r0, r1] = halves(self.remote);
-        [l0, l1, r0, r1]
+        // SAFETY: both are 32 bytes without invalid values.
+        unsafe { core::mem::transmute([self.local, self.remote]) }
     }
 
     /// Both ports as one word, for hashing.
     #[inline(always)]
     pub(crate) const fn port_word(&self) -> u32 {
-        let [a, b] = self.local_port;
-        let [c, d] = self.remote_port;
-        u32::from_be_bytes([a, b, c, d])
+        let local = u16::from_ne_bytes(self.local_port) as u32;
+        let remote = u16::from_ne_bytes(self.remote_port) as u32;
+        local << 16 | remote
     }
-}
-
-#[inline(always)]
-const fn halves(address: [u8; 16]) -> [u64; 2] {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = address;
-    [
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-        u64::from_be_bytes([i, j, k, l, m, n, o, p]),
-    ]
 }
 
 /// Where a flow is in its life (RFC 9293 section 3.3.2, without the states that

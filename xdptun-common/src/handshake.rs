@@ -106,6 +106,14 @@ impl Segment {
 }
 
 impl Endpoint {
+    /// An owned port without a flow.
+    pub const LISTENING: Self = Self {
+        state: State::Closed,
+        iss: 0,
+        snd_nxt: 0,
+        rcv_nxt: 0,
+    };
+
     /// Whether a segment of an established flow is a datagram in the window, and
     /// nothing else: the one case that needs no state machine.
     #[inline(always)]
@@ -119,12 +127,13 @@ impl Endpoint {
     }
 
     /// Whether sequence and acknowledgement number are plausible (RFC 9293
-    /// section 3.10.7.4, RFC 5961 section 5.2).
+    /// section 3.10.7.4, RFC 5961 section 5.2). Unlike there, the peer may
+    /// acknowledge more than we sent: a flow that is opened again soon has the
+    /// same initial number, and the peer may have met bytes of its predecessor.
+    /// Nothing would ever bring the two together again if that were refused.
     #[inline(always)]
     const fn acceptable(&self, segment: &Segment) -> bool {
-        let unacknowledged = distance(self.snd_nxt, segment.acknowledgment);
-        unacknowledged >= 0
-            && unacknowledged <= MAX_WINDOW.cast_signed()
+        near(segment.acknowledgment, self.snd_nxt, MAX_WINDOW)
             && near(segment.sequence, self.rcv_nxt, MAX_WINDOW)
     }
 
@@ -232,7 +241,8 @@ const fn data_or_ack(segment: &Segment) -> Outcome {
     }
 }
 
-/// A segment of a flow in the table. `gave` as for [`listen`].
+/// A segment of a flow in the table; `gave` as for [`listen`]. The `iss` of a
+/// closed endpoint is the number that its SYN-ACK carries now.
 #[inline(always)]
 pub fn receive(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
     match endpoint.state {
@@ -253,7 +263,15 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) 
     {
         return endpoint.unchanged(Outcome::RxAck, None);
     }
-    listen(segment, endpoint.iss, gave)
+    let reaction = listen(segment, endpoint.iss, gave);
+    if matches!(reaction.endpoint.state, State::Established) {
+        return reaction;
+    }
+    // A listener keeps no state; the numbers that tell that last ACK stay.
+    Reaction {
+        endpoint,
+        ..reaction
+    }
 }
 
 #[inline(always)]
@@ -303,8 +321,14 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
 #[inline(always)]
 fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
     if segment.flags.contains(Flags::RST) {
+        // As in SYN-SENT, where this flow came from: it stays. The SYN that
+        // crossed ours may have been an old one, or anyone's.
         return if segment.sequence == endpoint.rcv_nxt {
-            endpoint.closed().unchanged(Outcome::RxRst, None)
+            let refused = Endpoint {
+                state: State::SynSent,
+                ..endpoint
+            };
+            refused.unchanged(Outcome::RxRefused, None)
         } else {
             endpoint.unchanged(Outcome::RxDropReset, None)
         };
@@ -321,6 +345,10 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
             };
             return open.unchanged(Outcome::RxSynAck, Some(open.ack(Sent::Ack)));
         }
+        if segment.flags.contains(Flags::ACK) && rcv_nxt != endpoint.rcv_nxt {
+            // An answer to a SYN that is not ours any more, or never was.
+            return endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()));
+        }
         // The peer repeats its SYN, or started over: nothing was promised yet.
         let again = Endpoint {
             rcv_nxt,
@@ -329,11 +357,18 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
         return again.unchanged(Outcome::RxSyn, Some(again.syn_ack()));
     }
     if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
+        // Naming our number proves more than the SYN did, which anyone could
+        // have sent: if the two contradict each other, this segment is right.
+        let rcv_nxt = if near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
+            endpoint.advanced(segment).rcv_nxt
+        } else {
+            segment.end()
+        };
         let open = Endpoint {
             state: State::Established,
+            rcv_nxt,
             ..endpoint
-        }
-        .advanced(segment);
+        };
         return open.unchanged(data_or_ack(segment), None);
     }
     if !segment.flags.contains(Flags::FIN)
@@ -362,8 +397,21 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
         // was lost. A peer that really started over answers with the exact RST.
         return endpoint.unchanged(Outcome::RxSyn, challenge);
     }
-    if !segment.flags.contains(Flags::ACK) || !endpoint.acceptable(segment) {
+    if !segment.flags.contains(Flags::ACK) {
         return endpoint.unchanged(Outcome::RxDropSequence, None);
+    }
+    if !endpoint.acceptable(segment) {
+        // Two ends that lost each other (an outage longer than the window, or
+        // old segments that made one of them a flow of its own) find out here:
+        // data is answered with our numbers, and numbers that make no sense to
+        // the peer with the reset that its next expected number proves right.
+        // To anyone else's segments the peer's answer ends it.
+        let reply = if segment.is_datagram() || segment.flags.contains(Flags::FIN) {
+            challenge
+        } else {
+            Some(segment.reset())
+        };
+        return endpoint.unchanged(Outcome::RxDropSequence, reply);
     }
     if segment.flags.contains(Flags::FIN) {
         if segment.end() != endpoint.rcv_nxt {
@@ -394,7 +442,10 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
             .unchanged(Outcome::RxRestored, None);
     }
     // A keepalive probe repeats the last sequence number (RFC 9293 section 3.8.4).
-    let probe = segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
+    // One that acknowledges what we never sent is none: were it answered, two
+    // ends that are both one byte behind would answer each other for ever.
+    let probe = segment.sequence == endpoint.rcv_nxt.wrapping_sub(1)
+        && distance(endpoint.snd_nxt, segment.acknowledgment) >= 0;
     endpoint.unchanged(
         Outcome::RxAck,
         if probe {

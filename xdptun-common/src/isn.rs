@@ -26,25 +26,34 @@ impl Secret {
     #[inline(always)]
     #[must_use]
     pub fn isn(&self, flow: &FlowKey, now_ns: u64) -> u32 {
-        self.isn_of_epoch(flow, now_ns / EPOCH_NS)
+        self.isn_of_epoch(flow, epoch(now_ns))
     }
 
     /// Whether `isn` is one that we gave to `flow` in this epoch or the last.
     #[inline(always)]
     #[must_use]
     pub fn gave(&self, isn: u32, flow: &FlowKey, now_ns: u64) -> bool {
-        let epoch = now_ns / EPOCH_NS;
+        let epoch = epoch(now_ns);
         isn == self.isn_of_epoch(flow, epoch)
             || isn == self.isn_of_epoch(flow, epoch.wrapping_sub(1))
     }
 
+    /// The initial sequence number of `flow` in one epoch.
     #[inline(always)]
-    fn isn_of_epoch(&self, flow: &FlowKey, epoch: u64) -> u32 {
+    #[must_use]
+    pub fn isn_of_epoch(&self, flow: &FlowKey, epoch: u64) -> u32 {
         let [a, b, c, d] = flow.address_words();
         let ports = flow.port_word();
         // Five words: the epoch shares one with the ports.
         siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32
     }
+}
+
+/// The epoch of a time in nanoseconds.
+#[inline(always)]
+#[must_use]
+pub const fn epoch(now_ns: u64) -> u64 {
+    now_ns / EPOCH_NS
 }
 
 /// SipHash-2-4 (Aumasson and Bernstein, 2012) of five 64-bit words.

@@ -37,12 +37,16 @@ pub mod wire;
 /// and hold only integers and arrays of integers.
 pub unsafe trait Plain: Copy + 'static {}
 
-// SAFETY: bytes have no padding and no invalid values.
-unsafe impl<const N: usize> Plain for [u8; N] {}
-// SAFETY: as above, for a native integer.
+// SAFETY: an integer has no padding and no invalid values.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
+// SAFETY: nor has a row of them.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 macro_rules! plain {
     ($($type:ty: $size:literal),+ $(,)?) => {$(

@@ -107,7 +107,7 @@ impl<I: Ip> Located<I> {
     /// The ports, which UDP and TCP have at the same place: source, destination.
     #[inline(always)]
     pub fn ports(&self, packet: &(impl Bytes + ?Sized)) -> Option<(u16, u16)> {
-        let [s0, s1, d0, d1]: [u8; 4] = packet.read(self.offset)?;
+        let [s0, s1, d0, d1] = packet.read::<u32>(self.offset)?.to_ne_bytes();
         Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
     }
 

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `xdptun` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    xdptun::cli::main()
+}

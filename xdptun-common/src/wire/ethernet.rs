@@ -11,7 +11,7 @@ impl EtherType {
 
 /// Ethernet II header, without VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(2))]
 pub struct EthernetHeader {
     destination: [u8; 6],
     source: [u8; 6],
@@ -29,6 +29,14 @@ impl EthernetHeader {
     #[must_use]
     pub const fn ether_type(&self) -> EtherType {
         EtherType(u16::from_be_bytes(self.ether_type))
+    }
+
+    /// The header as it lies in the packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; Self::LEN] {
+        // SAFETY: the record is fourteen bytes without padding.
+        unsafe { core::mem::transmute(self) }
     }
 
     /// The header of an answer: source and destination exchanged.

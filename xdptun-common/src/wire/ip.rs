@@ -93,7 +93,7 @@ pub enum Fragment {
 
 /// IPv4 header without options (RFC 791 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct Ipv4Header {
     version_ihl: u8,
     tos: u8,
@@ -115,16 +115,27 @@ const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// What Linux uses (`IPDEFTTL`, RFC 1700).
 const DEFAULT_HOP_LIMIT: u8 = 64;
 
+/// The words of a 16-byte address as they lie in memory. Whole words, because
+/// the compiler would keep sixteen single bytes apart, each in a stack slot.
+#[inline(always)]
+pub(crate) const fn address_words(address: [u8; 16]) -> [u32; 4] {
+    // SAFETY: both are sixteen bytes without invalid values.
+    unsafe { core::mem::transmute(address) }
+}
+
+/// The third word of every v4-mapped address (RFC 4291 section 2.5.5.2).
+const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
+
 #[inline(always)]
 const fn mapped(address: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = address;
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+    // SAFETY: as in `address_words`.
+    unsafe { core::mem::transmute([0, 0, MAPPED, u32::from_ne_bytes(address)]) }
 }
 
 #[inline(always)]
 const fn unmapped(address: [u8; 16]) -> [u8; 4] {
-    let [_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d] = address;
-    [a, b, c, d]
+    let [_, _, _, address] = address_words(address);
+    address.to_ne_bytes()
 }
 
 impl Ip for Ipv4Header {
@@ -227,7 +238,7 @@ impl Ip for Ipv4Header {
 
 /// IPv6 header without extension headers (RFC 8200 section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct Ipv6Header {
     version_class_flow: [u8; 4],
     payload_len: [u8; 2],
@@ -307,11 +318,12 @@ impl Ip for Ipv6Header {
 #[inline(always)]
 #[must_use]
 pub const fn is_multicast_or_broadcast(address: [u8; 16]) -> bool {
-    match address {
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => {
-            a & 0xf0 == 0xe0 || (a == 0xff && b == 0xff && c == 0xff && d == 0xff)
+    match address_words(address) {
+        [0, 0, MAPPED, address] => {
+            let address = u32::from_be(address);
+            address >> 28 == 0xe || address == u32::MAX
         }
-        [first, ..] => first == 0xff,
+        [first, ..] => u32::from_be(first) >> 24 == 0xff,
     }
 }
 

@@ -1,7 +1,11 @@
 //! Protocol headers as they lie in a packet.
 //!
-//! Every header is a record of byte arrays: alignment 1, no padding, big-endian
-//! in the bytes and native in the accessors. The size is checked at compile time.
+//! Every header is a record of byte arrays, big-endian in the bytes and native
+//! in the accessors, without padding; the size is checked at compile time. The
+//! alignment is that of the widest field, so that BPF, which has no unaligned
+//! load, copies it in words.
+
+pub(crate) use ip::address_words;
 
 mod ethernet;
 mod ip;

@@ -70,7 +70,7 @@ impl core::fmt::Debug for Flags {
 
 /// TCP header without options (RFC 9293 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct TcpHeader {
     source: [u8; 2],
     destination: [u8; 2],
@@ -184,14 +184,9 @@ impl TcpHeader {
     /// The sum of the twenty bytes, checksum field included.
     #[inline(always)]
     pub const fn sum(&self) -> crate::checksum::Sum {
-        let ports = [
-            self.source[0],
-            self.source[1],
-            self.destination[0],
-            self.destination[1],
-        ];
         crate::checksum::Sum::new()
-            .words(ports)
+            .word(self.source)
+            .word(self.destination)
             .words(self.sequence)
             .words(self.acknowledgment)
             .word([self.data_offset, self.flags])
@@ -204,7 +199,7 @@ impl TcpHeader {
 /// The options of a SYN or SYN-ACK: maximum segment size, SACK permitted and
 /// window scale, in the order Linux sends them without timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct SynOptions([[u8; 4]; 3]);
 
 crate::plain!(SynOptions: 12);

@@ -1,6 +1,6 @@
 /// UDP header (RFC 768).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct UdpHeader {
     source: [u8; 2],
     destination: [u8; 2],

@@ -1,0 +1,119 @@
+//! `counter`: names and indexes, which users see and maps are sized by.
+
+use std::collections::HashSet;
+
+use xdptun_common::counter::{COUNTERS, Fate, Outcome, Sent};
+
+fn all() -> Vec<(u32, &'static str, &'static str)> {
+    let outcomes = Outcome::ALL
+        .iter()
+        .map(|counter| (counter.index(), counter.name(), counter.meaning()));
+    let sent = Sent::ALL
+        .iter()
+        .map(|counter| (counter.index(), counter.name(), counter.meaning()));
+    outcomes.chain(sent).collect()
+}
+
+#[test]
+fn indexes_are_dense_and_in_order() {
+    let indexes: Vec<u32> = all().iter().map(|(index, ..)| *index).collect();
+    assert_eq!(indexes, (0..COUNTERS).collect::<Vec<_>>());
+}
+
+#[test]
+fn names_are_unique_and_snake_case() {
+    let mut seen = HashSet::new();
+    for (_, name, _) in all() {
+        assert!(seen.insert(name), "{name} twice");
+        let words: Vec<&str> = name.split('_').collect();
+        assert!(
+            words.iter().all(|word| {
+                !word.is_empty()
+                    && word
+                        .bytes()
+                        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+            }),
+            "{name} is not snake_case"
+        );
+    }
+}
+
+/// The name in metrics is the name in the code, so that one can be found from the other.
+#[test]
+fn names_follow_the_variants() {
+    for outcome in Outcome::ALL {
+        assert_eq!(outcome.name(), snake_case(&format!("{outcome:?}")));
+    }
+    for sent in Sent::ALL {
+        let expected = match sent {
+            Sent::Limited => "replies_limited".to_owned(),
+            _ => format!("sent_{}", snake_case(&format!("{sent:?}"))),
+        };
+        assert_eq!(sent.name(), expected);
+    }
+}
+
+fn snake_case(camel: &str) -> String {
+    let mut snake = String::new();
+    for letter in camel.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[test]
+fn meanings_are_sentences_of_one_line_and_differ() {
+    let mut seen = HashSet::new();
+    for (_, name, meaning) in all() {
+        assert!(seen.insert(meaning), "{name}: {meaning:?} twice");
+        assert!(
+            meaning.ends_with('.') && !meaning.contains('\n'),
+            "{name}: {meaning:?}"
+        );
+    }
+}
+
+/// Direction and fate are in the name: a dropped packet never goes on.
+#[test]
+fn names_tell_direction_and_fate() {
+    for outcome in Outcome::ALL {
+        let name = outcome.name();
+        assert!(name.starts_with("tx_") || name.starts_with("rx_"), "{name}");
+        if name.contains("_drop_") {
+            assert_eq!(outcome.fate(), Fate::Drop, "{name}");
+        }
+    }
+}
+
+/// Fail closed: of what arrives, nothing but a restored datagram reaches the host.
+#[test]
+fn inbound_only_restored_datagrams_pass() {
+    for outcome in Outcome::ALL {
+        if outcome.name().starts_with("rx_") {
+            assert_eq!(
+                outcome.fate() == Fate::Pass,
+                *outcome == Outcome::RxRestored,
+                "{outcome:?}"
+            );
+        }
+    }
+}
+
+/// Of what is sent, a datagram that waits, or is lost while waiting, stays here:
+/// unless its headers became the SYN that it caused.
+#[test]
+fn outbound_a_waiting_datagram_stays() {
+    for outcome in [Outcome::TxQueued, Outcome::TxLost, Outcome::TxNotRequested] {
+        assert_ne!(outcome.fate(), Fate::Pass, "{outcome:?}");
+    }
+    for outcome in [
+        Outcome::TxDisguised,
+        Outcome::TxOpened,
+        Outcome::TxRequested,
+    ] {
+        assert_eq!(outcome.fate(), Fate::Pass, "{outcome:?}");
+    }
+}

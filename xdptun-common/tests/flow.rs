@@ -1,0 +1,94 @@
+//! `flow` and `isn`: keys, states, times, and numbers that prove an address.
+
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use xdptun_common::bytes_of;
+use xdptun_common::flow::{FlowKey, MAX_WINDOW, State, syn_timeout_ns, window};
+use xdptun_common::isn::{EPOCH_NS, Secret};
+use xdptun_common::wire::SynOptions;
+
+const STATES: [State; 5] = [
+    State::Closed,
+    State::SynSent,
+    State::SynReceived,
+    State::Established,
+    State::FinSent,
+];
+
+#[test]
+fn states_survive_the_map() {
+    let mut names = HashSet::new();
+    for (number, state) in (0..).zip(STATES) {
+        assert_eq!(state as u32, number);
+        assert_eq!(State::from_raw(number), state);
+        assert!(names.insert(state.name()));
+    }
+    for unknown in [5, 6, 0x100, u32::MAX] {
+        assert_eq!(State::from_raw(unknown), State::Closed);
+    }
+}
+
+#[test]
+fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
+    for segment in 0..1_000u64 {
+        let offered = u32::from(window(segment)) << SynOptions::WINDOW_SCALE;
+        assert!(
+            offered <= MAX_WINDOW && offered > MAX_WINDOW / 2,
+            "{offered}"
+        );
+        assert_ne!(window(segment), window(segment + 1));
+    }
+    assert_ne!(window(u64::MAX), window(0));
+}
+
+#[test]
+fn syns_back_off_and_never_stop() {
+    assert_eq!(syn_timeout_ns(0), 0, "the first SYN does not wait");
+    for sent in 1..100 {
+        let (now, next) = (syn_timeout_ns(sent), syn_timeout_ns(sent + 1));
+        assert!(now > 0 && now <= next && next <= 2_000_000_000, "{sent}");
+    }
+    assert!(syn_timeout_ns(u32::MAX) <= 2_000_000_000);
+}
+
+proptest! {
+    #[test]
+    fn a_key_gives_back_what_it_was_made_of(local: SocketAddr, remote: SocketAddr) {
+        // Scope and flow label of an IPv6 socket address are no part of a flow.
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        let key = FlowKey::new(local, remote);
+        prop_assert_eq!((key.local(), key.remote()), (plain(local), plain(remote)));
+        prop_assert_eq!((key.local_port(), key.remote_port()), (local.port(), remote.port()));
+        prop_assert_eq!(key.is_ipv4(), plain(remote).is_ipv4());
+        prop_assert_eq!(key.reversed(), FlowKey::new(remote, local));
+        prop_assert_eq!(&bytes_of(&key)[32..34], local.port().to_be_bytes());
+        let parts = FlowKey::from_parts(
+            key.local_address(), key.local_port(), key.remote_address(), key.remote_port(),
+        );
+        prop_assert_eq!(parts, key);
+    }
+
+    /// Each part of a flow counts for its number, and the time only by its epoch.
+    #[test]
+    fn a_number_belongs_to_one_flow_and_time(
+        secret: [u64; 2], local: SocketAddr, remote: SocketAddr, byte in 0usize..36, flip in 1..=u8::MAX,
+        now in 2 * EPOCH_NS..1 << 60,
+    ) {
+        let secret = Secret(secret);
+        let key = FlowKey::new(local, remote);
+        let isn = secret.isn(&key, now);
+        let start = now - now % EPOCH_NS;
+        prop_assert_eq!(secret.isn(&key, start), isn);
+        prop_assert_eq!(secret.isn(&key, start + EPOCH_NS - 1), isn);
+        prop_assert!(secret.gave(isn, &key, start + 2 * EPOCH_NS - 1));
+        prop_assert!(!secret.gave(isn, &key, start + 2 * EPOCH_NS));
+        prop_assert!(!secret.gave(isn, &key, start - 1), "not given yet");
+        prop_assert!(!secret.gave(isn.wrapping_add(1), &key, now));
+
+        let mut other = bytes_of(&key).to_vec();
+        other[byte] ^= flip;
+        let other: FlowKey = xdptun_common::read_plain(&other).expect("36 bytes");
+        prop_assert!(!secret.gave(isn, &other, now));
+    }
+}

@@ -1,0 +1,202 @@
+//! `wire`: headers as etherparse reads and writes them.
+
+#[path = "common/oracle.rs"]
+mod oracle;
+
+use std::net::IpAddr;
+
+use etherparse::{
+    Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice, TcpOptionElement, UdpHeader as UdpOracle,
+};
+use proptest::prelude::*;
+use xdptun_common::wire::{
+    EtherType, EthernetHeader, Flags, Ip, Ipv4Header, Ipv6Header, Protocol, SynOptions, TcpHeader,
+    UdpHeader, address_bytes, ip_addr, is_multicast_or_broadcast,
+};
+use xdptun_common::{bytes_of, read_plain};
+
+proptest! {
+    #[test]
+    fn tcp_header(
+        ports: (u16, u16), numbers: (u32, u32), window: u16, flags in 0u8..0x40,
+        words in 0usize..=10, checksum: [u8; 2],
+    ) {
+        let header = TcpHeader::new(ports.0, ports.1, numbers.0, numbers.1, Flags(flags), window, words * 4)
+            .with_checksum(checksum);
+        let mut bytes = bytes_of(&header).to_vec();
+        prop_assert_eq!(oracle::checksum(&bytes), header.sum().checksum());
+        bytes.resize(header.header_len(), 0);
+        let oracle = TcpHeaderSlice::from_slice(&bytes).expect("a whole header");
+        prop_assert_eq!(ports, (oracle.source_port(), oracle.destination_port()));
+        prop_assert_eq!(numbers, (oracle.sequence_number(), oracle.acknowledgment_number()));
+        prop_assert_eq!(window, oracle.window_size());
+        prop_assert_eq!(u16::from_be_bytes(checksum), oracle.checksum());
+        prop_assert_eq!(oracle.slice().len(), 20 + words * 4);
+        prop_assert_eq!(oracle.urgent_pointer(), 0);
+        let bit = |flag: Flags| header.flags().contains(flag);
+        prop_assert_eq!(bit(Flags::FIN), oracle.fin());
+        prop_assert_eq!(bit(Flags::SYN), oracle.syn());
+        prop_assert_eq!(bit(Flags::RST), oracle.rst());
+        prop_assert_eq!(bit(Flags::PSH), oracle.psh());
+        prop_assert_eq!(bit(Flags::ACK), oracle.ack());
+
+        let again: TcpHeader = read_plain(&bytes).expect("twenty bytes");
+        prop_assert_eq!(again, header);
+        prop_assert_eq!((again.source(), again.destination()), ports);
+        prop_assert_eq!((again.sequence(), again.acknowledgment()), numbers);
+        prop_assert_eq!((again.window(), again.checksum()), (window, checksum));
+    }
+
+    #[test]
+    fn udp_header(ports: (u16, u16), length: u16, checksum: [u8; 2]) {
+        let header = UdpHeader::new(ports.0, ports.1, length, [0; 2]).with_checksum(checksum);
+        let (oracle, _) = UdpOracle::from_slice(bytes_of(&header)).expect("eight bytes");
+        prop_assert_eq!(oracle, UdpOracle {
+            source_port: ports.0,
+            destination_port: ports.1,
+            length,
+            checksum: u16::from_be_bytes(checksum),
+        });
+        prop_assert_eq!((header.source(), header.destination()), ports);
+        prop_assert_eq!((header.length(), header.checksum()), (length, checksum));
+    }
+
+    /// A fresh IPv4 header: right checksum, no fragmentation, addresses in place.
+    #[test]
+    fn bare_ipv4(source: [u8; 4], destination: [u8; 4], len in 0u16..=65_515) {
+        let header = Ipv4Header::bare(
+            address_bytes(source.into()), address_bytes(destination.into()), Protocol::TCP, len,
+        );
+        prop_assert_eq!(header.payload_len(), Some(usize::from(len)));
+        let mut bytes = bytes_of(&header).to_vec();
+        let oracle = Ipv4HeaderSlice::from_slice(&bytes).expect("a whole header").to_header();
+        prop_assert_eq!(oracle.header_checksum, oracle.calc_header_checksum());
+        prop_assert_eq!((oracle.source, oracle.destination), (source, destination));
+        prop_assert_eq!((oracle.total_len, oracle.protocol.0), (len + 20, 6));
+        prop_assert!(oracle.dont_fragment && !oracle.is_fragmenting_payload());
+        prop_assert_eq!(oracle.time_to_live, 64);
+
+        let pseudo = [&source[..], &destination, &[0, 6], &len.to_be_bytes()].concat();
+        prop_assert_eq!(header.pseudo_header(Protocol::TCP, len).checksum(), oracle::checksum(&pseudo));
+
+        // Changed in place, it equals one made so.
+        let shorter = len / 2;
+        let changed = header.with_payload(Protocol::UDP, shorter);
+        prop_assert_eq!(changed, Ipv4Header::bare(header.source(), header.destination(), Protocol::UDP, shorter));
+        bytes.copy_from_slice(bytes_of(&changed));
+        prop_assert_eq!(oracle::sum(&bytes), 0xffff);
+    }
+
+    #[test]
+    fn bare_ipv6(source: [u8; 16], destination: [u8; 16], len: u16) {
+        let header = Ipv6Header::bare(source, destination, Protocol::TCP, len);
+        prop_assert_eq!(header.payload_len(), Some(usize::from(len)));
+        let oracle = Ipv6HeaderSlice::from_slice(bytes_of(&header)).expect("a whole header").to_header();
+        prop_assert_eq!((oracle.source, oracle.destination), (source, destination));
+        prop_assert_eq!((oracle.payload_length, oracle.next_header.0, oracle.hop_limit), (len, 6, 64));
+        prop_assert_eq!(u32::from(oracle.flow_label), 0);
+
+        let pseudo = [&source[..], &destination, &[0, 0], &len.to_be_bytes(), &[0, 0, 0, 6]].concat();
+        prop_assert_eq!(header.pseudo_header(Protocol::TCP, len).checksum(), oracle::checksum(&pseudo));
+        prop_assert_eq!(
+            header.with_payload(Protocol::UDP, len / 2),
+            Ipv6Header::bare(source, destination, Protocol::UDP, len / 2),
+        );
+    }
+
+    #[test]
+    fn an_address_survives_sixteen_bytes(v4: [u8; 4], v6: [u8; 16]) {
+        let v4 = IpAddr::from(v4);
+        prop_assert_eq!(ip_addr(address_bytes(v4)), v4);
+        let v6 = IpAddr::from(v6);
+        prop_assert_eq!(ip_addr(address_bytes(v6)), v6.to_canonical());
+    }
+}
+
+#[test]
+fn syn_options_are_those_of_linux() {
+    for mss in [0, 88, 1440, 1460, 8948, u16::MAX] {
+        let options = SynOptions::new(mss);
+        let header = TcpHeader::new(1, 2, 3, 4, Flags::SYN, 5, SynOptions::LEN);
+        let bytes = [bytes_of(&header), bytes_of(&options)].concat();
+        let oracle = TcpHeaderSlice::from_slice(&bytes).expect("header and options");
+        let elements: Vec<_> = oracle.options_iterator().collect();
+        assert_eq!(
+            elements,
+            [
+                Ok(TcpOptionElement::MaximumSegmentSize(mss)),
+                Ok(TcpOptionElement::Noop),
+                Ok(TcpOptionElement::Noop),
+                Ok(TcpOptionElement::SelectiveAcknowledgementPermitted),
+                Ok(TcpOptionElement::Noop),
+                Ok(TcpOptionElement::WindowScale(SynOptions::WINDOW_SCALE)),
+            ]
+        );
+        assert_eq!(
+            options.sum().checksum(),
+            oracle::checksum(bytes_of(&options))
+        );
+    }
+}
+
+#[test]
+fn addresses_of_more_than_one_host() {
+    let table = [
+        ("224.0.0.1", true),
+        ("239.255.255.255", true),
+        ("255.255.255.255", true),
+        ("255.255.255.254", false),
+        ("223.255.255.255", false),
+        ("240.0.0.1", false),
+        ("10.0.0.255", false),
+        ("ff02::1", true),
+        ("ff00::", true),
+        ("fe80::1", false),
+        ("::ffff:0:1", false),
+        ("e000::ffff", false),
+    ];
+    for (address, expected) in table {
+        let bytes = address_bytes(address.parse().expect("an address"));
+        assert_eq!(is_multicast_or_broadcast(bytes), expected, "{address}");
+    }
+}
+
+#[test]
+fn ethernet_header() {
+    let bytes = *b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02\x86\xdd";
+    let header: EthernetHeader = read_plain(&bytes).expect("fourteen bytes");
+    assert_eq!(header.ether_type(), EtherType::IPV6);
+    assert_eq!(
+        bytes_of(&header.reversed()),
+        b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x86\xdd"
+    );
+    assert_eq!(header.reversed().reversed(), header);
+    assert_eq!(header.to_bytes(), bytes);
+}
+
+#[test]
+fn flags_are_named_for_people() {
+    let table = [
+        (Flags(0), "{}"),
+        (Flags::SYN, r#"{"SYN"}"#),
+        (Flags::SYN | Flags::ACK, r#"{"SYN", "ACK"}"#),
+        (Flags::PSH | Flags::ACK, r#"{"PSH", "ACK"}"#),
+        (Flags::FIN | Flags::ACK, r#"{"FIN", "ACK"}"#),
+        (Flags::RST, r#"{"RST"}"#),
+    ];
+    for (flags, expected) in table {
+        assert_eq!(format!("{flags:?}"), expected);
+    }
+    assert!((Flags::SYN | Flags::ACK).contains(Flags::ACK));
+    assert!(!Flags::SYN.contains(Flags::SYN | Flags::ACK));
+    assert!(Flags::SYN.intersects(Flags::SYN | Flags::ACK));
+}
+
+#[test]
+fn a_record_is_not_read_beyond_the_end() {
+    let bytes = [1u8; 24];
+    for len in 0..bytes.len() {
+        assert_eq!(read_plain::<UdpHeader>(&bytes[..len]).is_some(), len >= 8);
+        assert_eq!(read_plain::<TcpHeader>(&bytes[..len]).is_some(), len >= 20);
+    }
+}

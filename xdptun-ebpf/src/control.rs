@@ -1,0 +1,97 @@
+//! A packet becomes a control segment: SYN, SYN-ACK, ACK, FIN or RST.
+//!
+//! BPF cannot make packets, only change them, so every segment without data is
+//! some other packet rewritten: the datagram that opens a flow, the segment
+//! that is answered, a clone of one that is acknowledged.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::flow::{FlowKey, window};
+use xdptun_common::handshake::Reply;
+use xdptun_common::wire::{EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader};
+
+use crate::counters::count_sent;
+use crate::maps::{has_ethernet, link_len, mtu};
+use crate::packet::{Packet as _, ResizeError, adjust_after_ip, now, set_len};
+
+/// Which way the packet that is rewritten was going.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Was {
+    /// Out: its link header already leads to the peer.
+    Outbound,
+    /// In: its link header must be turned round.
+    Inbound,
+}
+
+/// Rewrites the packet into `segment` of `flow`, and counts it. A subprogram:
+/// it is needed in several places and has a stack of its own.
+#[inline(never)]
+pub fn rewrite<I: Ip>(
+    ctx: &TcContext,
+    was: Was,
+    flow: &FlowKey,
+    segment: &Reply,
+) -> Result<(), ResizeError> {
+    let is_syn = segment.flags.contains(Flags::SYN);
+    let options_len = if is_syn { SynOptions::LEN } else { 0 };
+    let tcp_len = TcpHeader::LEN + options_len;
+    replace_transport::<I>(ctx, tcp_len)?;
+
+    let header = TcpHeader::new(
+        flow.local_port(),
+        flow.remote_port(),
+        segment.sequence,
+        segment.acknowledgment,
+        segment.flags,
+        window(now() >> 20),
+        options_len,
+    );
+    let ip = I::bare(
+        flow.local_address(),
+        flow.remote_address(),
+        Protocol::TCP,
+        tcp_len as u16,
+    );
+    let mut sum = ip
+        .pseudo_header(Protocol::TCP, tcp_len as u16)
+        .combine(header.sum());
+    let at = link_len() + I::LEN;
+    if is_syn {
+        let options =
+            SynOptions::new(mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16);
+        sum = sum.combine(options.sum());
+        ctx.write(at + TcpHeader::LEN, options).ok_or(ResizeError)?;
+    }
+    ctx.write(at, header.with_checksum(sum.checksum()))
+        .ok_or(ResizeError)?;
+    ctx.write(link_len(), ip).ok_or(ResizeError)?;
+    if has_ethernet() && was == Was::Inbound {
+        let link: EthernetHeader = ctx.read(0).ok_or(ResizeError)?;
+        ctx.write(0, link.reversed()).ok_or(ResizeError)?;
+    }
+    count_sent(segment.kind);
+    Ok(())
+}
+
+/// Replaces all that follows the fixed IP header by `len` undefined bytes, and
+/// with it any checksum that the device was to write: bytes beyond its start
+/// are pulled away, which makes the kernel forget it (see `disguise::settle`).
+#[inline(always)]
+fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+    let header = link_len() + I::LEN;
+    // One even number of bytes more than lie before the transport header.
+    let pull = header + 2;
+    set_len(ctx, header + pull)?;
+    adjust_after_ip(ctx, -(pull as i32))?;
+    adjust_after_ip(ctx, len as i32)
+}
+
+/// The link header of a packet as it must be to reach the peer.
+#[inline(always)]
+pub fn link_to_peer(ctx: &TcContext, was: Was) -> [u8; 14] {
+    let link: Option<EthernetHeader> = if has_ethernet() { ctx.read(0) } else { None };
+    match (link, was) {
+        (None, _) => [0; 14],
+        (Some(link), Was::Outbound) => link.to_bytes(),
+        (Some(link), Was::Inbound) => link.reversed().to_bytes(),
+    }
+}

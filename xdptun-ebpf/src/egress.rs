@@ -1,0 +1,241 @@
+//! tc egress: what leaves the interface.
+
+use aya_ebpf::programs::TcContext;
+use aya_log_ebpf::trace;
+use xdptun_common::config::Request;
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::handshake::{Endpoint, Reply};
+use xdptun_common::isn::epoch;
+use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast};
+
+use crate::control::{Was, link_to_peer, rewrite};
+use crate::cookie::isn;
+use crate::disguise::{self, Settle};
+use crate::events::queue_frame;
+use crate::maps::link_len;
+use crate::packet::{Packet as _, Skb as _, View, fits_mtu, make_linear, now, set_len};
+use crate::table::{Entry, InsertError, find, insert};
+use crate::{packet, rules};
+
+/// Handles one packet of IP version `I`; `None` if it is not ours.
+#[inline(always)]
+pub fn process<I: Settle>(ctx: &TcContext) -> Option<Outcome> {
+    let l3 = link_len();
+    // What cannot be read cannot be ours: no packet is shorter than its headers.
+    make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
+    let located = locate::<I>(&View(ctx), l3)?;
+    let request = Request::from_mark(ctx.mark());
+    if located.protocol == Protocol::TCP && request == Some(Request::Acknowledge) {
+        return Some(acknowledge(ctx, &located));
+    }
+    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+        return None;
+    }
+    let ports = located.ports(&View(ctx))?;
+    if !rules::owns_either(ports) {
+        return None;
+    }
+    let key = located.outbound(ports);
+    let flow = find(&key);
+    if flow.is_none() && !rules::is_peer(key.remote_address()) {
+        return None;
+    }
+    let outcome = match request {
+        None | Some(Request::Acknowledge) => send(ctx, &located, &key, flow),
+        Some(request) => answer_daemon::<I>(ctx, request, &key, flow),
+    };
+    trace!(
+        ctx,
+        "egress: UDP {}:{} -> {}, outcome {}",
+        key.local_port(),
+        key.remote_port(),
+        located.len,
+        outcome.index()
+    );
+    Some(outcome)
+}
+
+/// A datagram of an owned port: disguised, queued, or refused.
+#[inline(always)]
+fn send<I: Settle>(
+    ctx: &TcContext,
+    located: &Located<I>,
+    key: &FlowKey,
+    flow: Option<Entry>,
+) -> Outcome {
+    if ctx.is_super_packet() {
+        return Outcome::TxDropSuperPacket;
+    }
+    match located.shape {
+        Shape::Plain => {}
+        Shape::Options => return Outcome::TxDropOptions,
+        Shape::FirstFragment | Shape::LaterFragment => return Outcome::TxDropFragment,
+    }
+    let offset = link_len() + I::LEN;
+    let Some(udp) = ctx.read::<UdpHeader>(offset) else {
+        return Outcome::TxDropMalformed;
+    };
+    let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
+    if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
+        return Outcome::TxDropMalformed;
+    }
+    // Trailing bytes beyond the IP packet (Ethernet padding of a bridged frame)
+    // would land inside the segment.
+    if packet_len > offset + len && set_len(ctx, offset + len).is_err() {
+        return Outcome::TxDropResize;
+    }
+    if !fits_mtu(ctx, TcpHeader::GROWTH) {
+        return Outcome::TxDropTooBig;
+    }
+    let flow = match flow.map(|flow| (flow, flow.state())) {
+        Some((flow, State::Established)) => return disguise::run::<I>(ctx, &flow),
+        Some((_, State::FinSent)) => return Outcome::TxDropClosing,
+        Some((flow, State::SynSent | State::SynReceived)) => Some(flow),
+        Some((flow, State::Closed)) => open(ctx, key, Some(flow)),
+        None if is_multicast_or_broadcast(key.remote_address()) => {
+            return Outcome::TxDropDestination;
+        }
+        None => open(ctx, key, None),
+    };
+    let Some(flow) = flow else {
+        return Outcome::TxDropTableFull;
+    };
+    hold::<I>(ctx, key, flow)
+}
+
+/// Makes a flow that is about to send its first SYN, in the entry of a closed
+/// one if there is one; `None` if the table is full.
+#[inline(always)]
+fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Option<Entry> {
+    let now = now();
+    let iss = isn(key, epoch(now));
+    let link = link_to_peer(ctx, Was::Outbound);
+    if let Some(flow) = closed {
+        flow.reopen(iss, now);
+        flow.set_link(link);
+        return closed;
+    }
+    let endpoint = Endpoint {
+        state: State::SynSent,
+        iss,
+        snd_nxt: iss.wrapping_add(1),
+        rcv_nxt: 0,
+    };
+    match insert(key, endpoint, link, now) {
+        Ok(()) | Err(InsertError::Exists) => find(key),
+        Err(InsertError::Full) => None,
+    }
+}
+
+/// A datagram that must wait for the handshake: it goes to the daemon, and its
+/// packet becomes the SYN if one is due.
+#[inline(always)]
+fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    let queued = queue_frame(ctx, key);
+    if !flow.claim_syn(now()) {
+        return if queued {
+            Outcome::TxQueued
+        } else {
+            Outcome::TxLost
+        };
+    }
+    match (send_syn::<I>(ctx, key, flow), queued) {
+        (Ok(()), true) => Outcome::TxOpened,
+        (Ok(()), false) => Outcome::TxOpenedLost,
+        (Err(packet::ResizeError), _) => Outcome::TxDropResize,
+    }
+}
+
+#[inline(always)]
+fn send_syn<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Result<(), packet::ResizeError> {
+    let syn = Reply {
+        kind: Sent::Syn,
+        flags: Flags::SYN,
+        sequence: flow.endpoint().iss,
+        acknowledgment: 0,
+    };
+    rewrite::<I>(ctx, Was::Outbound, key, &syn)
+}
+
+/// A frame of the daemon that asks for a control segment.
+#[inline(always)]
+fn answer_daemon<I: Ip>(
+    ctx: &TcContext,
+    request: Request,
+    key: &FlowKey,
+    flow: Option<Entry>,
+) -> Outcome {
+    let Some(flow) = flow else {
+        return Outcome::TxNotRequested;
+    };
+    let now = now();
+    let endpoint = flow.endpoint();
+    let segment = match request {
+        Request::RetransmitSyn => {
+            let opening = matches!(endpoint.state, State::SynSent | State::SynReceived);
+            if !opening || !flow.claim_syn(now) {
+                return Outcome::TxNotRequested;
+            }
+            Reply {
+                kind: Sent::Syn,
+                flags: Flags::SYN,
+                sequence: endpoint.iss,
+                acknowledgment: 0,
+            }
+        }
+        Request::Probe => {
+            if endpoint.state != State::Established {
+                return Outcome::TxNotRequested;
+            }
+            Reply {
+                kind: Sent::Probe,
+                flags: Flags::ACK,
+                sequence: endpoint.snd_nxt.wrapping_sub(1),
+                acknowledgment: flow.acknowledge(now),
+            }
+        }
+        Request::Finish => match flow.finish() {
+            None => return Outcome::TxNotRequested,
+            Some(sequence) => Reply {
+                kind: Sent::Fin,
+                flags: Flags::FIN.with(Flags::ACK),
+                sequence,
+                acknowledgment: flow.acknowledge(now),
+            },
+        },
+        Request::Acknowledge => return Outcome::TxNotRequested,
+    };
+    requested::<I>(ctx, Was::Outbound, key, segment)
+}
+
+/// A clone of an inbound segment, handed over by `ingress` to become its
+/// acknowledgement.
+#[inline(always)]
+fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
+    let Some(ports) = located.ports(&View(ctx)) else {
+        return Outcome::TxNotRequested;
+    };
+    let key = located.inbound(ports);
+    let Some(flow) = find(&key) else {
+        return Outcome::TxNotRequested;
+    };
+    let segment = Reply {
+        kind: Sent::Ack,
+        flags: Flags::ACK,
+        sequence: flow.endpoint().snd_nxt,
+        acknowledgment: flow.acknowledge(now()),
+    };
+    requested::<I>(ctx, Was::Inbound, &key, segment)
+}
+
+#[inline(always)]
+fn requested<I: Ip>(ctx: &TcContext, was: Was, key: &FlowKey, segment: Reply) -> Outcome {
+    // The mark was a note to this program, not to whoever comes after.
+    ctx.set_mark(0);
+    match rewrite::<I>(ctx, was, key, &segment) {
+        Ok(()) => Outcome::TxRequested,
+        Err(packet::ResizeError) => Outcome::TxDropResize,
+    }
+}

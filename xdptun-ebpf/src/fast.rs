@@ -1,0 +1,54 @@
+//! XDP: data of established flows, the common case, and nothing else.
+//!
+//! Whatever needs a reply, a state change or a second packet is left untouched
+//! for `ingress`. One thing cannot be left: plain UDP on an owned port, because
+//! `ingress` could not tell it from what was restored here.
+
+use aya_ebpf::programs::XdpContext;
+use xdptun_common::counter::Outcome;
+use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::wire::{Ip, Protocol, TcpHeader};
+
+use crate::ingress::segment;
+use crate::maps::link_len;
+use crate::packet::{Packet as _, View, now};
+use crate::table::find;
+use crate::{restore, rules};
+
+/// Handles one packet of IP version `I`; `None` if it is left to the stack.
+#[inline(always)]
+pub fn process<I: Ip>(ctx: &XdpContext) -> Option<Outcome> {
+    let located = locate::<I>(&View(ctx), link_len())?;
+    if located.shape == Shape::LaterFragment {
+        return None;
+    }
+    match located.protocol {
+        Protocol::TCP if located.shape == Shape::Plain => restore_established(ctx, &located),
+        Protocol::UDP => {
+            let ports = located.ports(&View(ctx))?;
+            (rules::owns_either(ports) && rules::is_peer(located.ip.source()))
+                .then_some(Outcome::RxDropPlainUdp)
+        }
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn restore_established<I: Ip>(ctx: &XdpContext, located: &Located<I>) -> Option<Outcome> {
+    let tcp: TcpHeader = ctx.read(link_len() + I::LEN)?;
+    let ports = (tcp.source(), tcp.destination());
+    if !rules::owns_either(ports) || tcp.header_len() != TcpHeader::LEN {
+        return None;
+    }
+    let flow = find(&located.inbound(ports))?;
+    let segment = segment(&tcp, located.len)?;
+    let now = now();
+    if !flow.endpoint().takes_datagram(&segment) || flow.ack_due(&segment, now) {
+        return None;
+    }
+    flow.receive_datagram(&segment, now);
+    Some(match restore::run::<I>(ctx) {
+        Ok(()) => Outcome::RxRestored,
+        Err(_) => Outcome::RxDropResize,
+    })
+}

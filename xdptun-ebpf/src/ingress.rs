@@ -1,0 +1,330 @@
+//! tc ingress: what arrives, if XDP has not dealt with it.
+
+use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
+use aya_ebpf::programs::TcContext;
+use aya_log_ebpf::trace;
+use xdptun_common::config::Request;
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::handshake::{Endpoint, Reply, Segment, receive};
+use xdptun_common::isn::epoch;
+use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
+
+use crate::control::{Was, link_to_peer, rewrite};
+use crate::cookie::{gave, isn};
+use crate::counters::count_sent;
+use crate::events::report;
+use crate::maps::{REPLIES, ifindex, link_len, xdp_refuses_plain_udp};
+use crate::packet::{Packet as _, Skb as _, View, make_linear, now, send_back};
+use crate::table::{Entry, InsertError, find, insert};
+use crate::{restore, rules};
+
+/// What became of a packet that is ours.
+#[derive(Clone, Copy)]
+pub enum Verdict {
+    /// The outcome decides.
+    Ended(Outcome),
+    /// The packet was turned into an answer, which leaves where it came in.
+    Answered(Outcome),
+}
+
+impl From<Outcome> for Verdict {
+    #[inline(always)]
+    fn from(outcome: Outcome) -> Self {
+        Self::Ended(outcome)
+    }
+}
+
+impl Verdict {
+    #[inline(always)]
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Ended(outcome) | Self::Answered(outcome) => outcome,
+        }
+    }
+}
+
+/// Handles one packet of IP version `I`; `None` if it is not ours.
+#[inline(always)]
+pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
+    let l3 = link_len();
+    make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
+    let located = locate::<I>(&View(ctx), l3)?;
+    if located.shape == Shape::LaterFragment {
+        return None;
+    }
+    match located.protocol {
+        Protocol::TCP => {
+            let ports = located.ports(&View(ctx))?;
+            if !rules::owns_either(ports) {
+                return None;
+            }
+            let verdict = process_segment(ctx, &located, &located.inbound(ports))?;
+            trace!(
+                ctx,
+                "ingress: TCP {}:{} length {}, outcome {}",
+                ports.0,
+                ports.1,
+                located.len,
+                verdict.outcome().index()
+            );
+            Some(verdict)
+        }
+        Protocol::UDP => refuse_plain_udp(ctx, &located),
+        _ => None,
+    }
+}
+
+/// UDP on an owned port did not come through a tunnel.
+#[inline(always)]
+fn refuse_plain_udp<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
+    let ports = located.ports(&View(ctx))?;
+    if xdp_refuses_plain_udp() || !rules::owns_either(ports) || !rules::is_peer(located.ip.source())
+    {
+        return None;
+    }
+    Some(Outcome::RxDropPlainUdp.into())
+}
+
+/// A TCP segment with an owned port at either end.
+#[inline(always)]
+fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> Option<Verdict> {
+    let flow = find(key);
+    // Without a flow it is ours only if we are addressed: a connection of this
+    // host to a remote port of the same number is none of our business.
+    if flow.is_none()
+        && !(rules::owns_port(key.local_port()) && rules::is_peer(key.remote_address()))
+    {
+        return None;
+    }
+    match located.shape {
+        Shape::Plain => {}
+        Shape::Options => return Some(Outcome::RxDropOptions.into()),
+        Shape::FirstFragment | Shape::LaterFragment => return Some(Outcome::RxDropFragment.into()),
+    }
+    if ctx.is_super_packet() {
+        return Some(Outcome::RxDropMerged.into());
+    }
+    let at = link_len() + I::LEN;
+    let tcp = match make_linear(ctx, at + TcpHeader::LEN) {
+        Ok(()) => ctx.read::<TcpHeader>(at),
+        Err(_) => None,
+    };
+    let Some(tcp) = tcp else {
+        return Some(Outcome::RxDropMalformed.into());
+    };
+    let Some(segment) = segment(&tcp, located.len) else {
+        return Some(Outcome::RxDropMalformed.into());
+    };
+    // Options must be readable too; the header is at most 60 bytes.
+    if make_linear(ctx, at + tcp.header_len()).is_err() {
+        return Some(Outcome::RxDropMalformed.into());
+    }
+    Some(take::<I>(ctx, key, flow, &segment))
+}
+
+/// What the state machine needs of a segment; `None` if its data offset is
+/// impossible.
+#[inline(always)]
+pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
+    let header_len = tcp.header_len();
+    if header_len < TcpHeader::LEN || header_len > len {
+        return None;
+    }
+    Some(Segment {
+        flags: tcp.flags(),
+        sequence: tcp.sequence(),
+        acknowledgment: tcp.acknowledgment(),
+        len: (len - header_len) as u32,
+    })
+}
+
+/// A segment that is ours, of a flow in the table or of none.
+#[inline(always)]
+fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Segment) -> Verdict {
+    let now = now();
+    let before = match flow {
+        Some(flow) => flow.endpoint(),
+        None => Endpoint::LISTENING,
+    };
+    let mut decision = Decision {
+        endpoint: before,
+        outcome: Outcome::RxRestored,
+        reply: NO_REPLY,
+    };
+    let mut flow = flow;
+    if !before.takes_datagram(segment) {
+        decide(key, segment, now, &mut decision);
+        let after = decision.endpoint;
+        if after.state != before.state || after.rcv_nxt != before.rcv_nxt {
+            flow = match step(ctx, key, flow, before, &decision, now) {
+                Ok(flow) => Some(flow),
+                Err(outcome) => return outcome.into(),
+            };
+        }
+    }
+    if let Some(flow) = flow {
+        if decision.outcome == Outcome::RxRestored {
+            return deliver::<I>(ctx, flow, segment, now);
+        }
+        if decision.outcome.is_sign_of_life() {
+            flow.received(now);
+        }
+    }
+    if decision.reply.flags == NO_REPLY.flags {
+        return decision.outcome.into();
+    }
+    if !may_reply() {
+        count_sent(Sent::Limited);
+        return decision.outcome.into();
+    }
+    answer::<I>(ctx, key, decision.outcome, &decision.reply)
+}
+
+/// Writes the decision into the table, and tells the daemon.
+#[inline(always)]
+fn step(
+    ctx: &TcContext,
+    key: &FlowKey,
+    flow: Option<Entry>,
+    before: Endpoint,
+    decision: &Decision,
+    now: u64,
+) -> Result<Entry, Outcome> {
+    let link = link_to_peer(ctx, Was::Inbound);
+    let after = decision.endpoint;
+    let Some(flow) = flow else {
+        return match insert(key, after, link, now) {
+            Ok(()) => {
+                report(Kind::Established, key);
+                find(key).ok_or(Outcome::RxDropTableFull)
+            }
+            Err(InsertError::Exists) => find(key).ok_or(Outcome::RxDropTableFull),
+            Err(InsertError::Full) => Err(Outcome::RxDropTableFull),
+        };
+    };
+    if !flow.advance(before, after, now) {
+        // Another CPU took the same step a moment ago.
+        return Err(Outcome::RxAck);
+    }
+    flow.set_link(link);
+    report_change(key, before, after, decision.outcome);
+    Ok(flow)
+}
+
+/// A [`Reaction`](xdptun_common::handshake::Reaction) without `Option`: the
+/// verifier wants every byte written that is copied.
+struct Decision {
+    endpoint: Endpoint,
+    outcome: Outcome,
+    reply: Reply,
+}
+
+/// No segment has no flags.
+const NO_REPLY: Reply = Reply {
+    kind: Sent::Ack,
+    flags: Flags(0),
+    sequence: 0,
+    acknowledgment: 0,
+};
+
+/// Runs the state machine: `decision` comes with the endpoint before the
+/// segment. A subprogram, as both IP versions share it.
+#[inline(never)]
+fn decide(key: &FlowKey, segment: &Segment, now: u64, decision: &mut Decision) {
+    let mut before = decision.endpoint;
+    if before.state == State::Closed {
+        before.iss = isn(key, epoch(now));
+    }
+    let reaction = receive(before, segment, |number| gave(number, key, now));
+    decision.endpoint = reaction.endpoint;
+    decision.outcome = reaction.outcome;
+    decision.reply = reaction.reply.unwrap_or(NO_REPLY);
+}
+
+/// Tells the daemon of a flow that came up or went down.
+#[inline(always)]
+fn report_change(key: &FlowKey, before: Endpoint, after: Endpoint, outcome: Outcome) {
+    let kind = match after.state {
+        State::Established if before.state != State::Established => Kind::Established,
+        State::Closed if outcome == Outcome::RxRst => Kind::Reset,
+        State::Closed if before.state != State::Closed => Kind::Finished,
+        _ => return,
+    };
+    report(kind, key);
+}
+
+/// Turns the packet into `reply` and sends it back where it came from.
+#[inline(always)]
+fn answer<I: Ip>(ctx: &TcContext, key: &FlowKey, outcome: Outcome, reply: &Reply) -> Verdict {
+    if rewrite::<I>(ctx, Was::Inbound, key, reply).is_err() {
+        return Outcome::RxDropResize.into();
+    }
+    send_back(ifindex());
+    Verdict::Answered(outcome)
+}
+
+/// Restores the datagram, and acknowledges it if that is due.
+#[inline(always)]
+fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> Verdict {
+    let ack_due = flow.ack_due(segment, now);
+    flow.receive_datagram(segment, now);
+    if ack_due {
+        // A clone goes out through `egress`, which makes it the ACK. It is
+        // cloned before it is restored, while its addresses are still readable
+        // as a segment of this flow.
+        let mark = ctx.mark();
+        ctx.set_mark(Request::Acknowledge.mark());
+        // Without an ACK the datagram is still good, so a failure is no reason
+        // to lose it; the next segment will be due as well.
+        let _ = ctx.clone_redirect(ifindex(), 0);
+        ctx.set_mark(mark);
+    }
+    match restore::run::<I>(ctx) {
+        Ok(()) => Outcome::RxRestored.into(),
+        Err(_) => Outcome::RxDropResize.into(),
+    }
+}
+
+/// Replies each CPU may send in a second, and at once after a pause.
+const REPLIES_PER_SECOND: u64 = 16384;
+/// See [`REPLIES_PER_SECOND`].
+const REPLY_BURST: u64 = 4096;
+
+/// Takes a token for a reply. Whoever spoofs segments at us can make us answer
+/// only so fast, and never with more bytes than were received.
+#[inline(always)]
+fn may_reply() -> bool {
+    let Some(budget) = REPLIES.get_ptr_mut(0) else {
+        return false;
+    };
+    // SAFETY: a per-CPU value, which only this program run touches; the clock
+    // helper takes no pointers.
+    unsafe {
+        let now = bpf_ktime_get_ns();
+        let elapsed = now.saturating_sub((*budget).filled_at);
+        // Tokens for the elapsed time; the shift stands for a division by 2^30,
+        // a good second.
+        let earned = if elapsed >> 30 != 0 {
+            REPLY_BURST
+        } else {
+            (elapsed * REPLIES_PER_SECOND) >> 30
+        };
+        if earned > 0 {
+            let tokens = (*budget).tokens + earned;
+            (*budget).tokens = if tokens > REPLY_BURST {
+                REPLY_BURST
+            } else {
+                tokens
+            };
+            (*budget).filled_at = now;
+        }
+        if (*budget).tokens == 0 {
+            return false;
+        }
+        (*budget).tokens -= 1;
+    }
+    true
+}

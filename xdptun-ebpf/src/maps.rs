@@ -1,0 +1,105 @@
+//! Maps and read-only variables: all that user space and the programs share.
+
+use aya_ebpf::Global;
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf};
+use xdptun_common::config::{Attachment, LINK_ETHERNET, PORT_WORDS};
+use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
+use xdptun_common::event::RING_BYTES;
+use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::isn::Secret;
+
+/// Every flow. Not preallocated, so that closed flows give their memory back;
+/// not LRU, so that a flood cannot push a live flow out. User space sets the
+/// capacity.
+#[map]
+pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
+
+/// A bit for each port: set if it is ours.
+#[map]
+pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
+
+/// Networks of peers, 16-byte addresses; used if `PEERS_ONLY` is set.
+#[map]
+pub static PEERS: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(1024, 0);
+
+/// Outcomes and sent segments, by `Outcome::index` and `Sent::index`.
+#[map]
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTER_COUNT, 0);
+
+/// Budget of replies, for each CPU its own.
+#[map]
+pub static REPLIES: PerCpuArray<ReplyBudget> = PerCpuArray::with_max_entries(1, 0);
+
+/// Records for the daemon (`xdptun_common::event`).
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+/// What this attachment is; the programs do not read it.
+#[map]
+pub static ATTACHMENT: Array<Attachment> = Array::with_max_entries(1, 0);
+
+/// A token bucket.
+#[repr(C)]
+pub struct ReplyBudget {
+    /// Replies that may go now.
+    pub tokens: u64,
+    /// When it was last filled, in nanoseconds.
+    pub filled_at: u64,
+}
+
+#[unsafe(no_mangle)]
+static SECRET: Global<Secret> = Global::new(Secret([0; 2]));
+#[unsafe(no_mangle)]
+static IFINDEX: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static LINK_LEN: Global<u32> = Global::new(LINK_ETHERNET);
+#[unsafe(no_mangle)]
+static MTU: Global<u32> = Global::new(1500);
+#[unsafe(no_mangle)]
+static PEERS_ONLY: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static XDP: Global<u32> = Global::new(0);
+
+/// The key of initial sequence numbers.
+#[inline(always)]
+pub fn secret() -> Secret {
+    SECRET.load()
+}
+
+/// The interface the programs are attached to.
+#[inline(always)]
+pub fn ifindex() -> u32 {
+    IFINDEX.load()
+}
+
+/// Whether packets start with an Ethernet header.
+#[inline(always)]
+pub fn has_ethernet() -> bool {
+    LINK_LEN.load() == LINK_ETHERNET
+}
+
+/// Where the IP header starts.
+#[inline(always)]
+pub fn link_len() -> usize {
+    LINK_LEN.load() as usize
+}
+
+/// The interface's MTU at attach.
+#[inline(always)]
+pub fn mtu() -> u32 {
+    MTU.load()
+}
+
+/// Whether only configured peers are ours.
+#[inline(always)]
+pub fn peers_only() -> bool {
+    PEERS_ONLY.load() != 0
+}
+
+/// Whether XDP has already refused plain UDP.
+#[inline(always)]
+pub fn xdp_refuses_plain_udp() -> bool {
+    XDP.load() != 0
+}

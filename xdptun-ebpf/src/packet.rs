@@ -1,0 +1,290 @@
+//! Access to packet memory and the helpers that resize it.
+//!
+//! The only place with raw packet pointers. Every helper that resizes a packet
+//! may move it, so nothing here hands a pointer out: reads copy, writes take
+//! the value, and both check the bounds anew.
+
+use core::arch::asm;
+use core::mem::offset_of;
+
+use aya_ebpf::bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_NET, xdp_md};
+use aya_ebpf::helpers::generated::{
+    bpf_check_mtu, bpf_ktime_get_coarse_ns, bpf_redirect, bpf_skb_change_tail, bpf_xdp_adjust_head,
+};
+use aya_ebpf::programs::{TcContext, XdpContext};
+use xdptun_common::Plain;
+use xdptun_common::checksum::Sum;
+use xdptun_common::wire::{Bytes, EtherType, EthernetHeader, IpVersion};
+
+use crate::maps::has_ethernet;
+
+/// A packet whose linear part can be read and written.
+pub trait Packet {
+    /// Address of the first byte.
+    fn start(&self) -> usize;
+    /// Address after the last byte of the linear part.
+    fn end(&self) -> usize;
+
+    /// The record at `offset`, if it lies in the linear part.
+    #[inline(always)]
+    fn read<T: Plain>(&self, offset: usize) -> Option<T> {
+        let at = self.start() + offset;
+        if at + size_of::<T>() > self.end() {
+            return None;
+        }
+        // SAFETY: inside the packet by the check above, and `Plain` accepts any
+        // bytes. Headers lie at multiples of two only, but an unaligned read
+        // would be split into bytes; the CPUs that run this load words from
+        // any address, and the verifier of any other CPU refuses the program.
+        Some(unsafe { (at as *const T).read() })
+    }
+
+    /// Writes a record at `offset`; `None` if it does not lie in the linear part.
+    #[inline(always)]
+    fn write<T: Plain>(&self, offset: usize, value: T) -> Option<()> {
+        let at = self.start() + offset;
+        if at + size_of::<T>() > self.end() {
+            return None;
+        }
+        // SAFETY: as in `read`.
+        unsafe { (at as *mut T).write(value) };
+        Some(())
+    }
+}
+
+/// Loads a packet pointer from a field of the context. The kernel declares the
+/// field 32 bits wide and the verifier widens the load; the compiler knows
+/// nothing of that and would move the value about in 32-bit registers, which
+/// ends its life as a pointer. So it sees only the 64-bit result.
+macro_rules! packet_pointer {
+    ($context:expr, $type:ty, $field:ident) => {{
+        let pointer: usize;
+        // SAFETY: the context is valid for the whole program run.
+        unsafe {
+            asm!(
+                "{pointer} = *(u32 *)({context} + {field})",
+                pointer = out(reg) pointer,
+                context = in(reg) $context,
+                field = const offset_of!($type, $field),
+                options(nostack, preserves_flags)
+            );
+        }
+        pointer
+    }};
+}
+
+impl Packet for TcContext {
+    #[inline(always)]
+    fn start(&self) -> usize {
+        packet_pointer!(self.raw(), __sk_buff, data)
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        packet_pointer!(self.raw(), __sk_buff, data_end)
+    }
+}
+
+impl Packet for XdpContext {
+    #[inline(always)]
+    fn start(&self) -> usize {
+        packet_pointer!(self.ctx, xdp_md, data)
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        packet_pointer!(self.ctx, xdp_md, data_end)
+    }
+}
+
+/// The IP version of a packet, if it is one.
+#[inline(always)]
+pub fn skb_ip_version(ctx: &TcContext) -> Option<IpVersion> {
+    // The stack has taken a VLAN tag off by now, so this is the inner type.
+    // SAFETY: the context is valid for the whole program run.
+    ip_version(EtherType(u16::from_be(
+        unsafe { (*ctx.raw()).protocol } as u16
+    )))
+}
+
+/// The IP version of a frame, if it is an untagged IP packet.
+#[inline(always)]
+pub fn frame_ip_version(ctx: &XdpContext) -> Option<IpVersion> {
+    if has_ethernet() {
+        return ip_version(ctx.read::<EthernetHeader>(0)?.ether_type());
+    }
+    match ctx.read::<[u8; 1]>(0)?[0] >> 4 {
+        4 => Some(IpVersion::V4),
+        6 => Some(IpVersion::V6),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn ip_version(ether_type: EtherType) -> Option<IpVersion> {
+    match ether_type {
+        EtherType::IPV4 => Some(IpVersion::V4),
+        EtherType::IPV6 => Some(IpVersion::V6),
+        _ => None,
+    }
+}
+
+/// What the shared parser reads from.
+pub struct View<'a, P>(pub &'a P);
+
+impl<P: Packet> Bytes for View<'_, P> {
+    #[inline(always)]
+    fn read<T: Plain>(&self, offset: usize) -> Option<T> {
+        self.0.read(offset)
+    }
+}
+
+/// Fields of `__sk_buff` that aya's context does not name.
+pub trait Skb {
+    /// The kernel's view of the packet.
+    fn raw(&self) -> *mut __sk_buff;
+
+    /// The packet mark.
+    #[inline(always)]
+    fn mark(&self) -> u32 {
+        // SAFETY: the context is valid for the whole program run.
+        unsafe { (*self.raw()).mark }
+    }
+
+    /// Whether the buffer holds several segments (GSO on the way out, GRO on
+    /// the way in).
+    #[inline(always)]
+    fn is_super_packet(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).gso_size != 0 }
+    }
+}
+
+impl Skb for TcContext {
+    #[inline(always)]
+    fn raw(&self) -> *mut __sk_buff {
+        self.skb.skb
+    }
+}
+
+/// The kernel refused to resize a packet (out of memory, or a kind of buffer
+/// that cannot be resized).
+pub struct ResizeError;
+
+/// Puts the first `len` bytes into the linear part, if they are not there yet.
+#[inline(always)]
+pub fn make_linear(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+    if ctx.start() + len <= ctx.end() {
+        return Ok(());
+    }
+    ctx.pull_data(len as u32).map_err(|_| ResizeError)
+}
+
+/// Sets the length of the packet, cutting its end off or appending zeros.
+#[inline(always)]
+pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+    // SAFETY: the context is valid; the helper checks the length.
+    match unsafe { bpf_skb_change_tail(ctx.raw(), len as u32, 0) } {
+        0 => Ok(()),
+        _ => Err(ResizeError),
+    }
+}
+
+/// Inserts (`by` > 0) or removes (`by` < 0) bytes after the fixed IP header.
+#[inline(always)]
+pub fn adjust_after_ip(ctx: &TcContext, by: i32) -> Result<(), ResizeError> {
+    ctx.adjust_room(by, BPF_ADJ_ROOM_NET, 0)
+        .map_err(|_| ResizeError)
+}
+
+/// Whether the packet, `growth` bytes longer, still fits the interface's MTU.
+/// The helper asks the device, so a changed MTU counts at once (kernel 5.12).
+#[inline(always)]
+pub fn fits_mtu(ctx: &TcContext, growth: usize) -> bool {
+    let mut mtu = 0u32;
+    // SAFETY: interface index 0 is the packet's own device; `mtu` outlives the call.
+    unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) == 0 }
+}
+
+/// Sends the packet out of the interface instead of letting it go on. The
+/// verdict is `TC_ACT_REDIRECT`.
+#[inline(always)]
+pub fn send_back(ifindex: u32) {
+    // SAFETY: no pointers are involved.
+    unsafe { bpf_redirect(ifindex, 0) };
+}
+
+/// The verdict that ends a packet without an error for its sender. `TCX` has no
+/// counterpart of `TC_ACT_STOLEN` (it would count as "next", and the datagram
+/// would leave undisguised), but a redirect to no interface frees the packet
+/// and reports success (`skb_do_redirect`). A drop would reach sockets with
+/// `IP_RECVERR`, as QUIC stacks use, as ENOBUFS.
+#[inline(always)]
+pub fn swallow() -> i32 {
+    // SAFETY: no pointers are involved.
+    unsafe { bpf_redirect(0, 0) as i32 }
+}
+
+/// Moves the start of the packet `by` bytes forward.
+#[inline(always)]
+pub fn cut_head(ctx: &XdpContext, by: usize) -> Result<(), ResizeError> {
+    // SAFETY: the context is valid; the helper checks the length.
+    match unsafe { bpf_xdp_adjust_head(ctx.ctx, by as i32) } {
+        0 => Ok(()),
+        _ => Err(ResizeError),
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, as of the last tick: a few nanoseconds to
+/// read, exact to some milliseconds (kernel 5.11).
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: no pointers are involved.
+    unsafe { bpf_ktime_get_coarse_ns() }
+}
+
+/// Bytes added up in one step of [`sum_from`].
+const BLOCK: usize = 64;
+/// The longest run that [`sum_from`] takes; jumbo frames fit. A bound that the
+/// verifier can walk.
+pub const MAX_SUM: usize = 16 * 1024;
+
+/// Adds up everything from `offset` to the end of the packet, which must be
+/// linear and at most [`MAX_SUM`] long from there. `offset` must be even.
+///
+/// 32-bit loads into a 64-bit accumulator: no carry to handle, so a load and an
+/// add for four bytes.
+#[inline(always)]
+pub fn sum_from(packet: &impl Packet, offset: usize) -> Sum {
+    let end = packet.end();
+    let mut at = packet.start() + offset;
+    let mut sum = Sum::new();
+    for _ in 0..MAX_SUM / BLOCK {
+        if at + BLOCK > end {
+            break;
+        }
+        for word in 0..BLOCK / 4 {
+            // SAFETY: `at + BLOCK` is inside the packet.
+            sum = sum.words(unsafe { ((at + word * 4) as *const u32).read() }.to_ne_bytes());
+        }
+        at += BLOCK;
+    }
+    for _ in 0..BLOCK / 4 {
+        if at + 4 > end {
+            break;
+        }
+        // SAFETY: checked above.
+        sum = sum.words(unsafe { (at as *const u32).read() }.to_ne_bytes());
+        at += 4;
+    }
+    if at + 2 <= end {
+        // SAFETY: checked above.
+        sum = sum.word(unsafe { (at as *const u16).read() }.to_ne_bytes());
+        at += 2;
+    }
+    if at < end {
+        // SAFETY: checked above.
+        sum = sum.word([unsafe { *(at as *const u8) }, 0]);
+    }
+    sum
+}

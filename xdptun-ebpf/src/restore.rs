@@ -1,0 +1,70 @@
+//! A segment of an established flow becomes a datagram, for tc and XDP alike.
+
+use aya_ebpf::programs::{TcContext, XdpContext};
+use xdptun_common::checksum::Sum;
+use xdptun_common::translate::restore;
+use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader};
+
+use crate::maps::{has_ethernet, link_len};
+use crate::packet::{Packet, ResizeError, adjust_after_ip, cut_head};
+
+/// A packet from which bytes after the IP header can be removed. The caller
+/// writes the IP header again; the link header stays.
+pub trait Cut: Packet {
+    /// Removes `by` bytes.
+    fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError>;
+}
+
+impl Cut for TcContext {
+    #[inline(always)]
+    fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError> {
+        adjust_after_ip(self, -(by as i32))
+    }
+}
+
+impl Cut for XdpContext {
+    #[inline(always)]
+    fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError> {
+        if !has_ethernet() {
+            return cut_head(self, by);
+        }
+        let link: EthernetHeader = self.read(0).ok_or(ResizeError)?;
+        cut_head(self, by)?;
+        self.write(0, link).ok_or(ResizeError)
+    }
+}
+
+/// The most 32-bit words of TCP options (RFC 9293 section 3.1).
+const MAX_OPTION_WORDS: usize = 10;
+
+/// Turns the segment in the packet into the datagram it carries. The caller has
+/// found that it is one, in the plain shape.
+///
+/// A subprogram that reads the headers again: keeping them alive across all
+/// that precedes costs more stack than BPF has.
+#[inline(never)]
+pub fn run<I: Ip>(packet: &impl Cut) -> Result<(), ResizeError> {
+    let at = link_len() + I::LEN;
+    let ip: I = packet.read(link_len()).ok_or(ResizeError)?;
+    let tcp: TcpHeader = packet.read(at).ok_or(ResizeError)?;
+    let len = ip.payload_len().ok_or(ResizeError)?;
+    let options_len = tcp.header_len().saturating_sub(TcpHeader::LEN);
+    let options = sum_options(packet, at + TcpHeader::LEN, options_len).ok_or(ResizeError)?;
+    let (ip, udp) = restore(ip, tcp, len, options).ok_or(ResizeError)?;
+    packet.cut_after_ip(TcpHeader::GROWTH + options_len)?;
+    packet.write(link_len(), ip).ok_or(ResizeError)?;
+    packet.write(at, udp).ok_or(ResizeError)
+}
+
+/// Options come from a middlebox: ours have none on data.
+#[inline(always)]
+fn sum_options(packet: &impl Packet, at: usize, len: usize) -> Option<Sum> {
+    let mut sum = Sum::new();
+    for word in 0..MAX_OPTION_WORDS {
+        if word * 4 >= len {
+            break;
+        }
+        sum = sum.words(packet.read::<u32>(at + word * 4)?.to_ne_bytes());
+    }
+    Some(sum)
+}

@@ -1,0 +1,233 @@
+//! `xdptun attach`: attach to one interface, stay, detach at the end.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use aya_log::EbpfLogger;
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use tracing::{info, warn};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::daemon::{self, Stop, Timers};
+use crate::datapath::{AttachOptions, Attached, IngressChoice, Pinned, TcChoice};
+use crate::interface::Interface;
+use crate::lock::InterfaceLock;
+use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::ports::PortRange;
+use crate::preflight;
+
+/// Disguise UDP as TCP on an interface until Ctrl-C or SIGTERM.
+///
+/// A datagram is ours if its local or its remote port is one of the given ones.
+/// Run it on both hosts before the programs that use the port.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Interface that leads to the peer.
+    #[arg(long, short, value_name = "NAME")]
+    iface: String,
+
+    /// UDP port, or range like 8000-8010; may be repeated.
+    #[arg(
+        long,
+        short,
+        required = true,
+        value_name = "PORT[-PORT]",
+        value_delimiter = ','
+    )]
+    port: Vec<PortRange>,
+
+    /// Only this peer (address or CIDR); may be repeated. Default: any.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = parse_peer)]
+    peer: Vec<IpNet>,
+
+    /// Which program restores inbound data.
+    #[arg(long, value_enum, default_value = "auto")]
+    ingress: IngressChoice,
+
+    /// How the tc programs are attached.
+    #[arg(long, value_enum, default_value = "auto")]
+    tc: TcChoice,
+
+    /// Silence after which a flow is probed, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "25", value_parser = clap::value_parser!(u32).range(1..))]
+    keepalive: u32,
+
+    /// Time without data after which a flow is closed, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u32).range(1..))]
+    idle_timeout: u32,
+
+    /// How many flows the table holds.
+    #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    max_flows: u32,
+
+    /// How much to log; `trace` logs every packet and is slow.
+    #[arg(long, value_enum, default_value = "info")]
+    log_level: LogLevel,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  xdptun attach --iface eth0 --port 51820
+  xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.0/24 --peer 2001:db8::/32
+  xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
+
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// A network, or an address that stands for itself alone.
+fn parse_peer(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from))
+        .map_err(|_| {
+            "not an address or CIDR; write 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32".into()
+        })
+}
+
+/// Runs the verb.
+pub fn run(arguments: Arguments) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from(arguments.log_level))
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
+    super::runtime()?.block_on(attach(arguments))
+}
+
+async fn attach(arguments: Arguments) -> Result<()> {
+    preflight::check()?;
+    let interface = Interface::find(&arguments.iface).await?;
+    let name = interface.name.clone();
+    let Some(_lock) = InterfaceLock::take(interface.index).context("cannot lock the interface")?
+    else {
+        bail!(
+            "{name}: xdptun is already attached; `xdptun status` shows it, `xdptun detach --iface {name}` ends it"
+        );
+    };
+    if Pinned::exists(interface.index)? {
+        bail!(
+            "{name}: a killed xdptun left its programs attached; `xdptun detach --iface {name}` removes them"
+        );
+    }
+    // From here on a signal must not leave half an attachment behind.
+    let stop = Stop::catch()?;
+    let options = AttachOptions {
+        ports: arguments.port,
+        peers: arguments.peer,
+        ingress: arguments.ingress,
+        tc: arguments.tc,
+        max_flows: arguments.max_flows,
+        trace: arguments.log_level == LogLevel::Trace,
+    };
+    let mut attached = Attached::new(interface, &options)?;
+    let timers = Timers {
+        keepalive: Duration::from_secs(arguments.keepalive.into()),
+        idle: Duration::from_secs(arguments.idle_timeout.into()),
+    };
+    let result = serve(&mut attached, &options, timers, stop).await;
+    attached.detach().context("cannot detach")?;
+    result?;
+    info!("{name}: detached");
+    Ok(())
+}
+
+async fn serve(
+    attached: &mut Attached,
+    options: &AttachOptions,
+    timers: Timers,
+    stop: Stop,
+) -> Result<()> {
+    if options.trace {
+        forward_log(attached)?;
+    }
+    announce(attached, options)?;
+    daemon::run(attached, timers, stop).await
+}
+
+/// Says what was attached and where; the last line starts with `ready:`.
+fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
+    let interface = &attached.interface;
+    let name = &interface.name;
+    let ports: Vec<String> = options.ports.iter().map(ToString::to_string).collect();
+    let tc = if attached.tcx { "TCX" } else { "clsact" };
+    let mtu = WireguardMtu::on(interface.mtu);
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
+        attached.ingress.name()
+    )?;
+    if let Some(refusal) = &attached.xdp_refusal {
+        writeln!(out, "{name}: no native XDP: {refusal}")?;
+    }
+    if !options.peers.is_empty() {
+        let peers: Vec<String> = options.peers.iter().map(ToString::to_string).collect();
+        writeln!(out, "{name}: only for {}", peers.join(", "))?;
+    }
+    writeln!(
+        out,
+        "{name}: MTU {}; WireGuard inside can use MTU {} over IPv4, {} over IPv6",
+        interface.mtu, mtu.v4, mtu.v6
+    )?;
+    if mtu.v6 < WIREGUARD_DEFAULT {
+        let safe = mtu.v4.min(WIREGUARD_DEFAULT);
+        let advice = if mtu.v4 < WIREGUARD_DEFAULT {
+            format!(
+                "set `MTU = {safe}` in wg0.conf, or `MTU = {}` if the peer is reached over IPv6",
+                mtu.v6
+            )
+        } else {
+            format!(
+                "its default of {WIREGUARD_DEFAULT} is too much over IPv6: set `MTU = {}` there",
+                mtu.v6
+            )
+        };
+        writeln!(out, "{name}: {advice}")?;
+    }
+    writeln!(
+        out,
+        "ready: {name} carries UDP port {} as TCP; Ctrl-C detaches",
+        ports.join(", ")
+    )?;
+    out.flush()?;
+    if !interface.is_up {
+        warn!("{name} is down; `ip link set {name} up`");
+    }
+    Ok(())
+}
+
+/// Hands the programs' own log to ours.
+fn forward_log(attached: &mut Attached) -> Result<()> {
+    tracing_log::LogTracer::init().context("cannot forward the log of the programs")?;
+    let logger =
+        EbpfLogger::init(&mut attached.ebpf).context("cannot read the log of the programs")?;
+    let mut logger = daemon::watch(logger)?;
+    tokio::spawn(async move {
+        while let Ok(mut ready) = logger.readable_mut().await {
+            ready.get_inner_mut().flush();
+            ready.clear_ready();
+        }
+    });
+    Ok(())
+}

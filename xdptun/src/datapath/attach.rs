@@ -1,0 +1,362 @@
+//! Loading and attaching: all of it or nothing.
+
+use std::fs;
+use std::io;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use aya::maps::{MapData, RingBuf};
+use aya::programs::links::FdLink;
+use aya::programs::tc::{
+    NlOptions, TcAttachOptions, TcError, qdisc_add_clsact, qdisc_detach_program,
+};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
+use aya::util::KernelVersion;
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use ipnet::IpNet;
+use xdptun_common::config::{Attachment, IngressMode, global};
+use xdptun_common::isn::Secret;
+
+use super::maps::{Maps, take_events};
+use super::{TC_PROGRAMS, XDP_PROGRAM, pins, remove};
+use crate::clock::monotonic_ns;
+use crate::interface::Interface;
+use crate::ports::PortRange;
+
+/// Which program shall restore inbound data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum IngressChoice {
+    /// XDP in the driver if it has it, else tc.
+    Auto,
+    /// XDP in the driver.
+    Xdp,
+    /// XDP in the stack; switches software GRO off for the whole interface.
+    XdpGeneric,
+    /// tc alone.
+    Tc,
+}
+
+/// How the tc programs shall be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TcChoice {
+    /// TCX where the kernel has it (6.6), else clsact.
+    Auto,
+    /// TCX links.
+    Tcx,
+    /// Filters of the clsact qdisc.
+    Clsact,
+}
+
+/// What to attach.
+#[derive(Clone, Debug)]
+pub struct AttachOptions {
+    /// Owned ports.
+    pub ports: Vec<PortRange>,
+    /// Networks of peers; empty for any.
+    pub peers: Vec<IpNet>,
+    /// Which program restores inbound data.
+    pub ingress: IngressChoice,
+    /// How the tc programs are attached.
+    pub tc: TcChoice,
+    /// Capacity of the flow table.
+    pub max_flows: u32,
+    /// Whether the programs log every packet.
+    pub trace: bool,
+}
+
+/// A complete attachment. Dropping it leaves the programs attached; call
+/// [`Attached::detach`] to take them away.
+pub struct Attached {
+    /// The interface.
+    pub interface: Interface,
+    /// Which program restores inbound data.
+    pub ingress: IngressMode,
+    /// Whether the tc programs are TCX links.
+    pub tcx: bool,
+    /// Why `auto` did not take XDP, if it did not.
+    pub xdp_refusal: Option<String>,
+    /// The maps.
+    pub maps: Maps,
+    /// The records of the programs.
+    pub events: Option<RingBuf<MapData>>,
+    /// The loaded object, for its log.
+    pub ebpf: Ebpf,
+}
+
+impl Attached {
+    /// Loads the programs, sets them up and attaches them. On failure
+    /// everything that was made is removed again.
+    ///
+    /// # Errors
+    ///
+    /// Names the step, the cause, and where one can be told the way out.
+    pub fn new(interface: Interface, options: &AttachOptions) -> Result<Self> {
+        pins::mount_bpffs()?;
+        let directory = pins::directory(interface.index)?;
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let (index, name) = (interface.index, interface.name.clone());
+        load_and_attach(interface, options).map_err(|error| match remove(index, &name) {
+            Ok(_) => error,
+            Err(leftover) => {
+                error.context(format!("and the clean-up failed as well: {leftover:#}"))
+            }
+        })
+    }
+
+    /// Takes the programs off the interface and removes all pins.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be removed.
+    pub fn detach(self) -> Result<()> {
+        remove(self.interface.index, &self.interface.name)?;
+        Ok(())
+    }
+}
+
+fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Attached> {
+    let mut xdp_refusal = None;
+    let plan = match options.ingress {
+        IngressChoice::Tc => IngressMode::Tc,
+        IngressChoice::Xdp => IngressMode::Xdp,
+        IngressChoice::XdpGeneric => IngressMode::XdpGeneric,
+        // Native XDP on a veth switches its peer's TSO off, which costs all
+        // other TCP through it more than XDP gains.
+        IngressChoice::Auto if interface.is_veth => {
+            xdp_refusal = Some("a veth loses its peer's TSO under XDP".to_owned());
+            IngressMode::Tc
+        }
+        IngressChoice::Auto => match try_xdp(&interface, options) {
+            Ok(attached) => return Ok(attached),
+            Err(error) => {
+                xdp_refusal = Some(root_cause(&error));
+                reset_directory(&interface)?;
+                IngressMode::Tc
+            }
+        },
+    };
+    let mut attached = attach_as(interface, options, plan)?;
+    attached.xdp_refusal = xdp_refusal;
+    Ok(attached)
+}
+
+fn try_xdp(interface: &Interface, options: &AttachOptions) -> Result<Attached> {
+    attach_as(interface.clone(), options, IngressMode::Xdp)
+}
+
+/// A half-made attempt is taken back before the next.
+fn reset_directory(interface: &Interface) -> Result<()> {
+    remove(interface.index, &interface.name)?;
+    fs::create_dir_all(pins::directory(interface.index)?).context("cannot create the pin directory")
+}
+
+fn root_cause(error: &anyhow::Error) -> String {
+    error.root_cause().to_string()
+}
+
+fn attach_as(
+    interface: Interface,
+    options: &AttachOptions,
+    ingress: IngressMode,
+) -> Result<Attached> {
+    let directory = pins::directory(interface.index)?;
+    let mut ebpf = load(&interface, options, ingress)?;
+    let mut maps = Maps::pin(&mut ebpf, &directory)?;
+    let events = take_events(&mut ebpf, &directory)?;
+    maps.set_ports(&options.ports)?;
+    maps.add_peers(&options.peers)?;
+
+    let tcx = match options.tc {
+        TcChoice::Tcx => true,
+        TcChoice::Clsact => false,
+        TcChoice::Auto => KernelVersion::current()? >= KernelVersion::new(6, 6, 0),
+    };
+    let mut name = [0; 16];
+    let bytes = interface.name.as_bytes();
+    name.get_mut(..bytes.len())
+        .context("interface name too long")?
+        .copy_from_slice(bytes);
+    maps.set_attachment(Attachment {
+        version: Attachment::VERSION,
+        ingress: ingress as u32,
+        clsact: u32::from(!tcx),
+        pid: std::process::id(),
+        name,
+        since: monotonic_ns(),
+        lost_in_queue: 0,
+    })?;
+
+    // XDP before tc ingress and egress last: a datagram that egress disguises
+    // can be answered, and none is disguised if the rest does not hold.
+    if let Some(mode) = xdp_mode(ingress) {
+        attach_xdp(&mut ebpf, &interface, mode)?;
+    }
+    for (program, hook) in TC_PROGRAMS {
+        attach_tc(&mut ebpf, &interface, program, hook, tcx)?;
+    }
+    Ok(Attached {
+        interface,
+        ingress,
+        tcx,
+        xdp_refusal: None,
+        maps,
+        events: Some(events),
+        ebpf,
+    })
+}
+
+fn load(interface: &Interface, options: &AttachOptions, ingress: IngressMode) -> Result<Ebpf> {
+    let secret = random_secret()?;
+    let log_level: u8 = if options.trace { u8::MAX } else { 0 };
+    let peers_only = u32::from(!options.peers.is_empty());
+    let xdp = u32::from(ingress != IngressMode::Tc);
+    EbpfLoader::new()
+        .override_global(global::SECRET, &secret.0, true)
+        .override_global(global::IFINDEX, &interface.index, true)
+        .override_global(global::LINK_LEN, &interface.link_len, true)
+        .override_global(global::MTU, &interface.mtu, true)
+        .override_global(global::PEERS_ONLY, &peers_only, true)
+        .override_global(global::XDP, &xdp, true)
+        .override_global(aya_log::LEVEL, &log_level, true)
+        .map_max_entries("FLOWS", options.max_flows)
+        .load(include_bytes_aligned!(concat!(
+            env!("OUT_DIR"),
+            "/xdptun-ebpf"
+        )))
+        .context("cannot load the kernel side")
+}
+
+fn random_secret() -> Result<Secret> {
+    let mut bytes = [0; 16];
+    io::Read::read_exact(
+        &mut fs::File::open("/dev/urandom").context("/dev/urandom")?,
+        &mut bytes,
+    )?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(Secret([0, 1].map(|word| u64::from_ne_bytes(words[word]))))
+}
+
+const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
+    match ingress {
+        IngressMode::Tc => None,
+        IngressMode::Xdp => Some(XdpMode::Driver),
+        IngressMode::XdpGeneric => Some(XdpMode::Skb),
+    }
+}
+
+fn attach_xdp(ebpf: &mut Ebpf, interface: &Interface, mode: XdpMode) -> Result<()> {
+    let name = &interface.name;
+    let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
+    program.load().with_context(|| rejected(XDP_PROGRAM))?;
+    let id = program.attach(name, mode).map_err(|error| {
+        let cause = os_error(&error);
+        match cause {
+            Some(libc::EBUSY | libc::EEXIST) => anyhow!(
+                "{name}: another XDP program is attached; `ip link show {name}` shows it. \
+                 Detach it, or use --ingress tc"
+            ),
+            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => anyhow!(
+                "{name}: its driver does not take the XDP program ({error}); use --ingress tc"
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot attach XDP to {name}")),
+        }
+    })?;
+    let link: FdLink = program.take_link(id)?.try_into()?;
+    pin_link(link, interface, "link_xdp")
+}
+
+fn attach_tc(
+    ebpf: &mut Ebpf,
+    interface: &Interface,
+    program_name: &str,
+    hook: TcAttachType,
+    tcx: bool,
+) -> Result<()> {
+    let name = &interface.name;
+    let program: &mut SchedClassifier = program(ebpf, program_name)?;
+    program.load().with_context(|| rejected(program_name))?;
+    if !tcx {
+        match qdisc_add_clsact(name) {
+            Ok(()) => {}
+            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot add the clsact qdisc to {name}"));
+            }
+        }
+        let id = program
+            .attach_with_options(name, hook, TcAttachOptions::Netlink(NlOptions::default()))
+            .with_context(|| format!("cannot attach {program_name} to {name} (clsact)"))?;
+        // The filter shall outlive this process; `remove` finds it by name.
+        std::mem::forget(program.take_link(id)?);
+        return Ok(());
+    }
+    // First in, last out: programs of others see datagrams, as sockets do.
+    let order = match hook {
+        TcAttachType::Egress => LinkOrder::last(),
+        TcAttachType::Ingress | TcAttachType::Custom(_) => LinkOrder::first(),
+    };
+    let id = program
+        .attach_with_options(name, hook, TcAttachOptions::TcxOrder(order))
+        .with_context(|| format!("cannot attach {program_name} to {name} (TCX)"))?;
+    let link: FdLink = program.take_link(id)?.try_into()?;
+    let pin = match hook {
+        TcAttachType::Egress => "link_egress",
+        TcAttachType::Ingress | TcAttachType::Custom(_) => "link_ingress",
+    };
+    pin_link(link, interface, pin)
+}
+
+/// The pin holds the link; the handle of this process is let go.
+fn pin_link(link: FdLink, interface: &Interface, name: &str) -> Result<()> {
+    let path = pins::directory(interface.index)?.join(name);
+    link.pin(&path)
+        .with_context(|| format!("cannot pin {}", path.display()))?;
+    Ok(())
+}
+
+/// Removes a clsact filter by its name; whether there was one.
+pub(super) fn remove_filter(interface: &str, hook: TcAttachType, program: &str) -> Result<bool> {
+    match qdisc_detach_program(interface, hook, program) {
+        Ok(()) => Ok(true),
+        Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // No clsact qdisc, or no such interface any more: nothing to remove.
+        Err(TcError::IoError(error)) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+        Err(TcError::NetlinkError(error))
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::ENOENT | libc::ENODEV)
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error)
+            .with_context(|| format!("cannot remove the filter {program} from {interface}")),
+    }
+}
+
+fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
+where
+    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let Some(program) = ebpf.program_mut(name) else {
+        bail!("the object has no program {name}");
+    };
+    Ok(program.try_into()?)
+}
+
+fn rejected(program: &str) -> String {
+    format!("the kernel does not accept {program}; please report this with the kernel version")
+}
+
+/// The error number at the bottom of an aya error.
+fn os_error(error: &ProgramError) -> Option<i32> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return io.raw_os_error();
+        }
+        source = error.source();
+    }
+    None
+}

@@ -1,0 +1,266 @@
+//! The maps of the kernel side, typed.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie};
+use aya::{Ebpf, Pod};
+use ipnet::{IpNet, Ipv6Net};
+use xdptun_common::Plain;
+use xdptun_common::config::{Attachment, PORT_WORDS};
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::wire::{address_bytes, ip_addr};
+
+use crate::ports::{PortRange, from_words, to_words};
+
+/// A shared record as aya wants it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Record<T>(T);
+
+// SAFETY: `Plain` promises what `Pod` asks for: no padding, any bytes valid.
+unsafe impl<T: Plain> Pod for Record<T> {}
+
+/// The maps that outlive the daemon.
+pub struct Maps {
+    flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
+    ports: Array<MapData, u64>,
+    peers: LpmTrie<MapData, [u8; 16], u32>,
+    counters: PerCpuArray<MapData, u64>,
+    attachment: Array<MapData, Record<Attachment>>,
+}
+
+/// Their names, as pins and in the object.
+const FLOWS: &str = "FLOWS";
+const PORTS: &str = "PORTS";
+const PEERS: &str = "PEERS";
+const COUNTERS: &str = "COUNTERS";
+const ATTACHMENT: &str = "ATTACHMENT";
+const EVENTS: &str = "EVENTS";
+
+impl Maps {
+    /// The maps of a freshly loaded object, pinned in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing or cannot be pinned.
+    pub fn pin(ebpf: &mut Ebpf, directory: &Path) -> Result<Self> {
+        Self::assemble(|name| {
+            let map = ebpf
+                .take_map(name)
+                .with_context(|| format!("the object has no map {name}"))?;
+            map.pin(directory.join(name))
+                .with_context(|| format!("cannot pin map {name}"))?;
+            Ok(map)
+        })
+    }
+
+    /// The maps pinned in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing, or another version of xdptun wrote them.
+    pub fn from_pins(directory: &Path) -> Result<Self> {
+        let maps = Self::assemble(|name| {
+            let path = directory.join(name);
+            let data = MapData::from_pin(&path)
+                .with_context(|| format!("cannot open the pinned map {}", path.display()))?;
+            Ok(match name {
+                FLOWS => Map::HashMap(data),
+                PEERS => Map::LpmTrie(data),
+                COUNTERS => Map::PerCpuArray(data),
+                _ => Map::Array(data),
+            })
+        })?;
+        let version = maps.attachment()?.version;
+        if version != Attachment::VERSION {
+            bail!(
+                "{} was written by another version of xdptun (layout {version}, this one has {}); \
+                 run `xdptun detach` for the interface",
+                directory.display(),
+                Attachment::VERSION
+            );
+        }
+        Ok(maps)
+    }
+
+    fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+        Ok(Self {
+            flows: map(FLOWS)?.try_into()?,
+            ports: map(PORTS)?.try_into()?,
+            peers: map(PEERS)?.try_into()?,
+            counters: map(COUNTERS)?.try_into()?,
+            attachment: map(ATTACHMENT)?.try_into()?,
+        })
+    }
+
+    /// Every flow. A flow that comes or goes meanwhile may be left out.
+    pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
+        self.flows
+            .iter()
+            .filter_map(Result::ok)
+            .map(|(key, flow)| (key.0, flow.0))
+    }
+
+    /// One flow, if it is in the table.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, MapError> {
+        absent(self.flows.get(&Record(*key), 0).map(|flow| flow.0))
+    }
+
+    /// Removes a flow; no matter if it is gone already.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub fn remove_flow(&mut self, key: &FlowKey) -> Result<(), MapError> {
+        absent(self.flows.remove(&Record(*key))).map(|_| ())
+    }
+
+    /// Sets the owned ports.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_ports(&mut self, ports: &[PortRange]) -> Result<(), MapError> {
+        (0..)
+            .zip(to_words(ports))
+            .try_for_each(|(index, word)| self.ports.set(index, word, 0))
+    }
+
+    /// The owned ports.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn ports(&self) -> Result<Vec<PortRange>, MapError> {
+        let words: Result<Vec<u64>, MapError> = (0..PORT_WORDS)
+            .map(|index| self.ports.get(&index, 0))
+            .collect();
+        Ok(from_words(&words?))
+    }
+
+    /// Adds networks of peers.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
+        peers.iter().try_for_each(|peer| {
+            let network = as_v6(*peer);
+            let key = lpm_trie::Key::new(network.prefix_len().into(), network.network().octets());
+            self.peers.insert(&key, 1, 0)
+        })
+    }
+
+    /// The networks of peers; empty if every address is one.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn peers(&self) -> Result<Vec<IpNet>> {
+        self.peers
+            .keys()
+            .map(|key| {
+                let key = key?;
+                let prefix_len = key.prefix_len();
+                Ok(match ip_addr(key.data()) {
+                    IpAddr::V4(address) if prefix_len >= 96 => {
+                        IpNet::new(address.into(), (prefix_len - 96) as u8)?
+                    }
+                    _ => IpNet::new(
+                        std::net::Ipv6Addr::from(key.data()).into(),
+                        prefix_len as u8,
+                    )?,
+                })
+            })
+            .collect()
+    }
+
+    /// Every counter by name, summed over the CPUs, in a fixed order.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>> {
+        let outcomes = Outcome::ALL
+            .iter()
+            .map(|counter| (counter.name(), counter.index()));
+        let sent = Sent::ALL
+            .iter()
+            .map(|counter| (counter.name(), counter.index()));
+        outcomes
+            .chain(sent)
+            .map(|(name, index)| Ok((name, self.counters.get(&index, 0)?.iter().sum())))
+            .chain(std::iter::once_with(|| {
+                Ok(("tx_lost_in_queue", self.attachment()?.lost_in_queue))
+            }))
+            .collect()
+    }
+
+    /// What the attachment is.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn attachment(&self) -> Result<Attachment> {
+        Ok(self
+            .attachment
+            .get(&0, 0)
+            .context("cannot read what is attached")?
+            .0)
+    }
+
+    /// Writes what the attachment is.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_attachment(&mut self, attachment: Attachment) -> Result<(), MapError> {
+        self.attachment.set(0, Record(attachment), 0)
+    }
+}
+
+/// The records the programs send; pinned like the maps, so that a later daemon
+/// finds those of programs that outlived this one.
+///
+/// # Errors
+///
+/// If the object has no such map, or it cannot be pinned.
+pub fn take_events(ebpf: &mut Ebpf, directory: &Path) -> Result<RingBuf<MapData>> {
+    let map = ebpf
+        .take_map(EVENTS)
+        .context("the object has no map EVENTS")?;
+    map.pin(directory.join(EVENTS))
+        .context("cannot pin map EVENTS")?;
+    Ok(map.try_into()?)
+}
+
+/// The programs compare 16-byte addresses, IPv4 as v4-mapped.
+fn as_v6(network: IpNet) -> Ipv6Net {
+    let address = address_bytes(network.addr()).into();
+    let prefix_len = match network {
+        IpNet::V4(network) => 96 + network.prefix_len(),
+        IpNet::V6(network) => network.prefix_len(),
+    };
+    // 96 + at most 32, or at most 128.
+    Ipv6Net::new_assert(address, prefix_len)
+}
+
+fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

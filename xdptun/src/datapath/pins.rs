@@ -1,0 +1,118 @@
+//! Where things are pinned: `/sys/fs/bpf/xdptun/<netns inode>/<ifindex>/`.
+//!
+//! bpffs is one for all network namespaces, and interface names may hold dots,
+//! which it refuses; hence the numbers.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+const BPFFS: &str = "/sys/fs/bpf";
+
+/// Mounts bpffs if it is not there. systemd does so at boot; containers and
+/// `ip netns exec` often lack it.
+///
+/// # Errors
+///
+/// If it is missing and cannot be mounted.
+pub fn mount_bpffs() -> Result<()> {
+    let mounted = statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
+    if mounted {
+        return Ok(());
+    }
+    mount(
+        Some("bpf"),
+        BPFFS,
+        Some("bpf"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .with_context(|| {
+        format!("cannot mount bpffs; run `mount -t bpf bpf {BPFFS}` where it is allowed")
+    })
+}
+
+/// The directory of this network namespace.
+fn namespace_directory() -> Result<PathBuf> {
+    let netns =
+        fs::metadata("/proc/self/ns/net").context("cannot identify the network namespace")?;
+    Ok(Path::new(BPFFS)
+        .join("xdptun")
+        .join(netns.ino().to_string()))
+}
+
+/// The directory of an interface.
+///
+/// # Errors
+///
+/// If the network namespace cannot be identified.
+pub fn directory(ifindex: u32) -> Result<PathBuf> {
+    Ok(namespace_directory()?.join(ifindex.to_string()))
+}
+
+/// The interfaces of this network namespace that have pins, in order.
+///
+/// # Errors
+///
+/// If the directory exists and cannot be read.
+pub fn interfaces() -> Result<Vec<u32>> {
+    let directory = namespace_directory()?;
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!(
+                    "cannot read {}; run it as root, for example with sudo",
+                    directory.display()
+                )
+            });
+        }
+    };
+    let mut interfaces = Vec::new();
+    for entry in entries {
+        if let Some(ifindex) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        {
+            interfaces.push(ifindex);
+        }
+    }
+    interfaces.sort_unstable();
+    Ok(interfaces)
+}
+
+/// Names of pinned links. Removed in this order; see `super::remove`.
+pub const LINKS: [&str; 3] = ["link_xdp", "link_ingress", "link_egress"];
+
+/// Removes the pins of an interface, links first, and the directories that
+/// become empty.
+///
+/// # Errors
+///
+/// If a pin exists and cannot be removed.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    for link in LINKS {
+        match fs::remove_file(directory.join(link)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    for entry in fs::read_dir(directory)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(directory)?;
+    // The directories above may hold pins of other interfaces and namespaces.
+    for parent in directory.ancestors().skip(1).take(2) {
+        if fs::remove_dir(parent).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Which MTU a WireGuard device over xdptun can have.
+
+/// IPv4 header, TCP header, and what WireGuard adds to a packet (type, index,
+/// counter and tag: 32 bytes; `protocol.tex` section 5.4.6).
+const OVERHEAD_V4: u32 = 20 + 20 + 32;
+/// The same over IPv6.
+const OVERHEAD_V6: u32 = 40 + 20 + 32;
+/// What `wg-quick` sets by default on an interface with MTU 1500.
+pub const WIREGUARD_DEFAULT: u32 = 1420;
+
+/// The largest MTU of a WireGuard device whose packets, disguised, still fit
+/// the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireguardMtu {
+    /// Peers reached over IPv4.
+    pub v4: u32,
+    /// Peers reached over IPv6.
+    pub v6: u32,
+}
+
+impl WireguardMtu {
+    /// For an interface with the given MTU, in bytes.
+    #[must_use]
+    pub const fn on(interface_mtu: u32) -> Self {
+        Self {
+            v4: interface_mtu.saturating_sub(OVERHEAD_V4),
+            v6: interface_mtu.saturating_sub(OVERHEAD_V6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethernet_carries_the_default_over_ipv4_only() {
+        let mtu = WireguardMtu::on(1500);
+        assert_eq!(mtu, WireguardMtu { v4: 1428, v6: 1408 });
+        assert!(WIREGUARD_DEFAULT <= mtu.v4 && WIREGUARD_DEFAULT > mtu.v6);
+    }
+}

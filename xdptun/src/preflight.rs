@@ -1,0 +1,79 @@
+//! What must be true before anything is touched.
+
+use anyhow::{Result, bail};
+use caps::{CapSet, Capability};
+use nix::sys::utsname::uname;
+
+/// The oldest kernel supported: atomics that return a value, `bpf_check_mtu`
+/// (both 5.12), and a verifier that follows the programs.
+const MINIMUM_KERNEL: (u32, u32) = (5, 15);
+
+/// What loading, attaching and sending takes.
+const CAPABILITIES: [Capability; 4] = [
+    Capability::CAP_BPF,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_PERFMON,
+];
+
+/// Checks kernel and privileges.
+///
+/// # Errors
+///
+/// Names what is missing.
+pub fn check() -> Result<()> {
+    check_kernel(&uname()?.release().to_string_lossy())?;
+    check_capabilities()
+}
+
+fn check_kernel(release: &str) -> Result<()> {
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        // An odd name says nothing; loading the programs will.
+        return Ok(());
+    };
+    if (major, minor) < MINIMUM_KERNEL {
+        let (want_major, want_minor) = MINIMUM_KERNEL;
+        bail!("kernel {release} is too old; xdptun needs {want_major}.{want_minor} or later");
+    }
+    Ok(())
+}
+
+fn check_capabilities() -> Result<()> {
+    let effective = caps::read(None, CapSet::Effective)?;
+    let missing: Vec<String> = CAPABILITIES
+        .iter()
+        .filter(|capability| !effective.contains(capability))
+        .map(ToString::to_string)
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "missing {}; run it as root, for example with sudo",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_refused_by_name() {
+        for release in ["5.14.21-default", "4.19.0", "5.10.0-30-amd64"] {
+            let error = check_kernel(release).expect_err(release).to_string();
+            assert!(error.contains(release) && error.contains("5.15"), "{error}");
+        }
+        for release in [
+            "5.15.0-105-generic",
+            "6.18.44",
+            "6.1.0-rpi8-rpi-v8",
+            "strange",
+        ] {
+            check_kernel(release).unwrap();
+        }
+    }
+}
