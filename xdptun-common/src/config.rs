@@ -80,8 +80,8 @@ pub struct Attachment {
     pub version: u32,
     /// An [`IngressMode`].
     pub ingress: u32,
-    /// 1 if the tc programs are on clsact filters rather than TCX links.
-    pub clsact: u32,
+    /// A [`Filters`].
+    pub filters: u32,
     /// Process id of the daemon that attached.
     pub pid: u32,
     /// The interface name, padded with zeros.
@@ -97,6 +97,31 @@ crate::plain!(Attachment: 48);
 impl Attachment {
     /// The layout this version writes.
     pub const VERSION: u32 = 1;
+}
+
+/// What holds the tc programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Filters {
+    /// TCX links.
+    Tcx = 0,
+    /// Filters of a clsact qdisc that was there before.
+    Clsact = 1,
+    /// Filters of a clsact qdisc that was added for them.
+    OwnClsact = 2,
+}
+
+impl Filters {
+    /// What is stored as `value`.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Tcx),
+            1 => Some(Self::Clsact),
+            2 => Some(Self::OwnClsact),
+            _ => None,
+        }
+    }
 }
 
 /// Which program restores inbound data.

@@ -7,6 +7,8 @@ use rtnetlink::packet_route::link::{
 };
 use xdptun_common::config::{LINK_ETHERNET, LINK_NONE};
 
+use crate::netlink;
+
 /// A network interface of this network namespace.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -31,17 +33,11 @@ impl Interface {
     ///
     /// If there is none of that name, or its link layer is one that xdptun
     /// cannot rewrite.
-    pub async fn find(name: &str) -> Result<Self> {
-        let (connection, handle, _) =
-            rtnetlink::new_connection().context("cannot open a netlink socket")?;
-        tokio::spawn(connection);
-        let found = handle
-            .link()
-            .get()
-            .match_name(name.to_owned())
-            .execute()
-            .try_next()
-            .await;
+    pub fn find(name: &str) -> Result<Self> {
+        let found = netlink::block_on(async |handle| {
+            let request = handle.link().get().match_name(name.to_owned());
+            Ok(request.execute().try_next().await)
+        })?;
         match found {
             Ok(Some(message)) => Self::from_message(name, &message),
             // The kernel's ENODEV, and its EINVAL for names that cannot exist.

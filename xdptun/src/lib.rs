@@ -15,5 +15,6 @@ pub mod datapath;
 pub mod interface;
 pub mod lock;
 pub mod mtu;
+mod netlink;
 pub mod ports;
 pub mod preflight;

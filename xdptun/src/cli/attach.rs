@@ -117,7 +117,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
 
 async fn attach(arguments: Arguments) -> Result<()> {
     preflight::check()?;
-    let interface = Interface::find(&arguments.iface).await?;
+    let interface = Interface::find(&arguments.iface)?;
     let name = interface.name.clone();
     let Some(_lock) = InterfaceLock::take(interface.index).context("cannot lock the interface")?
     else {

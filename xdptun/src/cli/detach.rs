@@ -24,7 +24,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     preflight::check()?;
     let name = &arguments.iface;
-    let ifindex = match super::runtime()?.block_on(Interface::find(name)) {
+    let ifindex = match Interface::find(name) {
         Ok(interface) => interface.index,
         // Pins outlive their interface; find them by the name it had.
         Err(error) => match Pinned::all()?

@@ -3,21 +3,19 @@
 use std::fs;
 use std::io;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use aya::maps::{MapData, RingBuf};
 use aya::programs::links::FdLink;
-use aya::programs::tc::{
-    NlOptions, TcAttachOptions, TcError, qdisc_add_clsact, qdisc_detach_program,
-};
+use aya::programs::tc::{NlOptions, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
 use aya::util::KernelVersion;
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
-use xdptun_common::config::{Attachment, IngressMode, global};
+use xdptun_common::config::{Attachment, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
 
 use super::maps::{Maps, take_events};
-use super::{TC_PROGRAMS, XDP_PROGRAM, pins, remove};
+use super::{OBJECT, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -91,9 +89,7 @@ impl Attached {
     /// Names the step, the cause, and where one can be told the way out.
     pub fn new(interface: Interface, options: &AttachOptions) -> Result<Self> {
         pins::mount_bpffs()?;
-        let directory = pins::directory(interface.index)?;
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
+        make_directory(&interface)?;
         let (index, name) = (interface.index, interface.name.clone());
         load_and_attach(interface, options).map_err(|error| match remove(index, &name) {
             Ok(_) => error,
@@ -123,35 +119,31 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
         // Native XDP on a veth switches its peer's TSO off, which costs all
         // other TCP through it more than XDP gains.
         IngressChoice::Auto if interface.is_veth => {
-            xdp_refusal = Some("a veth loses its peer's TSO under XDP".to_owned());
+            xdp_refusal = Some("it would switch TSO off at the other end of the veth".to_owned());
             IngressMode::Tc
         }
-        IngressChoice::Auto => match try_xdp(&interface, options) {
-            Ok(attached) => return Ok(attached),
-            Err(error) => {
-                xdp_refusal = Some(root_cause(&error));
-                reset_directory(&interface)?;
-                IngressMode::Tc
+        IngressChoice::Auto => {
+            match attach_as(interface.clone(), options, IngressMode::Xdp) {
+                Ok(attached) => return Ok(attached),
+                Err(error) => {
+                    let refusal = error.downcast::<XdpRefusal>()?;
+                    xdp_refusal = Some(refusal.reason().to_owned());
+                }
             }
-        },
+            // A half-made attempt is taken back before the next.
+            remove(interface.index, &interface.name)?;
+            make_directory(&interface)?;
+            IngressMode::Tc
+        }
     };
     let mut attached = attach_as(interface, options, plan)?;
     attached.xdp_refusal = xdp_refusal;
     Ok(attached)
 }
 
-fn try_xdp(interface: &Interface, options: &AttachOptions) -> Result<Attached> {
-    attach_as(interface.clone(), options, IngressMode::Xdp)
-}
-
-/// A half-made attempt is taken back before the next.
-fn reset_directory(interface: &Interface) -> Result<()> {
-    remove(interface.index, &interface.name)?;
-    fs::create_dir_all(pins::directory(interface.index)?).context("cannot create the pin directory")
-}
-
-fn root_cause(error: &anyhow::Error) -> String {
-    error.root_cause().to_string()
+fn make_directory(interface: &Interface) -> Result<()> {
+    let directory = pins::directory(interface.index)?;
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))
 }
 
 fn attach_as(
@@ -171,6 +163,11 @@ fn attach_as(
         TcChoice::Clsact => false,
         TcChoice::Auto => KernelVersion::current()? >= KernelVersion::new(6, 6, 0),
     };
+    let filters = match tcx {
+        true => Filters::Tcx,
+        false if clsact::add(&interface.name)? => Filters::OwnClsact,
+        false => Filters::Clsact,
+    };
     let mut name = [0; 16];
     let bytes = interface.name.as_bytes();
     name.get_mut(..bytes.len())
@@ -179,7 +176,7 @@ fn attach_as(
     maps.set_attachment(Attachment {
         version: Attachment::VERSION,
         ingress: ingress as u32,
-        clsact: u32::from(!tcx),
+        filters: filters as u32,
         pid: std::process::id(),
         name,
         since: monotonic_ns(),
@@ -219,11 +216,30 @@ fn load(interface: &Interface, options: &AttachOptions, ingress: IngressMode) ->
         .override_global(global::XDP, &xdp, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
-        .load(include_bytes_aligned!(concat!(
-            env!("OUT_DIR"),
-            "/xdptun-ebpf"
-        )))
+        .load(OBJECT)
         .context("cannot load the kernel side")
+}
+
+/// Why an interface does not take the XDP program.
+#[derive(Debug, thiserror::Error)]
+enum XdpRefusal {
+    #[error(
+        "{0}: another XDP program is attached; `ip link show {0}` shows it. \
+         Detach it, or use --ingress tc"
+    )]
+    Taken(String),
+    #[error("{0}: its driver does not take the XDP program; use --ingress tc")]
+    Unsupported(String),
+}
+
+impl XdpRefusal {
+    /// The reason alone, where the way out has been taken already.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Taken(_) => "another XDP program is attached",
+            Self::Unsupported(_) => "the driver does not take the program",
+        }
+    }
 }
 
 fn random_secret() -> Result<Secret> {
@@ -248,19 +264,15 @@ fn attach_xdp(ebpf: &mut Ebpf, interface: &Interface, mode: XdpMode) -> Result<(
     let name = &interface.name;
     let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
     program.load().with_context(|| rejected(XDP_PROGRAM))?;
-    let id = program.attach(name, mode).map_err(|error| {
-        let cause = os_error(&error);
-        match cause {
-            Some(libc::EBUSY | libc::EEXIST) => anyhow!(
-                "{name}: another XDP program is attached; `ip link show {name}` shows it. \
-                 Detach it, or use --ingress tc"
-            ),
-            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => anyhow!(
-                "{name}: its driver does not take the XDP program ({error}); use --ingress tc"
-            ),
+    let id = program
+        .attach(name, mode)
+        .map_err(|error| match os_error(&error) {
+            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.clone()).into(),
+            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => {
+                XdpRefusal::Unsupported(name.clone()).into()
+            }
             _ => anyhow::Error::new(error).context(format!("cannot attach XDP to {name}")),
-        }
-    })?;
+        })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
     pin_link(link, interface, "link_xdp")
 }
@@ -276,14 +288,6 @@ fn attach_tc(
     let program: &mut SchedClassifier = program(ebpf, program_name)?;
     program.load().with_context(|| rejected(program_name))?;
     if !tcx {
-        match qdisc_add_clsact(name) {
-            Ok(()) => {}
-            Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot add the clsact qdisc to {name}"));
-            }
-        }
         let id = program
             .attach_with_options(name, hook, TcAttachOptions::Netlink(NlOptions::default()))
             .with_context(|| format!("cannot attach {program_name} to {name} (clsact)"))?;
@@ -313,26 +317,6 @@ fn pin_link(link: FdLink, interface: &Interface, name: &str) -> Result<()> {
     link.pin(&path)
         .with_context(|| format!("cannot pin {}", path.display()))?;
     Ok(())
-}
-
-/// Removes a clsact filter by its name; whether there was one.
-pub(super) fn remove_filter(interface: &str, hook: TcAttachType, program: &str) -> Result<bool> {
-    match qdisc_detach_program(interface, hook, program) {
-        Ok(()) => Ok(true),
-        Err(TcError::IoError(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // No clsact qdisc, or no such interface any more: nothing to remove.
-        Err(TcError::IoError(error)) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
-        Err(TcError::NetlinkError(error))
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EINVAL | libc::ENOENT | libc::ENODEV)
-            ) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error)
-            .with_context(|| format!("cannot remove the filter {program} from {interface}")),
-    }
 }
 
 fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>

@@ -5,6 +5,7 @@
 //! for established flows, and no datagram can slip out undisguised.
 
 mod attach;
+mod clsact;
 pub mod maps;
 pub mod pins;
 
@@ -12,9 +13,12 @@ pub use attach::{AttachOptions, Attached, IngressChoice, TcChoice};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
-use xdptun_common::config::{Attachment, IngressMode};
+use xdptun_common::config::{Attachment, Filters, IngressMode};
 
 use maps::Maps;
+
+/// The kernel side, as an ELF object with BTF.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xdptun-ebpf"));
 
 /// The tc programs: name, and hook.
 const TC_PROGRAMS: [(&str, TcAttachType); 2] = [
@@ -78,6 +82,12 @@ impl Pinned {
         String::from_utf8_lossy(&name[..len]).into_owned()
     }
 
+    /// What holds the tc programs.
+    #[must_use]
+    pub fn filters(&self) -> Filters {
+        Filters::from_raw(self.attachment.filters).unwrap_or(Filters::Clsact)
+    }
+
     /// Which program restores inbound data.
     #[must_use]
     pub fn ingress(&self) -> IngressMode {
@@ -94,18 +104,19 @@ impl Pinned {
 pub fn remove(ifindex: u32, name: &str) -> Result<bool> {
     let directory = pins::directory(ifindex)?;
     let pinned = directory.is_dir();
-    let clsact = match Pinned::open(ifindex) {
-        Ok(Some(pinned)) => pinned.attachment.clsact != 0,
+    let filters = match Pinned::open(ifindex) {
+        Ok(Some(pinned)) => pinned.filters(),
         // Unreadable pins must not keep filters alive: look for them as well.
-        Ok(None) | Err(_) => true,
+        Ok(None) | Err(_) => Filters::Clsact,
     };
     let mut removed = false;
-    // Egress goes last: without ingress, answers to a SYN are merely lost, but
-    // without egress datagrams would leave undisguised while flows are open.
-    if clsact {
+    if filters != Filters::Tcx {
         for (program, hook) in TC_PROGRAMS {
-            removed |= attach::remove_filter(name, hook, program)?;
+            removed |= clsact::remove_filter(name, hook, program)?;
         }
+    }
+    if filters == Filters::OwnClsact {
+        clsact::remove_if_unused(ifindex)?;
     }
     if pinned {
         pins::remove(&directory)
@@ -129,7 +140,7 @@ impl Pinned {
     #[must_use]
     pub fn hooks(&self) -> Vec<String> {
         let name = self.name();
-        let clsact = self.attachment.clsact != 0;
+        let clsact = self.filters() != Filters::Tcx;
         let mut hooks = Vec::new();
         for (program, hook) in TC_PROGRAMS {
             let attached = clsact
