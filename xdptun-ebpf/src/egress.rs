@@ -48,7 +48,7 @@ pub fn process<I: Settle>(ctx: &TcContext) -> Option<Outcome> {
     };
     trace!(
         ctx,
-        "egress: UDP {}:{} -> {}, outcome {}",
+        "out: port {} > {}, UDP length {}, outcome {}",
         key.local_port(),
         key.remote_port(),
         located.len,
@@ -174,8 +174,7 @@ fn answer_daemon<I: Ip>(
     let endpoint = flow.endpoint();
     let segment = match request {
         Request::RetransmitSyn => {
-            let opening = matches!(endpoint.state, State::SynSent | State::SynReceived);
-            if !opening || !flow.claim_syn(now) {
+            if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
             Reply {

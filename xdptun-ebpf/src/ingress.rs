@@ -64,7 +64,7 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
             let verdict = process_segment(ctx, &located, &located.inbound(ports))?;
             trace!(
                 ctx,
-                "ingress: TCP {}:{} length {}, outcome {}",
+                "in: port {} > {}, TCP length {}, outcome {}",
                 ports.0,
                 ports.1,
                 located.len,

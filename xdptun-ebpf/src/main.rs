@@ -11,6 +11,7 @@
 //! `restore` or `control` change it. This file only maps outcomes to verdicts.
 #![no_std]
 #![no_main]
+#![expect(missing_docs, reason = "the program macros generate functions without")]
 #![expect(
     internal_features,
     reason = "BPF has no atomic types in core, only the intrinsics below them"

@@ -123,25 +123,38 @@ impl Entry {
         state.replace(before.state as u32, after.state as u32)
     }
 
-    /// Opens a closed flow again with the initial sequence number `iss`.
+    /// Opens a closed flow again with the initial sequence number `iss`. If
+    /// several CPUs try, one does, and the others may still see it closed.
     #[inline(always)]
     pub fn reopen(self, iss: u32, now: u64) {
-        if word!(self, state).replace(State::Closed as u32, State::SynSent as u32) {
-            word!(self, iss).store(iss);
-            word!(self, snd_nxt).store(iss.wrapping_add(1));
-            word!(self, rcv_nxt).store(0);
-            word!(self, acked).store(0);
-            word!(self, syns).store(0);
-            word!(self, syn_at).store(0);
-            word!(self, opened_at).store(now);
-            word!(self, established_at).store(0);
+        let opened_at = word!(self, opened_at);
+        let before = opened_at.load();
+        // A clock reading that equals the last one must still differ from it.
+        let after = if now == before {
+            before.wrapping_add(1)
+        } else {
+            now
+        };
+        if !opened_at.replace(before, after) {
+            return;
         }
+        // The numbers first: whoever sees the new state must see them.
+        word!(self, iss).store(iss);
+        word!(self, snd_nxt).store(iss.wrapping_add(1));
+        word!(self, rcv_nxt).store(0);
+        word!(self, syns).store(0);
+        word!(self, syn_at).store(0);
+        word!(self, established_at).store(0);
+        word!(self, state).replace(State::Closed as u32, State::SynSent as u32);
     }
 
     /// Whether it is this packet's turn to be the next SYN. At most one packet
     /// of all CPUs gets a turn.
     #[inline(always)]
     pub fn claim_syn(self, now: u64) -> bool {
+        if !matches!(self.state(), State::SynSent | State::SynReceived) {
+            return false;
+        }
         let (at, syns) = (word!(self, syn_at), word!(self, syns));
         let (last, sent) = (at.load(), syns.load());
         // A clock of zero stands for "never", so a real time must differ.

@@ -127,6 +127,11 @@ pub(crate) const fn address_words(address: [u8; 16]) -> [u32; 4] {
 const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
 
 #[inline(always)]
+const fn is_mapped(address: [u8; 16]) -> bool {
+    matches!(address_words(address), [0, 0, MAPPED, _])
+}
+
+#[inline(always)]
 const fn mapped(address: [u8; 4]) -> [u8; 16] {
     // SAFETY: as in `address_words`.
     unsafe { core::mem::transmute([0, 0, MAPPED, u32::from_ne_bytes(address)]) }
@@ -257,7 +262,11 @@ impl Ip for Ipv6Header {
 
     #[inline(always)]
     fn is_valid(&self) -> bool {
+        // A v4-mapped address on the wire (the stack drops it too, RFC 4291
+        // leaves it no meaning) would name an IPv4 flow.
         self.version_class_flow[0] >> 4 == 6
+            && !is_mapped(self.source)
+            && !is_mapped(self.destination)
     }
 
     #[inline(always)]

@@ -8,7 +8,8 @@ use aya_log::EbpfLogger;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use tracing::{info, warn};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use xdptun_common::counter::Outcome;
 
 use crate::daemon::{self, Stop, Timers};
 use crate::datapath::{AttachOptions, Attached, IngressChoice, Pinned, TcChoice};
@@ -83,15 +84,18 @@ enum LogLevel {
     Trace,
 }
 
-impl From<LogLevel> for LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-            LogLevel::Trace => Self::TRACE,
-        }
+impl LogLevel {
+    /// Libraries only warn; their lower levels are of no use to an operator.
+    fn filter(self) -> EnvFilter {
+        let level = match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        };
+        // The prefix covers `xdptun_ebpf` too, which logs through `log`.
+        EnvFilter::new(format!("warn,xdptun={level}"))
     }
 }
 
@@ -107,7 +111,7 @@ fn parse_peer(text: &str) -> Result<IpNet, String> {
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
     tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from(arguments.log_level))
+        .with_env_filter(arguments.log_level.filter())
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
@@ -219,9 +223,8 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
 
 /// Hands the programs' own log to ours.
 fn forward_log(attached: &mut Attached) -> Result<()> {
-    tracing_log::LogTracer::init().context("cannot forward the log of the programs")?;
-    let logger =
-        EbpfLogger::init(&mut attached.ebpf).context("cannot read the log of the programs")?;
+    let logger = EbpfLogger::init_with_logger(&mut attached.ebpf, NamedOutcomes)
+        .context("cannot read the log of the programs")?;
     let mut logger = daemon::watch(logger)?;
     tokio::spawn(async move {
         while let Ok(mut ready) = logger.readable_mut().await {
@@ -230,4 +233,33 @@ fn forward_log(attached: &mut Attached) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// The programs log an outcome as a number, because a BPF program has no table
+/// of strings; this puts the counter's name in its place.
+struct NamedOutcomes;
+
+impl log::Log for NamedOutcomes {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        log::logger().enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        let named = text.rsplit_once("outcome ").and_then(|(packet, number)| {
+            let outcome = Outcome::ALL.get(number.parse::<usize>().ok()?)?;
+            Some(format!("{packet}{}", outcome.name()))
+        });
+        let text = named.unwrap_or(text);
+        log::logger().log(
+            &log::Record::builder()
+                .metadata(record.metadata().clone())
+                .args(format_args!("{text}"))
+                .build(),
+        );
+    }
+
+    fn flush(&self) {
+        log::logger().flush();
+    }
 }
