@@ -166,6 +166,20 @@ impl Endpoint {
         self
     }
 
+    /// Whether a segment acknowledges our SYN and nothing after it.
+    #[inline(always)]
+    const fn syn_is_acknowledged(&self, segment: &Segment) -> bool {
+        segment.flags.contains(Flags::ACK) && segment.acknowledgment == self.iss.wrapping_add(1)
+    }
+
+    /// The reaction to the SYN-ACK that completes the handshake.
+    #[inline(always)]
+    const fn complete(mut self, rcv_nxt: u32) -> Reaction {
+        self.state = State::Established;
+        self.rcv_nxt = rcv_nxt;
+        self.unchanged(Outcome::RxSynAck, Some(self.ack(Sent::Ack)))
+    }
+
     #[inline(always)]
     const fn closed(mut self) -> Self {
         self.state = State::Closed;
@@ -276,8 +290,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) 
 
 #[inline(always)]
 fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
-    let acknowledges_syn = segment.flags.contains(Flags::ACK)
-        && segment.acknowledgment == endpoint.iss.wrapping_add(1);
+    let acknowledges_syn = endpoint.syn_is_acknowledged(segment);
     if segment.flags.contains(Flags::RST) {
         // The flow stays and SYNs go on with back-off: a peer that is about to
         // start answers like one that never will.
@@ -291,12 +304,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
     if segment.flags.contains(Flags::SYN) {
         let rcv_nxt = segment.sequence.wrapping_add(1);
         if acknowledges_syn {
-            let open = Endpoint {
-                state: State::Established,
-                rcv_nxt,
-                ..endpoint
-            };
-            return open.unchanged(Outcome::RxSynAck, Some(open.ack(Sent::Ack)));
+            return endpoint.complete(rcv_nxt);
         }
         if !segment.flags.contains(Flags::ACK) {
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
@@ -333,17 +341,11 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
             endpoint.unchanged(Outcome::RxDropReset, None)
         };
     }
-    let acknowledges_syn = segment.flags.contains(Flags::ACK)
-        && segment.acknowledgment == endpoint.iss.wrapping_add(1);
+    let acknowledges_syn = endpoint.syn_is_acknowledged(segment);
     if segment.flags.contains(Flags::SYN) {
         let rcv_nxt = segment.sequence.wrapping_add(1);
         if acknowledges_syn {
-            let open = Endpoint {
-                state: State::Established,
-                rcv_nxt,
-                ..endpoint
-            };
-            return open.unchanged(Outcome::RxSynAck, Some(open.ack(Sent::Ack)));
+            return endpoint.complete(rcv_nxt);
         }
         if segment.flags.contains(Flags::ACK) && rcv_nxt != endpoint.rcv_nxt {
             // An answer to a SYN that is not ours any more, or never was.
