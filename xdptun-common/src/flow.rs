@@ -226,8 +226,7 @@ impl Flow {
 pub const fn syn_timeout_ns(sent: u32) -> u64 {
     const FIRST_NS: u64 = 500_000_000;
     match sent {
-        0 => 0,
-        1 => FIRST_NS,
+        0 | 1 => FIRST_NS,
         2 => 2 * FIRST_NS,
         _ => 4 * FIRST_NS,
     }

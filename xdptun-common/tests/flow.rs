@@ -44,8 +44,7 @@ fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
 
 #[test]
 fn syns_back_off_and_never_stop() {
-    assert_eq!(syn_timeout_ns(0), 0, "the first SYN does not wait");
-    for sent in 1..100 {
+    for sent in 0..100 {
         let (now, next) = (syn_timeout_ns(sent), syn_timeout_ns(sent + 1));
         assert!(now > 0 && now <= next && next <= 2_000_000_000, "{sent}");
     }

@@ -32,7 +32,18 @@ pub fn rewrite<I: Ip>(
     segment: &Reply,
 ) -> Result<(), ResizeError> {
     let is_syn = segment.flags.contains(Flags::SYN);
-    let options_len = if is_syn { SynOptions::LEN } else { 0 };
+    let at = link_len() + I::LEN;
+    // An answer must not be longer than what caused it, and may offer window
+    // scale and SACK only to a SYN that did (RFC 7323 section 2.2, RFC 2018
+    // section 2). One that has room for our options has them.
+    let room = match was {
+        Was::Outbound => true,
+        Was::Inbound => {
+            let cause: TcpHeader = ctx.read(at).ok_or(ResizeError)?;
+            cause.header_len() >= TcpHeader::LEN + SynOptions::LEN
+        }
+    };
+    let options_len = if is_syn && room { SynOptions::LEN } else { 0 };
     let tcp_len = TcpHeader::LEN + options_len;
     replace_transport::<I>(ctx, tcp_len)?;
 
@@ -54,8 +65,7 @@ pub fn rewrite<I: Ip>(
     let mut sum = ip
         .pseudo_header(Protocol::TCP, tcp_len as u16)
         .combine(header.sum());
-    let at = link_len() + I::LEN;
-    if is_syn {
+    if options_len != 0 {
         let options =
             SynOptions::new(mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16);
         sum = sum.combine(options.sum());

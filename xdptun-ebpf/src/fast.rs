@@ -35,7 +35,11 @@ pub fn process<I: Ip>(ctx: &XdpContext) -> Option<Outcome> {
 
 #[inline(always)]
 fn restore_established<I: Ip>(ctx: &XdpContext, located: &Located<I>) -> Option<Outcome> {
-    let tcp: TcpHeader = ctx.read(link_len() + I::LEN)?;
+    let at = link_len() + I::LEN;
+    if ctx.end() - ctx.start() < at + located.len {
+        return None;
+    }
+    let tcp: TcpHeader = ctx.read(at)?;
     let ports = (tcp.source(), tcp.destination());
     if !rules::owns_either(ports) || tcp.header_len() != TcpHeader::LEN {
         return None;

@@ -108,6 +108,9 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         return Some(Outcome::RxDropMerged.into());
     }
     let at = link_len() + I::LEN;
+    if (ctx.len() as usize) < at + located.len {
+        return Some(Outcome::RxDropMalformed.into());
+    }
     let tcp = match make_linear(ctx, at + TcpHeader::LEN) {
         Ok(()) => ctx.read::<TcpHeader>(at),
         Err(_) => None,

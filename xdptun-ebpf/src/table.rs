@@ -157,8 +157,10 @@ impl Entry {
         }
         let (at, syns) = (word!(self, syn_at), word!(self, syns));
         let (last, sent) = (at.load(), syns.load());
-        // A clock of zero stands for "never", so a real time must differ.
-        if now.wrapping_sub(last) < syn_timeout_ns(sent) || !at.replace(last, now | 1) {
+        // Zero stands for "never". Another CPU may have claimed a moment later
+        // than this one read its clock; that is no reason to send again.
+        let wait = if last == 0 { 0 } else { syn_timeout_ns(sent) };
+        if now.saturating_sub(last) < wait || !at.replace(last, now) {
             return false;
         }
         syns.store(sent.wrapping_add(1));

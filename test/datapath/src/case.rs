@@ -1,0 +1,328 @@
+//! One run of a program and all that must come of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{Flow, FlowKey};
+
+use crate::diff;
+use crate::kernel::{Counted, Datapath, Program, Ran, ReplyBudget, Reported, Skb};
+use crate::moment::Moment;
+
+/// What becomes of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It goes on its way.
+    Pass,
+    /// It ends, and the sender hears of it.
+    Drop,
+    /// tc: it goes elsewhere, to the wire or to nowhere.
+    Redirect,
+}
+
+impl Verdict {
+    /// `TC_ACT_*` and `XDP_*` of the kernel's headers.
+    const fn value(self, program: Program) -> u32 {
+        match (program, self) {
+            (Program::FastIn, Self::Pass) => 2,
+            (Program::FastIn, Self::Drop) => 1,
+            (Program::FastIn, Self::Redirect) => 4,
+            (Program::Egress | Program::Ingress, Self::Pass) => u32::MAX,
+            (Program::Egress | Program::Ingress, Self::Drop) => 2,
+            (Program::Egress | Program::Ingress, Self::Redirect) => 7,
+        }
+    }
+}
+
+/// One run. A new case expects that the packet passes untouched and that
+/// nothing else changes; the other methods add to that.
+#[derive(Clone, Debug)]
+pub struct Case {
+    program: Program,
+    packet: Vec<u8>,
+    skb: Skb,
+    flows: BTreeMap<FlowKey, Flow>,
+    replies: Option<ReplyBudget>,
+    verdict: Verdict,
+    expected_packet: Option<Vec<u8>>,
+    expected_mark: u32,
+    expected_counters: Counted,
+    expected_flows: BTreeMap<FlowKey, Flow>,
+    expected_reports: Vec<(Kind, FlowKey, Vec<u8>)>,
+}
+
+impl Case {
+    /// The program meets the packet.
+    #[must_use]
+    pub fn new(program: Program, packet: impl Into<Vec<u8>>) -> Self {
+        let packet = packet.into();
+        Self {
+            program,
+            skb: Skb::default(),
+            flows: BTreeMap::new(),
+            replies: None,
+            verdict: Verdict::Pass,
+            expected_packet: Some(packet.clone()),
+            expected_mark: 0,
+            expected_counters: Counted::new(),
+            expected_flows: BTreeMap::new(),
+            expected_reports: Vec::new(),
+            packet,
+        }
+    }
+
+    /// The egress program meets the packet.
+    #[must_use]
+    pub fn egress(packet: impl Into<Vec<u8>>) -> Self {
+        Self::new(Program::Egress, packet)
+    }
+
+    /// The ingress program meets the packet.
+    #[must_use]
+    pub fn ingress(packet: impl Into<Vec<u8>>) -> Self {
+        Self::new(Program::Ingress, packet)
+    }
+
+    /// The program meets this packet; what is expected stays.
+    #[must_use]
+    pub fn meets(mut self, packet: impl Into<Vec<u8>>) -> Self {
+        self.packet = packet.into();
+        self
+    }
+
+    /// The packet carries a mark, before and after.
+    #[must_use]
+    pub fn marked(mut self, mark: u32) -> Self {
+        self.skb.mark = mark;
+        self.expected_mark = mark;
+        self
+    }
+
+    /// The mark is gone afterwards.
+    #[must_use]
+    pub fn unmarks(mut self) -> Self {
+        self.expected_mark = 0;
+        self
+    }
+
+    /// The packet belongs to this interface.
+    #[must_use]
+    pub fn on(mut self, ifindex: u32) -> Self {
+        self.skb.ifindex = ifindex;
+        self
+    }
+
+    /// The buffer holds several segments.
+    #[must_use]
+    pub fn merged(mut self, gso_size: u32) -> Self {
+        self.skb.gso_size = gso_size;
+        self
+    }
+
+    /// The table holds this flow, before and after.
+    #[must_use]
+    pub fn flow(mut self, key: FlowKey, flow: Flow) -> Self {
+        self.flows.insert(key, flow);
+        self.expected_flows.insert(key, flow);
+        self
+    }
+
+    /// The flow changes.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the table.
+    #[must_use]
+    pub fn changes(mut self, key: FlowKey, change: impl FnOnce(&mut Flow)) -> Self {
+        change(self.expected_flows.get_mut(&key).expect("in the table"));
+        self
+    }
+
+    /// A flow is added to the table.
+    #[must_use]
+    pub fn adds(mut self, key: FlowKey, flow: Flow) -> Self {
+        self.expected_flows.insert(key, flow);
+        self
+    }
+
+    /// Every CPU has this budget of replies.
+    #[must_use]
+    pub const fn replies(mut self, budget: ReplyBudget) -> Self {
+        self.replies = Some(budget);
+        self
+    }
+
+    /// The packet goes on as this one.
+    #[must_use]
+    pub fn passes_as(mut self, packet: impl Into<Vec<u8>>) -> Self {
+        self.verdict = Verdict::Pass;
+        self.expected_packet = Some(packet.into());
+        self
+    }
+
+    /// The packet goes back to the wire as this one.
+    #[must_use]
+    pub fn answers(mut self, packet: impl Into<Vec<u8>>) -> Self {
+        self.verdict = Verdict::Redirect;
+        self.expected_packet = Some(packet.into());
+        self
+    }
+
+    /// The packet ends, and its sender believes that it left.
+    #[must_use]
+    pub fn swallows(mut self) -> Self {
+        self.verdict = Verdict::Redirect;
+        self.expected_packet = None;
+        self
+    }
+
+    /// The packet is dropped and counted.
+    #[must_use]
+    pub fn drops(mut self, outcome: Outcome) -> Self {
+        self.verdict = Verdict::Drop;
+        self.expected_packet = None;
+        self.counts(outcome)
+    }
+
+    /// The outcome is counted, once.
+    #[must_use]
+    pub fn counts(mut self, outcome: Outcome) -> Self {
+        *self.expected_counters.entry(outcome.name()).or_default() += 1;
+        self
+    }
+
+    /// The control segment is counted, once.
+    #[must_use]
+    pub fn sends(mut self, sent: Sent) -> Self {
+        *self.expected_counters.entry(sent.name()).or_default() += 1;
+        self
+    }
+
+    /// The daemon hears of the flow.
+    #[must_use]
+    pub fn reports(mut self, kind: Kind, key: FlowKey) -> Self {
+        self.expected_reports.push((kind, key, Vec::new()));
+        self
+    }
+
+    /// The daemon is given the frame to send it later.
+    #[must_use]
+    pub fn queues(mut self, key: FlowKey, frame: impl Into<Vec<u8>>) -> Self {
+        self.expected_reports
+            .push((Kind::Queued, key, frame.into()));
+        self
+    }
+
+    /// Runs the program; what is wrong with the result, or `None` if the clock
+    /// ticked meanwhile, so that nothing can be said.
+    fn run(&self, datapath: &mut Datapath, at: Moment) -> Option<String> {
+        datapath.reset();
+        datapath.set_flows(&self.flows);
+        if let Some(budget) = self.replies {
+            datapath.set_replies(budget);
+        }
+        datapath.load(self.program);
+        let ran = datapath.run(self.program, &self.packet, self.skb);
+        if Moment::now() != at {
+            return None;
+        }
+        let mut wrong = self.judge(&ran);
+        wrong += &section("counters", &self.expected_counters, &datapath.counted());
+        let reports: Vec<Reported> = self
+            .expected_reports
+            .iter()
+            .map(|(kind, flow, frame)| Reported {
+                kind: *kind as u32,
+                at: at.ns(),
+                flow: *flow,
+                frame: frame.clone(),
+            })
+            .collect();
+        wrong += &section("records", &reports, &datapath.reported());
+        wrong += &section("flows", &self.expected_flows, &datapath.flows());
+        Some(wrong)
+    }
+
+    fn judge(&self, ran: &Ran) -> String {
+        let mut wrong = section("verdict", &self.verdict.value(self.program), &ran.verdict);
+        if let Some(expected) = &self.expected_packet {
+            if *expected != ran.packet {
+                writeln!(wrong, "packet: {}", diff::hexdump(expected, &ran.packet))
+                    .expect("a string");
+            }
+            if self.program != Program::FastIn {
+                wrong += &section("mark", &self.expected_mark, &ran.mark);
+            }
+        }
+        wrong
+    }
+}
+
+fn section(name: &str, expected: &impl std::fmt::Debug, actual: &impl std::fmt::Debug) -> String {
+    let difference = diff::fields(expected, actual);
+    if difference.is_empty() {
+        difference
+    } else {
+        format!("{name}:\n{difference}")
+    }
+}
+
+/// A case with a name. It is made anew for each attempt, because sequence
+/// numbers, windows and time stamps depend on the moment.
+pub struct Row {
+    name: String,
+    case: Box<dyn Fn(Moment) -> Case + Send>,
+}
+
+/// A row of a table.
+pub fn row(name: impl Into<String>, case: impl Fn(Moment) -> Case + Send + 'static) -> Row {
+    Row {
+        name: name.into(),
+        case: Box::new(case),
+    }
+}
+
+/// Runs every row of a table, and shows all that fail.
+///
+/// # Panics
+///
+/// If a row fails.
+pub fn check(datapath: &mut Datapath, rows: impl IntoIterator<Item = Row>) {
+    let mut total = 0;
+    let rows = rows.into_iter().inspect(|_| total += 1);
+    let failures = failures(datapath, rows);
+    assert!(total > 0, "a table without rows proves nothing");
+    assert!(
+        failures.is_empty(),
+        "{} of {total} rows failed\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+    println!("{total} rows");
+}
+
+/// Runs every row of a table; the reports of those that fail.
+pub fn failures(datapath: &mut Datapath, rows: impl IntoIterator<Item = Row>) -> Vec<String> {
+    rows.into_iter()
+        .filter_map(|row| {
+            let wrong = attempt(datapath, &row);
+            (!wrong.is_empty()).then(|| format!("--- {}\n{wrong}", row.name))
+        })
+        .collect()
+}
+
+/// A run takes microseconds and a tick milliseconds; so many misses in a row
+/// mean that the two clocks are not the same.
+const ATTEMPTS: usize = 1000;
+
+fn attempt(datapath: &mut Datapath, row: &Row) -> String {
+    for _ in 0..ATTEMPTS {
+        let at = Moment::now();
+        if let Some(wrong) = (row.case)(at).run(datapath, at) {
+            return wrong;
+        }
+    }
+    panic!("{}: never ran within one tick of the clock", row.name)
+}

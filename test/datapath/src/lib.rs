@@ -1,0 +1,28 @@
+//! Packets through the kernel programs, one at a time, without a network.
+//!
+//! `BPF_PROG_TEST_RUN` runs a loaded program on a packet and gives back the
+//! verdict and the packet after it. A test is a table of [`Row`]s; a row says
+//! what goes in and *all* that comes out: verdict, bytes, mark, counters, flow
+//! table, records for the daemon. What it does not name must not change.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`packet`] | builds frames field by field; checksums by `etherparse` |
+//! | [`path`] | the two hosts of all tests, and their flow |
+//! | [`moment`] | the kernel's coarse clock, which a row knows exactly |
+//! | [`kernel`] | loads the programs, fills and reads their maps, runs them |
+//! | [`case`] | one run and what it must lead to; runs tables |
+//! | [`diff`] | what differs, for people |
+
+pub mod case;
+pub mod diff;
+pub mod kernel;
+pub mod moment;
+pub mod packet;
+pub mod path;
+
+pub use case::{Case, Row, check, row};
+pub use kernel::{Config, Datapath, Program, Skb};
+pub use moment::Moment;
+pub use packet::{Packet, flags};
+pub use path::{Family, Path};

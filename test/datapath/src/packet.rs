@@ -1,0 +1,456 @@
+//! Frames, field by field.
+//!
+//! Checksums are those of `etherparse`, computed over the finished packet:
+//! nothing of the arithmetic under test is used to judge it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{
+    IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header,
+    TcpHeader, UdpHeader,
+};
+
+use crate::path::mac;
+
+/// TCP control bits (RFC 9293 section 3.1).
+pub mod flags {
+    /// No more data.
+    pub const FIN: u8 = 0x01;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 0x02;
+    /// Reset.
+    pub const RST: u8 = 0x04;
+    /// Push: here, "this is a datagram".
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgement number counts.
+    pub const ACK: u8 = 0x10;
+    /// The urgent pointer counts.
+    pub const URG: u8 = 0x20;
+    /// Congestion echo (RFC 3168).
+    pub const ECE: u8 = 0x40;
+    /// Congestion window reduced (RFC 3168).
+    pub const CWR: u8 = 0x80;
+    /// What every segment with data carries.
+    pub const DATA: u8 = PSH | ACK;
+}
+
+/// Bytes that look random and are the same each time.
+#[must_use]
+pub fn payload(len: usize) -> Vec<u8> {
+    // Knuth's multiplicative hash: no byte pattern that a checksum would miss.
+    (0..len)
+        .map(|at| (at as u32 + 1).wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect()
+}
+
+/// An IPv6 extension header without its first byte's value, which the builder
+/// fills in.
+pub type Extension = (IpNumber, Vec<u8>);
+
+/// A frame under construction. Every length and checksum that is not set by
+/// hand is right.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    link: Option<[[u8; 6]; 2]>,
+    vlan: Option<u16>,
+    network: Network,
+    transport: Transport,
+    payload: Vec<u8>,
+    transport_len: Option<usize>,
+    frame_len: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Network {
+    V4(Ipv4Header),
+    V6(Ipv6Header, Vec<Extension>),
+}
+
+#[derive(Clone, Debug)]
+enum Transport {
+    Udp {
+        source: u16,
+        destination: u16,
+        has_checksum: bool,
+        length: Option<u16>,
+    },
+    Tcp(Box<TcpHeader>),
+    Other(IpNumber),
+}
+
+impl Packet {
+    /// A UDP datagram without payload.
+    #[must_use]
+    pub fn datagram(from: SocketAddr, to: SocketAddr) -> Self {
+        let mut packet = Self::other(from.ip(), to.ip(), IpNumber::UDP);
+        packet.transport = Transport::Udp {
+            source: from.port(),
+            destination: to.port(),
+            has_checksum: true,
+            length: None,
+        };
+        packet
+    }
+
+    /// A packet of any other protocol; its payload starts with that protocol's
+    /// header.
+    ///
+    /// # Panics
+    ///
+    /// If the addresses are of different families.
+    #[must_use]
+    pub fn other(from: IpAddr, to: IpAddr, protocol: IpNumber) -> Self {
+        let network = match (from, to) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Network::V4(Ipv4Header {
+                time_to_live: 64,
+                dont_fragment: true,
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Ipv4Header::default()
+            }),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Network::V6(
+                Ipv6Header {
+                    hop_limit: 64,
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    ..Ipv6Header::default()
+                },
+                Vec::new(),
+            ),
+            _ => panic!("{from} and {to} are of different families"),
+        };
+        Self {
+            link: Some([mac(to), mac(from)]),
+            vlan: None,
+            network,
+            transport: Transport::Other(protocol),
+            payload: Vec::new(),
+            transport_len: None,
+            frame_len: 0,
+        }
+    }
+
+    /// The same packet as a TCP segment: IP header and payload stay.
+    #[must_use]
+    pub fn segment(mut self, flags: u8, sequence: u32, acknowledgment: u32) -> Self {
+        let (source, destination) = match &self.transport {
+            Transport::Udp {
+                source,
+                destination,
+                ..
+            } => (*source, *destination),
+            Transport::Tcp(tcp) => (tcp.source_port, tcp.destination_port),
+            Transport::Other(protocol) => panic!("{protocol:?} has no ports"),
+        };
+        let mut tcp = TcpHeader::new(source, destination, sequence, 0xf000);
+        tcp.acknowledgment_number = acknowledgment;
+        tcp.fin = flags & flags::FIN != 0;
+        tcp.syn = flags & flags::SYN != 0;
+        tcp.rst = flags & flags::RST != 0;
+        tcp.psh = flags & flags::PSH != 0;
+        tcp.ack = flags & flags::ACK != 0;
+        tcp.urg = flags & flags::URG != 0;
+        tcp.ece = flags & flags::ECE != 0;
+        tcp.cwr = flags & flags::CWR != 0;
+        self.transport = Transport::Tcp(Box::new(tcp));
+        self
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// The window field.
+    #[must_use]
+    pub fn window(mut self, window: u16) -> Self {
+        self.tcp().window_size = window;
+        self
+    }
+
+    /// TCP options, a multiple of four bytes.
+    #[must_use]
+    pub fn options(mut self, options: &[u8]) -> Self {
+        self.tcp()
+            .set_options_raw(options)
+            .expect("at most 40 bytes of options");
+        self
+    }
+
+    fn tcp(&mut self) -> &mut TcpHeader {
+        match &mut self.transport {
+            Transport::Tcp(tcp) => tcp,
+            other => panic!("not a segment: {other:?}"),
+        }
+    }
+
+    /// No UDP checksum.
+    #[must_use]
+    pub fn without_checksum(mut self) -> Self {
+        if let Transport::Udp { has_checksum, .. } = &mut self.transport {
+            *has_checksum = false;
+        }
+        self
+    }
+
+    /// A UDP length field that need not be true.
+    #[must_use]
+    pub fn udp_length(mut self, claimed: u16) -> Self {
+        if let Transport::Udp { length, .. } = &mut self.transport {
+            *length = Some(claimed);
+        }
+        self
+    }
+
+    /// What the IP header claims of the length of transport header and payload.
+    #[must_use]
+    pub fn transport_len(mut self, claimed: usize) -> Self {
+        self.transport_len = Some(claimed);
+        self
+    }
+
+    /// The TOS or traffic class octet.
+    #[must_use]
+    pub fn tos(mut self, tos: u8) -> Self {
+        match &mut self.network {
+            Network::V4(ip) => {
+                ip.dscp = IpDscp::try_new(tos >> 2).expect("six bits");
+                ip.ecn = IpEcn::try_new(tos & 3).expect("two bits");
+            }
+            Network::V6(ip, _) => ip.traffic_class = tos,
+        }
+        self
+    }
+
+    /// The time to live or hop limit.
+    #[must_use]
+    pub fn ttl(mut self, ttl: u8) -> Self {
+        match &mut self.network {
+            Network::V4(ip) => ip.time_to_live = ttl,
+            Network::V6(ip, _) => ip.hop_limit = ttl,
+        }
+        self
+    }
+
+    /// The identification (IPv4) or flow label (IPv6).
+    #[must_use]
+    pub fn id(mut self, id: u16) -> Self {
+        match &mut self.network {
+            Network::V4(ip) => ip.identification = id,
+            Network::V6(ip, _) => {
+                ip.flow_label = Ipv6FlowLabel::try_new(id.into()).expect("sixteen of twenty bits");
+            }
+        }
+        self
+    }
+
+    /// IPv4 that routers may fragment; nothing in IPv6.
+    #[must_use]
+    pub fn may_fragment(mut self) -> Self {
+        if let Network::V4(ip) = &mut self.network {
+            ip.dont_fragment = false;
+        }
+        self
+    }
+
+    /// A fragment that starts at `offset` (in units of eight bytes).
+    #[must_use]
+    pub fn fragment(mut self, offset: u16, more: bool) -> Self {
+        match &mut self.network {
+            Network::V4(ip) => {
+                ip.dont_fragment = false;
+                ip.more_fragments = more;
+                ip.fragment_offset = IpFragOffset::try_new(offset).expect("thirteen bits");
+            }
+            Network::V6(_, extensions) => {
+                let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+                let body = vec![0, 0, high, low, 0x12, 0x34, 0x56, 0x78];
+                extensions.push((IpNumber::IPV6_FRAGMENTATION_HEADER, body));
+            }
+        }
+        self
+    }
+
+    /// IPv4 options: so many words, all "no operation".
+    #[must_use]
+    pub fn ip_options(mut self, words: usize) -> Self {
+        if let Network::V4(ip) = &mut self.network {
+            ip.options = Ipv4Options::try_from([1; 40].get(..words * 4).expect("ten words"))
+                .expect("whole words");
+        }
+        self
+    }
+
+    /// One more IPv6 extension header of `units` times eight bytes, padding all.
+    #[must_use]
+    pub fn extension(mut self, number: IpNumber, units: u8) -> Self {
+        if let Network::V6(_, extensions) = &mut self.network {
+            let mut body = vec![0; usize::from(units) * 8];
+            // The authentication header counts in words (RFC 4302 section 2.2).
+            let authentication = number == IpNumber::AUTHENTICATION_HEADER;
+            body[1] = if authentication {
+                units * 2 - 2
+            } else {
+                units - 1
+            };
+            // PadN (RFC 8200 section 4.2); to a routing header, type 1, nothing left.
+            body[2] = 1;
+            if number != IpNumber::IPV6_ROUTE_HEADER {
+                body[3] = units * 8 - 4;
+            }
+            extensions.push((number, body));
+        }
+        self
+    }
+
+    /// An 802.1Q tag in the frame.
+    #[must_use]
+    pub fn vlan(mut self, id: u16) -> Self {
+        self.vlan = Some(id);
+        self
+    }
+
+    /// No Ethernet header, as on a TUN device.
+    #[must_use]
+    pub fn without_link(mut self) -> Self {
+        self.link = None;
+        self
+    }
+
+    /// Padding up to a frame of `len` bytes.
+    #[must_use]
+    pub fn padded_to(mut self, len: usize) -> Self {
+        self.frame_len = len;
+        self
+    }
+
+    /// The Ethernet header: fourteen zeros if there is none.
+    #[must_use]
+    pub fn link(&self) -> [u8; 14] {
+        let mut link = [0; 14];
+        if let Some([destination, source]) = self.link {
+            link[..6].copy_from_slice(&destination);
+            link[6..12].copy_from_slice(&source);
+            link[12..].copy_from_slice(&self.ether_type());
+        }
+        link
+    }
+
+    const fn ether_type(&self) -> [u8; 2] {
+        match self.network {
+            Network::V4(_) => [0x08, 0x00],
+            Network::V6(..) => [0x86, 0xdd],
+        }
+    }
+
+    /// The finished frame.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut frame = Vec::new();
+        if let Some([destination, source]) = self.link {
+            frame.extend(destination);
+            frame.extend(source);
+            if let Some(id) = self.vlan {
+                frame.extend([0x81, 0x00]);
+                frame.extend(id.to_be_bytes());
+            }
+            frame.extend(self.ether_type());
+        }
+        let (protocol, transport) = self.transport();
+        let transport_len = transport.len() + self.payload.len();
+        let transport_len = self.transport_len.unwrap_or(transport_len);
+        frame.extend(self.network(protocol, transport_len));
+        frame.extend(transport);
+        frame.extend(&self.payload);
+        // The padding is not zero, so that a program that takes it for data shows.
+        while frame.len() < self.frame_len {
+            frame.push(0xaa);
+        }
+        frame
+    }
+
+    fn network(&self, protocol: IpNumber, transport_len: usize) -> Vec<u8> {
+        match &self.network {
+            Network::V4(ip) => {
+                let mut ip = ip.clone();
+                ip.protocol = protocol;
+                ip.set_payload_len(transport_len).expect("an IPv4 length");
+                ip.header_checksum = ip.calc_header_checksum();
+                ip.to_bytes().to_vec()
+            }
+            Network::V6(ip, extensions) => {
+                let mut ip = ip.clone();
+                let mut body = Vec::new();
+                let mut names: Vec<IpNumber> = extensions.iter().map(|(name, _)| *name).collect();
+                names.push(protocol);
+                ip.next_header = names[0];
+                for ((_, extension), next) in extensions.iter().zip(&names[1..]) {
+                    body.push(next.0);
+                    body.extend(&extension[1..]);
+                }
+                ip.set_payload_length(body.len() + transport_len)
+                    .expect("an IPv6 length");
+                [ip.to_bytes().to_vec(), body].concat()
+            }
+        }
+    }
+
+    fn transport(&self) -> (IpNumber, Vec<u8>) {
+        match &self.transport {
+            Transport::Other(protocol) => (*protocol, Vec::new()),
+            Transport::Udp {
+                source,
+                destination,
+                has_checksum,
+                length,
+            } => {
+                let true_length = u16::try_from(UdpHeader::LEN + self.payload.len());
+                let mut udp = UdpHeader {
+                    source_port: *source,
+                    destination_port: *destination,
+                    length: length.unwrap_or(true_length.expect("a UDP length")),
+                    checksum: 0,
+                };
+                if *has_checksum {
+                    udp.checksum = match &self.network {
+                        Network::V4(ip) => {
+                            udp.calc_checksum_ipv4_raw(ip.source, ip.destination, &self.payload)
+                        }
+                        Network::V6(ip, _) => {
+                            udp.calc_checksum_ipv6_raw(ip.source, ip.destination, &self.payload)
+                        }
+                    }
+                    .expect("short enough for a checksum");
+                }
+                (IpNumber::UDP, udp.to_bytes().to_vec())
+            }
+            Transport::Tcp(tcp) => {
+                let mut tcp = tcp.clone();
+                tcp.checksum = match &self.network {
+                    Network::V4(ip) => {
+                        tcp.calc_checksum_ipv4_raw(ip.source, ip.destination, &self.payload)
+                    }
+                    Network::V6(ip, _) => {
+                        tcp.calc_checksum_ipv6_raw(ip.source, ip.destination, &self.payload)
+                    }
+                }
+                .expect("short enough for a checksum");
+                (IpNumber::TCP, tcp.to_bytes().to_vec())
+            }
+        }
+    }
+}
+
+impl From<Packet> for Vec<u8> {
+    fn from(packet: Packet) -> Self {
+        packet.bytes()
+    }
+}
+
+impl From<&Packet> for Vec<u8> {
+    fn from(packet: &Packet) -> Self {
+        packet.bytes()
+    }
+}

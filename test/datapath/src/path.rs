@@ -1,0 +1,231 @@
+//! The two hosts of all tests: this one, which the programs run on, and a peer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use xdptun_common::flow::{Flow, FlowKey, State};
+
+use crate::kernel::MTU;
+use crate::moment::Moment;
+use crate::packet::{Packet, flags};
+
+/// A port that is configured as ours.
+pub const OWNED: u16 = 8000;
+/// Another one: the port of this host's browser connections.
+pub const HTTPS: u16 = 443;
+/// A port that is not ours.
+pub const OTHER: u16 = 40000;
+
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// This host.
+    #[must_use]
+    pub const fn host(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+        }
+    }
+
+    /// The peer.
+    #[must_use]
+    pub const fn peer(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
+        }
+    }
+
+    /// Someone who is no configured peer.
+    #[must_use]
+    pub const fn stranger(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9)),
+        }
+    }
+
+    /// Length of the fixed IP header in bytes.
+    #[must_use]
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::V4 => 20,
+            Self::V6 => 40,
+        }
+    }
+}
+
+/// The address of an interface: that of this host, or of the way to all others.
+#[must_use]
+pub fn mac(address: IpAddr) -> [u8; 6] {
+    if Family::ALL.iter().any(|family| family.host() == address) {
+        [0x02, 0, 0, 0, 0, 0x11]
+    } else {
+        [0x02, 0, 0, 0, 0, 0x22]
+    }
+}
+
+/// Two sockets, seen from this host.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// This host's socket.
+    pub local: SocketAddr,
+    /// The other one.
+    pub remote: SocketAddr,
+}
+
+impl Path {
+    /// Both ends by family and ports.
+    #[must_use]
+    pub const fn new(family: Family, local: u16, remote: u16) -> Self {
+        Self {
+            local: SocketAddr::new(family.host(), local),
+            remote: SocketAddr::new(family.peer(), remote),
+        }
+    }
+
+    /// This host owns the port.
+    #[must_use]
+    pub const fn server(family: Family) -> Self {
+        Self::new(family, OWNED, OTHER)
+    }
+
+    /// The peer owns the port.
+    #[must_use]
+    pub const fn client(family: Family) -> Self {
+        Self::new(family, OTHER, OWNED)
+    }
+
+    /// The same local socket with a stranger at the other end.
+    #[must_use]
+    pub const fn with_stranger(family: Family) -> Self {
+        Self {
+            local: SocketAddr::new(family.host(), OWNED),
+            remote: SocketAddr::new(family.stranger(), OTHER),
+        }
+    }
+
+    /// The same sockets, seen from the peer.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            local: self.remote,
+            remote: self.local,
+        }
+    }
+
+    /// The flow's key.
+    #[must_use]
+    pub const fn key(self) -> FlowKey {
+        FlowKey::new(self.local, self.remote)
+    }
+
+    /// A datagram of this host.
+    #[must_use]
+    pub fn outbound(self) -> Packet {
+        Packet::datagram(self.local, self.remote)
+    }
+
+    /// A datagram of the peer.
+    #[must_use]
+    pub fn inbound(self) -> Packet {
+        Packet::datagram(self.remote, self.local)
+    }
+
+    /// A segment without data of this host, as the programs make it from any
+    /// other packet; a SYN has options.
+    #[must_use]
+    pub fn control(self, at: Moment, flags: u8, sequence: u32, acknowledgment: u32) -> Packet {
+        let segment = self
+            .outbound()
+            .segment(flags, sequence, acknowledgment)
+            .window(at.window());
+        if flags & flags::SYN == 0 {
+            return segment;
+        }
+        segment.options(&syn_options(self.family()))
+    }
+
+    /// The family of both ends.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        match self.local {
+            SocketAddr::V4(_) => Family::V4,
+            SocketAddr::V6(_) => Family::V6,
+        }
+    }
+
+    /// The flow in the middle of its life. Both sequence numbers are about to
+    /// pass zero, and nothing is left to acknowledge.
+    #[must_use]
+    pub fn established(self, at: Moment) -> Flow {
+        Flow {
+            state: State::Established as u32,
+            iss: 0xffff_0000,
+            snd_nxt: 0xffff_ffe0,
+            rcv_nxt: 0xffff_fff0,
+            acked: 0xffff_fff0,
+            syns: 1,
+            sent_at: at.before_ms(5),
+            received_at: at.before_ms(1000),
+            data_at: at.before_ms(1000),
+            tx_packets: 0x1_00fe,
+            tx_bytes: 1_000_000,
+            rx_packets: 70,
+            rx_bytes: 7000,
+            opened_at: at.before_ms(5000),
+            established_at: at.before_ms(4990),
+            syn_at: at.before_ms(5000),
+            link: self.outbound().link(),
+            reserved: [0; 2],
+        }
+    }
+
+    /// The flow after its first SYN, which has just left.
+    #[must_use]
+    pub fn opening(self, at: Moment) -> Flow {
+        let iss = at.isn(&self.key());
+        Flow {
+            state: State::SynSent as u32,
+            iss,
+            snd_nxt: iss.wrapping_add(1),
+            rcv_nxt: 0,
+            acked: 0,
+            syns: 1,
+            sent_at: at.ns(),
+            received_at: at.ns(),
+            data_at: at.ns(),
+            tx_packets: 0,
+            tx_bytes: 0,
+            rx_packets: 0,
+            rx_bytes: 0,
+            opened_at: at.ns(),
+            established_at: 0,
+            syn_at: at.ns(),
+            link: self.outbound().link(),
+            reserved: [0; 2],
+        }
+    }
+}
+
+/// The options of our SYN: maximum segment size, SACK permitted, window scale
+/// 10 (RFC 9293 section 3.2, RFC 2018, RFC 7323).
+#[must_use]
+pub fn syn_options(family: Family) -> [u8; 12] {
+    let [high, low] = match family {
+        Family::V4 => MTU - 40,
+        Family::V6 => MTU - 60,
+    }
+    .to_be_bytes();
+    [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, 10]
+}

@@ -1,0 +1,39 @@
+//! What a packet leaves in its flow's entry.
+
+use xdptun_common::flow::{Flow, State};
+use xdptun_test_datapath::Moment;
+
+/// A datagram of `len` payload bytes left.
+pub fn sent(flow: &mut Flow, at: Moment, len: usize) {
+    flow.snd_nxt = flow.snd_nxt.wrapping_add(len as u32);
+    flow.data_at = at.ns();
+    flow.tx_packets += 1;
+    flow.tx_bytes += len as u64;
+    acknowledged(flow, at);
+}
+
+/// A segment left that acknowledges all that came.
+pub fn acknowledged(flow: &mut Flow, at: Moment) {
+    flow.acked = flow.rcv_nxt;
+    flow.sent_at = at.ns();
+}
+
+/// A datagram of `len` payload bytes came, the next one that was expected.
+pub fn received(flow: &mut Flow, at: Moment, len: usize) {
+    flow.rcv_nxt = flow.rcv_nxt.wrapping_add(len as u32);
+    restored(flow, at, len);
+}
+
+/// A datagram of `len` payload bytes came, and nothing new is expected.
+pub fn restored(flow: &mut Flow, at: Moment, len: usize) {
+    flow.data_at = at.ns();
+    flow.received_at = at.ns();
+    flow.rx_packets += 1;
+    flow.rx_bytes += len as u64;
+}
+
+/// The same flow in another state.
+pub fn in_state(mut flow: Flow, state: State) -> Flow {
+    flow.state = state as u32;
+    flow
+}

@@ -1,0 +1,473 @@
+//! Ingress: flows come up, from either side.
+
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{Flow, State};
+use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::path::syn_options;
+use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};
+
+use crate::effects::{in_state, restored};
+use crate::{datapath, paths};
+
+const SYN_ACK: u8 = flags::SYN | flags::ACK;
+/// A peer's initial sequence number, about to pass zero.
+const PEER: u32 = u32::MAX;
+
+/// A segment of the peer without payload.
+fn from_peer(path: Path, flags: u8, sequence: u32, acknowledgment: u32) -> Packet {
+    let segment = path.inbound().segment(flags, sequence, acknowledgment);
+    if flags & flags::SYN == 0 {
+        return segment;
+    }
+    segment.options(&syn_options(path.family()))
+}
+
+fn servers() -> [Path; 2] {
+    Family::ALL.map(Path::server)
+}
+
+/// The flow of an acknowledgement that completes a handshake.
+fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
+    Flow {
+        state: State::Established as u32,
+        iss,
+        snd_nxt: iss.wrapping_add(1),
+        rcv_nxt,
+        acked: rcv_nxt,
+        syns: 0,
+        syn_at: 0,
+        established_at: at.ns(),
+        ..path.opening(at)
+    }
+}
+
+#[test]
+fn a_syn_is_answered_without_a_flow() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        let key = path.key();
+        let answers = move |at: Moment, syn: Packet| {
+            let isn = at.isn(&key);
+            Case::ingress(syn)
+                .answers(path.control(at, SYN_ACK, isn, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSyn)
+                .sends(Sent::SynAck)
+        };
+        let syn = move |flags| from_peer(path, flags::SYN | flags, PEER, 0);
+        let table = [
+            ("as we send it", syn(0)),
+            (
+                "as Linux sends it",
+                syn(0).options(&[
+                    2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
+                ]),
+            ),
+            ("40 bytes of options", syn(0).options(&[1; 40])),
+            ("with ECN", syn(flags::ECE | flags::CWR)),
+            (
+                "with other IP fields",
+                syn(0).tos(0x48).ttl(9).id(77).may_fragment(),
+            ),
+            ("with URG and PSH", syn(flags::URG | flags::PSH)),
+            ("with data", syn(0).payload(payload(600))),
+            ("padded", syn(0).padded_to(90)),
+        ];
+        for (name, packet) in table {
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                answers(at, packet.clone())
+            }));
+        }
+        rows.push(row(
+            format!("{path:?}, from port to same port"),
+            move |at| {
+                let path = Path::new(path.family(), 8000, 8000);
+                Case::ingress(from_peer(path, flags::SYN, PEER, 0))
+                    .answers(path.control(at, SYN_ACK, at.isn(&path.key()), PEER.wrapping_add(1)))
+                    .counts(Outcome::RxSyn)
+                    .sends(Sent::SynAck)
+            },
+        ));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// "Replies ... are never larger than what caused them": else whoever spoofs
+/// SYNs makes us the amplifier.
+#[test]
+fn no_answer_is_longer_than_its_cause() {
+    use xdptun_test_datapath::{Program, Skb};
+
+    let mut datapath = datapath();
+    let mut longer = Vec::new();
+    for path in servers() {
+        for flags in [flags::SYN, SYN_ACK, flags::ACK, flags::DATA, flags::FIN, 0] {
+            datapath.reset();
+            let segment = path.inbound().segment(flags, 1, 2).bytes();
+            let ran = datapath.run(Program::Ingress, &segment, Skb::default());
+            assert_eq!(ran.verdict, 7, "flags {flags:#x} are answered");
+            if ran.packet.len() > segment.len() {
+                longer.push(format!(
+                    "{:?}, flags {flags:#x}: {} bytes answer {}",
+                    path.family(),
+                    ran.packet.len(),
+                    segment.len()
+                ));
+            }
+        }
+    }
+    assert!(longer.is_empty(), "{longer:#?}");
+}
+
+#[test]
+fn a_cookie_makes_the_flow() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        let key = path.key();
+        for (name, epochs) in [("", 0), (" of the epoch before", 1)] {
+            rows.push(row(format!("{path:?}, ACK{name}"), move |at| {
+                let iss = at.earlier_isn(&key, epochs);
+                Case::ingress(from_peer(path, flags::ACK, 1000, iss.wrapping_add(1)))
+                    .drops(Outcome::RxAck)
+                    .reports(Kind::Established, key)
+                    .adds(key, completed(at, path, iss, 1000))
+            }));
+        }
+        for len in [0, 1, 31, 100, 1400] {
+            rows.push(row(format!("{path:?}, {len} bytes of data"), move |at| {
+                let iss = at.isn(&key);
+                let datagram = path.inbound().payload(payload(len));
+                let segment = datagram
+                    .clone()
+                    .segment(flags::DATA, 1000, iss.wrapping_add(1));
+                let mut flow = completed(at, path, iss, 1000 + len as u32);
+                restored(&mut flow, at, len);
+                Case::ingress(segment)
+                    .passes_as(datagram)
+                    .counts(Outcome::RxRestored)
+                    .reports(Kind::Established, key)
+                    .adds(key, flow)
+            }));
+        }
+        rows.push(row(format!("{path:?}, table full"), move |at| {
+            let iss = at.isn(&key);
+            let case = Case::ingress(from_peer(path, flags::ACK, 1000, iss.wrapping_add(1)))
+                .drops(Outcome::RxDropTableFull);
+            crate::full_table(at)
+                .into_iter()
+                .fold(case, |case, (key, flow)| case.flow(key, flow))
+        }));
+        rows.push(row(format!("{path:?}, into a closed flow"), move |at| {
+            let iss = at.isn(&key);
+            let mut closed = in_state(path.established(at), State::Closed);
+            closed.link = [0x55; 14];
+            Case::ingress(from_peer(path, flags::ACK, 1000, iss.wrapping_add(1)))
+                .flow(key, closed)
+                .drops(Outcome::RxAck)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| {
+                    flow.state = State::Established as u32;
+                    flow.iss = iss;
+                    flow.snd_nxt = iss.wrapping_add(1);
+                    flow.rcv_nxt = 1000;
+                    flow.acked = 1000;
+                    flow.established_at = at.ns();
+                    flow.received_at = at.ns();
+                    flow.link = path.outbound().link();
+                })
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// RFC 9293 section 3.10.7.1: a segment for nobody is answered with a reset that
+/// its sender believes.
+#[test]
+fn segments_for_nobody_are_reset() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        let key = path.key();
+        let reset = move |at, segment: Packet, flags, sequence, acknowledgment| {
+            Case::ingress(segment)
+                .answers(path.control(at, flags, sequence, acknowledgment))
+                .counts(Outcome::RxDropNoFlow)
+                .sends(Sent::Rst)
+        };
+        const RST_ACK: u8 = flags::RST | flags::ACK;
+        rows.push(row(format!("{path:?}, wrong cookie"), move |at| {
+            let number = at.isn(&key).wrapping_add(2);
+            let segment = from_peer(path, flags::ACK, 1000, number);
+            reset(at, segment, flags::RST, number, 0)
+        }));
+        rows.push(row(format!("{path:?}, cookie too old"), move |at| {
+            let number = at.earlier_isn(&key, 2).wrapping_add(1);
+            let segment = from_peer(path, flags::ACK, 1000, number);
+            reset(at, segment, flags::RST, number, 0)
+        }));
+        rows.push(row(format!("{path:?}, the peer's own cookie"), move |at| {
+            let number = at.isn(&path.reversed().key()).wrapping_add(1);
+            let segment = from_peer(path, flags::ACK, 1000, number);
+            reset(at, segment, flags::RST, number, 0)
+        }));
+        for len in [0, 1, 12, 13, 1400, 3000] {
+            rows.push(row(format!("{path:?}, {len} bytes"), move |at| {
+                let segment = path.inbound().payload(payload(len));
+                let segment = segment.segment(flags::DATA, 1000, 77);
+                reset(at, segment, flags::RST, 77, 0)
+            }));
+        }
+        for (name, flags) in [
+            ("SYN-ACK", SYN_ACK),
+            ("FIN-ACK", flags::FIN | flags::ACK),
+            ("FIN with the right cookie", flags::FIN | flags::ACK),
+        ] {
+            rows.push(row(format!("{path:?}, {name}"), move |at| {
+                let number = at.isn(&key).wrapping_add(1);
+                let segment = from_peer(path, flags, 1000, number);
+                reset(at, segment, flags::RST, number, 0)
+            }));
+        }
+        // Without ACK the reset acknowledges all that came: RST and ACK.
+        for (name, flags, more) in [
+            ("no flags", 0, 0),
+            ("PSH", flags::PSH, 0),
+            ("FIN", flags::FIN, 1),
+            ("SYN and FIN", flags::SYN | flags::FIN, 2),
+        ] {
+            rows.push(row(format!("{path:?}, {name}"), move |at| {
+                let segment = path.inbound().payload(payload(5));
+                let segment = segment.segment(flags, u32::MAX - 2, 77);
+                reset(at, segment, RST_ACK, 0, 2 + more)
+            }));
+        }
+        rows.push(row(
+            format!("{path:?}, as IPv4 or IPv6 padding"),
+            move |at| {
+                let segment = from_peer(path, flags::ACK, 1000, 5).padded_to(80);
+                reset(at, segment, flags::RST, 5, 0)
+            },
+        ));
+        // Never a reset to a reset.
+        for flags in [flags::RST, RST_ACK, flags::RST | flags::SYN] {
+            rows.push(row(format!("{path:?}, reset {flags:#x}"), move |_| {
+                let segment = path.inbound().segment(flags, 1000, 77);
+                Case::ingress(segment).drops(Outcome::RxDropNoFlow)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// A flow that sent its first SYN a while ago.
+fn syn_sent(at: Moment, path: Path) -> Flow {
+    let old = path.established(at);
+    Flow {
+        sent_at: old.opened_at,
+        received_at: old.opened_at,
+        data_at: old.opened_at,
+        opened_at: old.opened_at,
+        syn_at: old.syn_at,
+        ..path.opening(at)
+    }
+}
+
+/// A flow whose SYN crossed the peer's.
+fn syn_received(at: Moment, path: Path) -> Flow {
+    Flow {
+        state: State::SynReceived as u32,
+        rcv_nxt: PEER.wrapping_add(1),
+        ..syn_sent(at, path)
+    }
+}
+
+/// The flow is open, and the peer's next number is `rcv_nxt`.
+fn open(flow: &mut Flow, at: Moment, rcv_nxt: u32) {
+    flow.state = State::Established as u32;
+    flow.rcv_nxt = rcv_nxt;
+    flow.acked = rcv_nxt;
+    flow.established_at = at.ns();
+    flow.received_at = at.ns();
+}
+
+#[test]
+fn the_answer_to_our_syn() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let key = path.key();
+        let case = move |at, flags, sequence, from_iss: u32| {
+            let flow = syn_sent(at, path);
+            let number = flow.iss.wrapping_add(from_iss);
+            Case::ingress(from_peer(path, flags, sequence, number)).flow(key, flow)
+        };
+        rows.push(row(format!("{path:?} SYN-ACK"), move |at| {
+            let mut flow = syn_sent(at, path);
+            flow.link = [0x55; 14];
+            case(at, SYN_ACK, PEER, 1)
+                .flow(key, flow)
+                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSynAck)
+                .sends(Sent::Ack)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| {
+                    open(flow, at, PEER.wrapping_add(1));
+                    flow.link = path.outbound().link();
+                })
+        }));
+        rows.push(row(format!("{path:?} SYN-ACK of another SYN"), move |at| {
+            let number = at.isn(&key).wrapping_add(2);
+            case(at, SYN_ACK, PEER, 2)
+                .answers(path.control(at, flags::RST, number, 0))
+                .counts(Outcome::RxDropNoFlow)
+                .sends(Sent::Rst)
+        }));
+        rows.push(row(format!("{path:?} SYN that crossed ours"), move |at| {
+            let iss = at.isn(&key);
+            case(at, flags::SYN, PEER, 0)
+                .answers(path.control(at, SYN_ACK, iss, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSyn)
+                .sends(Sent::SynAck)
+                .changes(key, |flow| {
+                    flow.state = State::SynReceived as u32;
+                    flow.rcv_nxt = PEER.wrapping_add(1);
+                    flow.received_at = at.ns();
+                })
+        }));
+        rows.push(row(format!("{path:?} refused"), move |at| {
+            case(at, flags::RST | flags::ACK, 0, 1).drops(Outcome::RxRefused)
+        }));
+        rows.push(row(format!("{path:?} someone else's reset"), move |at| {
+            case(at, flags::RST | flags::ACK, 0, 2).drops(Outcome::RxDropReset)
+        }));
+        rows.push(row(format!("{path:?} reset without ACK"), move |at| {
+            case(at, flags::RST, 0, 1).drops(Outcome::RxDropReset)
+        }));
+        rows.push(row(format!("{path:?} data that names our number"), {
+            move |at| {
+                let flow = syn_sent(at, path);
+                let datagram = path.inbound().payload(payload(60));
+                let segment = datagram.clone().segment(flags::DATA, 500, flow.snd_nxt);
+                Case::ingress(segment)
+                    .flow(key, flow)
+                    .passes_as(datagram)
+                    .counts(Outcome::RxRestored)
+                    .reports(Kind::Established, key)
+                    .changes(key, |flow| {
+                        open(flow, at, 560);
+                        restored(flow, at, 60);
+                    })
+            }
+        }));
+        rows.push(row(format!("{path:?} data of an old flow"), move |at| {
+            let flow = syn_sent(at, path);
+            let number = flow.iss.wrapping_sub(7000);
+            let segment = path.inbound().payload(payload(60));
+            Case::ingress(segment.segment(flags::DATA, 500, number))
+                .flow(key, flow)
+                .answers(path.control(at, flags::RST, number, 0))
+                .counts(Outcome::RxDropNoFlow)
+                .sends(Sent::Rst)
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn both_opened_at_once() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let key = path.key();
+        rows.push(row(format!("{path:?} SYN-ACK"), move |at| {
+            let flow = syn_received(at, path);
+            Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
+                .flow(key, flow)
+                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSynAck)
+                .sends(Sent::Ack)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| open(flow, at, PEER.wrapping_add(1)))
+        }));
+        rows.push(row(format!("{path:?} ACK"), move |at| {
+            let flow = syn_received(at, path);
+            Case::ingress(from_peer(path, flags::ACK, flow.rcv_nxt, flow.snd_nxt))
+                .flow(key, flow)
+                .drops(Outcome::RxAck)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| open(flow, at, flow.rcv_nxt))
+        }));
+        rows.push(row(format!("{path:?} data"), move |at| {
+            let flow = syn_received(at, path);
+            let datagram = path.inbound().payload(payload(90));
+            let segment = datagram.clone();
+            let segment = segment.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
+            Case::ingress(segment)
+                .flow(key, flow)
+                .passes_as(datagram)
+                .counts(Outcome::RxRestored)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| {
+                    open(flow, at, flow.rcv_nxt.wrapping_add(90));
+                    restored(flow, at, 90);
+                })
+        }));
+        rows.push(row(format!("{path:?} the SYN again"), move |at| {
+            let flow = syn_received(at, path);
+            Case::ingress(from_peer(path, flags::SYN, PEER, 0))
+                .flow(key, flow)
+                .answers(path.control(at, SYN_ACK, flow.iss, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSyn)
+                .sends(Sent::SynAck)
+                .changes(key, |flow| flow.received_at = at.ns())
+        }));
+        rows.push(row(format!("{path:?} exact reset"), move |at| {
+            let flow = syn_received(at, path);
+            Case::ingress(from_peer(path, flags::RST, flow.rcv_nxt, 0))
+                .flow(key, flow)
+                .drops(Outcome::RxRefused)
+                .changes(key, |flow| flow.state = State::SynSent as u32)
+        }));
+        rows.push(row(format!("{path:?} other reset"), move |at| {
+            let flow = syn_received(at, path);
+            Case::ingress(from_peer(path, flags::RST, flow.rcv_nxt.wrapping_add(1), 0))
+                .flow(key, flow)
+                .drops(Outcome::RxDropReset)
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// A closed flow listens like a port without one, and knows its last ACK.
+#[test]
+fn a_closed_flow_listens() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        let key = path.key();
+        let closed = move |at| in_state(path.established(at), State::Closed);
+        rows.push(row(format!("{path:?} SYN"), move |at| {
+            let isn = at.isn(&key);
+            Case::ingress(from_peer(path, flags::SYN, PEER, 0))
+                .flow(key, closed(at))
+                .answers(path.control(at, SYN_ACK, isn, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSyn)
+                .sends(Sent::SynAck)
+                .changes(key, |flow| flow.received_at = at.ns())
+        }));
+        rows.push(row(format!("{path:?} the last ACK"), move |at| {
+            let flow = closed(at);
+            Case::ingress(from_peer(path, flags::ACK, flow.rcv_nxt, flow.snd_nxt))
+                .flow(key, flow)
+                .drops(Outcome::RxAck)
+                .changes(key, |flow| flow.received_at = at.ns())
+        }));
+        rows.push(row(format!("{path:?} data"), move |at| {
+            let flow = closed(at);
+            let segment = path.inbound().payload(payload(10));
+            let segment = segment.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
+            Case::ingress(segment)
+                .flow(key, flow)
+                .answers(path.control(at, flags::RST, flow.snd_nxt, 0))
+                .counts(Outcome::RxDropNoFlow)
+                .sends(Sent::Rst)
+        }));
+    }
+    check(&mut datapath(), rows);
+}

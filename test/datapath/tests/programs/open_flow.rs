@@ -1,0 +1,373 @@
+//! Ingress: control segments of a flow that is open (RFC 9293, RFC 5961).
+
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{Flow, State};
+use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
+
+use crate::effects::{in_state, restored};
+use crate::{datapath, paths};
+
+/// How far a segment may lie from what is expected.
+const WINDOW: u32 = 1 << 26;
+
+/// A segment of the peer: `ahead` is where its numbers lie from those expected.
+fn segment(flow: &Flow, path: Path, flags: u8, ahead: [u32; 2], len: usize) -> Packet {
+    let [sequence, acknowledgment] = ahead;
+    path.inbound().payload(payload(len)).segment(
+        flags,
+        flow.rcv_nxt.wrapping_add(sequence),
+        flow.snd_nxt.wrapping_add(acknowledgment),
+    )
+}
+
+/// The flow answers with its own numbers and stays.
+fn challenges(case: Case, at: Moment, path: Path, flow: &Flow, outcome: Outcome) -> Case {
+    case.answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
+        .counts(outcome)
+        .sends(Sent::ChallengeAck)
+}
+
+fn both_open_states() -> impl Iterator<Item = (Path, State)> {
+    paths().flat_map(|path| [(path, State::Established), (path, State::FinSent)])
+}
+
+#[test]
+fn a_reset_counts_with_the_exact_number_only() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, state) in both_open_states() {
+        for flags in [flags::RST, flags::RST | flags::ACK] {
+            let name = format!("{path:?} {state:?} {flags:#x}");
+            let case = move |at, ahead| {
+                let flow = in_state(path.established(at), state);
+                let reset = segment(&flow, path, flags, [ahead, 0], 0);
+                Case::ingress(reset).flow(path.key(), flow)
+            };
+            rows.push(row(format!("{name} exact"), move |at| {
+                case(at, 0)
+                    .drops(Outcome::RxRst)
+                    .reports(Kind::Reset, path.key())
+                    .changes(path.key(), |flow| flow.state = State::Closed as u32)
+                    .changes(path.key(), |flow| flow.link = path.outbound().link())
+            }));
+            for ahead in [1, u32::MAX, 5000, WINDOW, WINDOW.wrapping_neg()] {
+                rows.push(row(format!("{name} {ahead:#x} ahead"), move |at| {
+                    let flow = in_state(path.established(at), state);
+                    challenges(case(at, ahead), at, path, &flow, Outcome::RxDropReset)
+                }));
+            }
+            for ahead in [WINDOW + 1, (WINDOW + 1).wrapping_neg(), 1 << 31] {
+                rows.push(row(format!("{name} {ahead:#x} ahead"), move |at| {
+                    case(at, ahead).drops(Outcome::RxDropReset)
+                }));
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn a_syn_is_challenged() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, state) in both_open_states() {
+        for (flags, ahead) in [
+            (flags::SYN, 0),
+            (flags::SYN, 1 << 30),
+            (flags::SYN | flags::ACK, u32::MAX),
+            (flags::SYN | flags::FIN, 0),
+        ] {
+            let name = format!("{path:?} {state:?} {flags:#x} {ahead:#x}");
+            rows.push(row(name, move |at| {
+                let flow = in_state(path.established(at), state);
+                let case = Case::ingress(segment(&flow, path, flags, [ahead, 0], 0))
+                    .flow(path.key(), flow);
+                challenges(case, at, path, &flow, Outcome::RxSyn)
+                    .changes(path.key(), |flow| flow.received_at = at.ns())
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn a_fin_ends_the_flow() {
+    let mut rows: Vec<Row> = Vec::new();
+    const FIN_ACK: u8 = flags::FIN | flags::ACK;
+    for path in paths() {
+        let key = path.key();
+        rows.push(row(format!("{path:?} established"), move |at| {
+            let flow = path.established(at);
+            let rcv_nxt = flow.rcv_nxt.wrapping_add(1);
+            Case::ingress(segment(&flow, path, FIN_ACK, [0, 0], 0))
+                .flow(key, flow)
+                .answers(path.control(at, FIN_ACK, flow.snd_nxt, rcv_nxt))
+                .counts(Outcome::RxFin)
+                .sends(Sent::Fin)
+                .reports(Kind::Finished, key)
+                .changes(key, |flow| {
+                    flow.state = State::Closed as u32;
+                    flow.rcv_nxt = rcv_nxt;
+                    flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
+                    flow.received_at = at.ns();
+                })
+        }));
+        rows.push(row(format!("{path:?} answer to ours"), move |at| {
+            let flow = in_state(path.established(at), State::FinSent);
+            let rcv_nxt = flow.rcv_nxt.wrapping_add(1);
+            Case::ingress(segment(&flow, path, FIN_ACK, [0, 0], 0))
+                .flow(key, flow)
+                .answers(path.control(at, flags::ACK, flow.snd_nxt, rcv_nxt))
+                .counts(Outcome::RxFin)
+                .sends(Sent::Ack)
+                .reports(Kind::Finished, key)
+                .changes(key, |flow| {
+                    flow.state = State::Closed as u32;
+                    flow.rcv_nxt = rcv_nxt;
+                    flow.received_at = at.ns();
+                })
+        }));
+        for ahead in [1, u32::MAX, 60_000] {
+            rows.push(row(format!("{path:?}, {ahead:#x} ahead"), move |at| {
+                let flow = path.established(at);
+                let case =
+                    Case::ingress(segment(&flow, path, FIN_ACK, [ahead, 0], 0)).flow(key, flow);
+                challenges(case, at, path, &flow, Outcome::RxDropFin)
+            }));
+        }
+        rows.push(row(format!("{path:?} without ACK"), move |at| {
+            let flow = path.established(at);
+            Case::ingress(segment(&flow, path, flags::FIN, [0, 0], 0))
+                .flow(key, flow)
+                .drops(Outcome::RxDropSequence)
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn numbers_out_of_the_window() {
+    let mut rows: Vec<Row> = Vec::new();
+    const FAR: u32 = WINDOW + 1;
+    for (path, state) in both_open_states() {
+        let key = path.key();
+        let flow = move |at| in_state(path.established(at), state);
+        let far = [
+            [FAR, 0],
+            [FAR.wrapping_neg(), 0],
+            [0, FAR],
+            [0, FAR.wrapping_neg()],
+            [1 << 31, 1 << 31],
+        ];
+        for ahead in far {
+            for len in [0, 1, 1000] {
+                let name = format!("{path:?} {state:?} {ahead:x?} {len} bytes");
+                rows.push(row(name, move |at| {
+                    let flow = flow(at);
+                    let case = Case::ingress(segment(&flow, path, flags::DATA, ahead, len))
+                        .flow(key, flow);
+                    challenges(case, at, path, &flow, Outcome::RxDropSequence)
+                }));
+            }
+            rows.push(row(format!("{path:?} {state:?} {ahead:x?} FIN"), {
+                move |at| {
+                    let flow = flow(at);
+                    let fin = segment(&flow, path, flags::FIN | flags::ACK, ahead, 0);
+                    let case = Case::ingress(fin).flow(key, flow);
+                    challenges(case, at, path, &flow, Outcome::RxDropSequence)
+                }
+            }));
+            rows.push(row(format!("{path:?} {state:?} {ahead:x?} ACK"), {
+                move |at| {
+                    let flow = flow(at);
+                    let number = flow.snd_nxt.wrapping_add(ahead[1]);
+                    Case::ingress(segment(&flow, path, flags::ACK, ahead, 0))
+                        .flow(key, flow)
+                        .answers(path.control(at, flags::RST, number, 0))
+                        .counts(Outcome::RxDropSequence)
+                        .sends(Sent::Rst)
+                }
+            }));
+        }
+        rows.push(row(format!("{path:?} {state:?} data without ACK"), {
+            move |at| {
+                let flow = flow(at);
+                Case::ingress(segment(&flow, path, flags::PSH, [0, 0], 50))
+                    .flow(key, flow)
+                    .drops(Outcome::RxDropSequence)
+            }
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// Datagrams are not put in order: one inside the window is restored at once,
+/// and the number that is acknowledged never moves back.
+#[test]
+fn data_anywhere_in_the_window() {
+    let mut rows: Vec<Row> = Vec::new();
+    for program in [Program::Ingress, Program::FastIn] {
+        for path in paths() {
+            for (ahead, moves) in [
+                ([WINDOW, 0], true),
+                ([100, WINDOW], true),
+                ([0, WINDOW.wrapping_neg()], true),
+                ([WINDOW.wrapping_neg(), 0], false),
+                ([39u32.wrapping_neg(), 0], true),
+                ([40u32.wrapping_neg(), 0], false),
+            ] {
+                let name = format!("{program:?} {path:?} {ahead:x?}");
+                rows.push(row(name, move |at| {
+                    let mut flow = path.established(at);
+                    let end = flow.rcv_nxt.wrapping_add(ahead[0]).wrapping_add(40);
+                    // Nothing to acknowledge at once, so that XDP takes it too.
+                    if ahead[0] == WINDOW {
+                        flow.acked = end;
+                    }
+                    let datagram = path.inbound().payload(payload(40));
+                    Case::new(program, segment(&flow, path, flags::DATA, ahead, 40))
+                        .flow(path.key(), flow)
+                        .passes_as(datagram)
+                        .counts(Outcome::RxRestored)
+                        .changes(path.key(), |flow| {
+                            if moves {
+                                flow.rcv_nxt = end;
+                            }
+                            restored(flow, at, 40);
+                        })
+                }));
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn acknowledgements_and_probes() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, state) in both_open_states() {
+        let key = path.key();
+        let case = move |at, ahead| {
+            let flow = in_state(path.established(at), state);
+            Case::ingress(segment(&flow, path, flags::ACK, ahead, 0))
+                .flow(key, flow)
+                .changes(key, |flow| flow.received_at = at.ns())
+        };
+        for ahead in [[0, 0], [0, 500], [0, u32::MAX], [7, 0], [u32::MAX, 1]] {
+            rows.push(row(format!("{path:?} {state:?} ACK {ahead:x?}"), {
+                move |at| case(at, ahead).drops(Outcome::RxAck)
+            }));
+        }
+        for ahead in [[u32::MAX, 0], [u32::MAX, 500u32.wrapping_neg()]] {
+            rows.push(row(format!("{path:?} {state:?} probe {ahead:x?}"), {
+                move |at| {
+                    let flow = in_state(path.established(at), state);
+                    case(at, ahead)
+                        .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
+                        .counts(Outcome::RxAck)
+                        .sends(Sent::Ack)
+                }
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn segments_that_cannot_be_restored() {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut refuse = |name: String, path: Path, packet: Vec<u8>, outcome| {
+        rows.push(row(name, move |at| {
+            Case::ingress(packet.clone())
+                .flow(path.key(), path.established(at))
+                .drops(outcome)
+        }));
+    };
+    // The numbers of `established`; what is wrong must be seen before them.
+    let data = |path: Path| {
+        let datagram = path.inbound().payload(payload(60));
+        datagram.segment(flags::DATA, 0xffff_fff0, 0xffff_ffe0)
+    };
+    for path in paths() {
+        let family = path.family();
+        let transport = 14 + family.header_len();
+        let fragment = data(path).fragment(0, true);
+        refuse(
+            format!("{path:?} first fragment"),
+            path,
+            fragment.bytes(),
+            Outcome::RxDropFragment,
+        );
+        for (name, data_offset) in [("data offset 0", 0x00), ("data offset 4", 0x40)] {
+            let mut bytes = data(path).bytes();
+            bytes[transport + 12] = data_offset;
+            refuse(
+                format!("{path:?} {name}"),
+                path,
+                bytes,
+                Outcome::RxDropMalformed,
+            );
+        }
+        let mut bytes = data(path).payload(payload(39)).bytes();
+        bytes[transport + 12] = 0xf0;
+        refuse(
+            format!("{path:?} header longer than the segment"),
+            path,
+            bytes,
+            Outcome::RxDropMalformed,
+        );
+        refuse(
+            format!("{path:?} shorter than a header by IP's word"),
+            path,
+            data(path).transport_len(19).bytes(),
+            Outcome::RxDropMalformed,
+        );
+        for cut in [8, 12, 19] {
+            let mut bytes = data(path).bytes();
+            bytes.truncate(transport + cut);
+            refuse(
+                format!("{path:?} frame ends {cut} bytes into the header"),
+                path,
+                bytes,
+                Outcome::RxDropMalformed,
+            );
+        }
+        let mut bytes = data(path).options(&[1; 40]).bytes();
+        bytes.truncate(transport + 40);
+        refuse(
+            format!("{path:?} frame ends inside the options"),
+            path,
+            bytes,
+            Outcome::RxDropMalformed,
+        );
+    }
+    let path = Path::client(Family::V4);
+    for words in [1, 10] {
+        refuse(
+            format!("{words} words of IP options"),
+            path,
+            data(path).ip_options(words).bytes(),
+            Outcome::RxDropOptions,
+        );
+    }
+    let path = Path::client(Family::V6);
+    for number in [0, 43, 51, 60] {
+        refuse(
+            format!("extension header {number}"),
+            path,
+            data(path).extension(number.into(), 2).bytes(),
+            Outcome::RxDropOptions,
+        );
+    }
+    rows.extend(Family::ALL.map(|family| {
+        row(format!("{family:?} merged by the receiver"), move |at| {
+            let path = Path::client(family);
+            let flow = path.established(at);
+            Case::ingress(segment(&flow, path, flags::DATA, [0, 0], 2000))
+                .merged(1000)
+                .flow(path.key(), flow)
+                .drops(Outcome::RxDropMerged)
+        })
+    }));
+    check(&mut datapath(), rows);
+}

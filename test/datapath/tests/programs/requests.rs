@@ -1,0 +1,198 @@
+//! Egress: marked packets become the control segments that their mark asks for.
+
+use xdptun_common::config::Request;
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::flow::{Flow, State};
+use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
+
+use crate::effects::{acknowledged, in_state};
+use crate::{datapath, paths};
+
+/// What the daemon sends: an empty datagram with a mark.
+fn asks(path: Path, request: Request) -> Case {
+    Case::egress(path.outbound()).marked(request.mark())
+}
+
+/// The request has become a segment; its mark is gone.
+fn granted(case: Case, sent: Sent) -> Case {
+    case.unmarks().counts(Outcome::TxRequested).sends(sent)
+}
+
+/// Every request that the flow's state gives no reason for is dropped.
+#[test]
+fn no_flow_or_another_state() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        let path = Path::client(family);
+        for request in [Request::RetransmitSyn, Request::Probe, Request::Finish] {
+            rows.push(row(format!("{family:?} {request:?}, no flow"), move |_| {
+                asks(path, request).drops(Outcome::TxNotRequested)
+            }));
+        }
+        for (request, state) in [
+            (Request::RetransmitSyn, State::Closed),
+            (Request::RetransmitSyn, State::Established),
+            (Request::RetransmitSyn, State::FinSent),
+            (Request::Probe, State::Closed),
+            (Request::Probe, State::SynSent),
+            (Request::Probe, State::SynReceived),
+            (Request::Probe, State::FinSent),
+            (Request::Finish, State::Closed),
+        ] {
+            rows.push(row(format!("{family:?} {request:?}, {state:?}"), {
+                move |at| {
+                    let mut flow = in_state(path.established(at), state);
+                    flow.syn_at = 0;
+                    asks(path, request)
+                        .flow(path.key(), flow)
+                        .drops(Outcome::TxNotRequested)
+                }
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn a_syn_is_repeated_when_due() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for state in [State::SynSent, State::SynReceived] {
+            let flow = move |at: Moment, age_ms| {
+                let mut flow = in_state(path.opening(at), state);
+                flow.iss = 0xdead_beef;
+                flow.syns = 2;
+                flow.syn_at = at.before_ms(age_ms);
+                flow
+            };
+            rows.push(row(format!("{path:?} {state:?}, due"), move |at| {
+                let segment = path.control(at, flags::SYN, 0xdead_beef, 0);
+                granted(asks(path, Request::RetransmitSyn), Sent::Syn)
+                    .flow(path.key(), flow(at, 1000))
+                    .passes_as(segment)
+                    .changes(path.key(), |flow| {
+                        flow.syns = 3;
+                        flow.syn_at = at.ns();
+                    })
+            }));
+            rows.push(row(format!("{path:?} {state:?}, not due"), move |at| {
+                asks(path, Request::RetransmitSyn)
+                    .flow(path.key(), flow(at, 999))
+                    .drops(Outcome::TxNotRequested)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// A probe repeats the sequence number before the next (RFC 9293 section 3.8.4).
+#[test]
+fn a_probe() {
+    let rows = paths().map(|path| {
+        row(format!("{path:?}"), move |at| {
+            let mut flow = path.established(at);
+            flow.acked = flow.rcv_nxt.wrapping_sub(500);
+            let sequence = flow.snd_nxt.wrapping_sub(1);
+            granted(asks(path, Request::Probe), Sent::Probe)
+                .flow(path.key(), flow)
+                .passes_as(path.control(at, flags::ACK, sequence, flow.rcv_nxt))
+                .changes(path.key(), |flow| acknowledged(flow, at))
+        })
+    });
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn a_clean_end() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        rows.push(row(format!("{path:?}"), move |at| {
+            let mut flow = path.established(at);
+            flow.acked = flow.rcv_nxt.wrapping_sub(1);
+            let fin = path.control(at, flags::FIN | flags::ACK, flow.snd_nxt, flow.rcv_nxt);
+            granted(asks(path, Request::Finish), Sent::Fin)
+                .flow(path.key(), flow)
+                .passes_as(fin)
+                .changes(path.key(), |flow| {
+                    flow.state = State::FinSent as u32;
+                    flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
+                    acknowledged(flow, at);
+                })
+        }));
+        rows.push(row(format!("{path:?}, again"), move |at| {
+            let flow = in_state(path.established(at), State::FinSent);
+            let sequence = flow.snd_nxt.wrapping_sub(1);
+            let fin = path.control(at, flags::FIN | flags::ACK, sequence, flow.rcv_nxt);
+            granted(asks(path, Request::Finish), Sent::Fin)
+                .flow(path.key(), flow)
+                .passes_as(fin)
+                .changes(path.key(), |flow| acknowledged(flow, at))
+        }));
+        for state in [State::SynSent, State::SynReceived] {
+            rows.push(row(format!("{path:?}, {state:?}"), move |at| {
+                asks(path, Request::Finish)
+                    .flow(path.key(), in_state(path.opening(at), state))
+                    .drops(Outcome::TxNotRequested)
+                    .changes(path.key(), |flow| flow.state = State::Closed as u32)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The clone of an inbound segment turns round and becomes its acknowledgement.
+#[test]
+fn an_acknowledgement() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let acknowledges = move |at: Moment, flow: Flow, len, options: &[u8]| {
+            let segment = path
+                .inbound()
+                .payload(payload(len))
+                .tos(0x10)
+                .ttl(50)
+                .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
+                .options(options);
+            granted(
+                Case::egress(segment).marked(Request::Acknowledge.mark()),
+                Sent::Ack,
+            )
+            .flow(path.key(), flow)
+            .passes_as(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
+            .changes(path.key(), |flow| acknowledged(flow, at))
+        };
+        for len in [0, 1, 2, 3, 20, 33, 34, 35, 53, 54, 55, 1400, 3000] {
+            rows.push(row(format!("{path:?}, {len} bytes"), move |at| {
+                let mut flow = path.established(at);
+                flow.acked = flow.rcv_nxt.wrapping_sub(70_000);
+                acknowledges(at, flow, len, &[])
+            }));
+        }
+        rows.push(row(format!("{path:?}, options"), move |at| {
+            acknowledges(at, path.established(at), 3, &[1; 40])
+        }));
+    }
+    let path = Path::client(Family::V4);
+    rows.push(row("no flow any more", move |_| {
+        Case::egress(path.inbound().segment(flags::DATA, 1, 2))
+            .marked(Request::Acknowledge.mark())
+            .drops(Outcome::TxNotRequested)
+    }));
+    check(&mut datapath(), rows);
+}
+
+/// Only a segment can be acknowledged: a datagram with that mark is any other.
+#[test]
+fn a_datagram_with_the_mark_of_a_segment() {
+    check(
+        &mut datapath(),
+        [row("dropped like one", |at| {
+            let path = Path::client(Family::V4);
+            Case::egress(path.outbound().payload(payload(8)))
+                .marked(Request::Acknowledge.mark())
+                .flow(path.key(), in_state(path.established(at), State::FinSent))
+                .drops(Outcome::TxDropClosing)
+        })],
+    );
+}
