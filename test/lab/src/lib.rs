@@ -1,1 +1,33 @@
-//! x
+//! The laboratory: network namespaces, links, captures and processes that the
+//! end-to-end tests, the demo and the benchmarks share.
+//!
+//! Nothing here touches the network of the machine: all traffic stays inside
+//! namespaces this crate makes. Whatever it makes is removed on success, on
+//! failure (drop) and on SIGINT, SIGTERM or SIGHUP ([`cleanup`]).
+
+pub mod capture;
+pub mod checksum;
+pub mod cleanup;
+pub mod command;
+pub mod link;
+pub mod netns;
+mod packet_socket;
+pub mod privilege;
+pub mod process;
+pub mod scratch;
+pub mod segment;
+pub mod stats;
+pub mod stop;
+mod timestamps;
+pub mod topology;
+pub mod udp;
+pub mod wait;
+pub mod workspace;
+pub mod xdptun;
+
+pub use capture::{Capture, Frame};
+pub use netns::Netns;
+pub use process::Process;
+pub use stats::WireStats;
+pub use topology::{Direct, Family, Host, Routed};
+pub use xdptun::Attached;

@@ -1,1 +1,19 @@
-//! x
+//! WireGuard between two hosts of the laboratory and a file to download: the
+//! main job of xdptun as a scenario.
+//!
+//! The end-to-end test, `cargo xtask demo` and `cargo xtask bench wg` all run
+//! this one, so that what is shown, tested and measured is the same thing.
+
+pub mod boringtun;
+pub mod config;
+pub mod content;
+pub mod keys;
+pub mod scenario;
+pub mod tunnel;
+pub mod web;
+
+pub use scenario::{Between, Path, Scenario};
+pub use tunnel::{Implementation, Tunnel};
+
+/// The UDP port of both WireGuard peers, which xdptun disguises.
+pub const TUNNEL_PORT: u16 = 8000;

@@ -1,0 +1,108 @@
+//! Virtual Ethernet links between namespaces.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::netns::Netns;
+use crate::wait;
+
+/// One end of a veth pair.
+#[derive(Debug, Clone, Copy)]
+pub struct End<'a> {
+    /// The namespace the end lives in.
+    pub netns: &'a Netns,
+    /// The name of the interface there.
+    pub dev: &'a str,
+    /// Addresses with prefix length, `10.1.0.2/24` or `fd00:1::2/64`.
+    pub addresses: &'a [String],
+}
+
+/// Makes a veth pair and returns when both ends carry traffic.
+///
+/// IPv6 addresses are usable at once (no duplicate address detection).
+pub fn veth(a: &End<'_>, b: &End<'_>) -> Result<()> {
+    a.netns.run(
+        "ip",
+        [
+            "link",
+            "add",
+            a.dev,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            b.dev,
+            "netns",
+            b.netns.name(),
+        ],
+    )?;
+    for end in [a, b] {
+        let mut batch = String::new();
+        for address in end.addresses {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            batch += &format!("address add {address} dev {}{nodad}\n", end.dev);
+        }
+        batch += &format!("link set {} up\n", end.dev);
+        end.netns.run_with_input("ip", ["-batch", "-"], &batch)?;
+    }
+    wait_up(a.netns, a.dev)?;
+    wait_up(b.netns, b.dev)
+}
+
+/// Waits until an interface is ready to send.
+///
+/// The kernel swaps the queue in some time after the carrier came; what is sent
+/// before that is lost.
+pub fn wait_up(netns: &Netns, dev: &str) -> Result<()> {
+    wait::until_some(Duration::from_secs(10), &format!("{dev} to be up"), || {
+        let state = link_attribute(netns, dev, "operstate")?;
+        Ok((state == "UP").then_some(()))
+    })
+}
+
+/// Switches an offload as `ethtool -K` names it: `tx`, `tso`, `gso`, `gro`, ...
+pub fn offload(netns: &Netns, dev: &str, feature: &str, on: bool) -> Result<()> {
+    let value = if on { "on" } else { "off" };
+    netns.run("ethtool", ["-K", dev, feature, value])?;
+    Ok(())
+}
+
+/// Sets the largest IP packet the interface carries, in bytes.
+pub fn set_mtu(netns: &Netns, dev: &str, mtu: u32) -> Result<()> {
+    netns.run("ip", ["link", "set", dev, "mtu", &mtu.to_string()])?;
+    Ok(())
+}
+
+/// The names of all interfaces in a namespace, in the kernel's order.
+pub fn names(netns: &Netns) -> Result<Vec<String>> {
+    let links = links(netns, &[])?;
+    Ok(links
+        .iter()
+        .filter_map(|link| Some(link["ifname"].as_str()?.to_owned()))
+        .collect())
+}
+
+/// The index of an interface, the last part of where xdptun pins its state.
+pub fn index(netns: &Netns, dev: &str) -> Result<u32> {
+    let index = link_attribute(netns, dev, "ifindex")?;
+    index
+        .as_u64()
+        .and_then(|index| u32::try_from(index).ok())
+        .with_context(|| format!("{dev}: `ip link` shows no index but {index}"))
+}
+
+fn link_attribute(netns: &Netns, dev: &str, attribute: &str) -> Result<Value> {
+    let mut links = links(netns, &["dev", dev])?;
+    let link = links
+        .pop()
+        .with_context(|| format!("{dev}: no such interface in {}", netns.name()))?;
+    Ok(link[attribute].clone())
+}
+
+fn links(netns: &Netns, selector: &[&str]) -> Result<Vec<Value>> {
+    let args = ["-json", "link", "show"].iter().chain(selector);
+    let text = netns.run("ip", args)?;
+    serde_json::from_str(&text).context("`ip -json link` did not print JSON")
+}

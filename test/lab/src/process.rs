@@ -1,0 +1,353 @@
+//! Long-running child processes, their output captured line by line.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cleanup::{Guard, guarded};
+use crate::command::line_of;
+use crate::wait;
+
+/// How long an ended process may take to be reaped.
+const REAP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// A child process; killed when dropped, and when a signal ends the run.
+///
+/// When the owner fails (an error through [`Process::with_output`] or a
+/// panicking test) everything the process said is shown.
+#[derive(Debug)]
+pub struct Process {
+    title: String,
+    pid: Pid,
+    shared: Arc<Shared>,
+    readers: Vec<JoinHandle<()>>,
+    _guard: Guard,
+}
+
+/// A handle to end a process from an undo action, without its output.
+#[derive(Debug, Clone)]
+pub struct Ender(Arc<Shared>);
+
+impl Ender {
+    /// Ends the process with SIGINT, or with SIGKILL when it does not obey in
+    /// time. Returns how it ended, which may be long ago.
+    pub fn end(&self, limit: Duration) -> Result<ExitStatus> {
+        if let Some(status) = self.0.try_reap()? {
+            return Ok(status);
+        }
+        // Not reaped, so the id still belongs to the process.
+        kill(self.0.pid(), Signal::SIGINT).context("cannot send SIGINT")?;
+        let obeyed = wait::until_some(limit, "SIGINT to take effect", || self.0.try_reap());
+        obeyed.or_else(|_| self.0.kill_and_reap())
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    child: Mutex<Child>,
+    output: Mutex<Output>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Output {
+    lines: Vec<(Stream, String)>,
+    open_streams: usize,
+}
+
+impl Process {
+    /// Starts a command with both output streams captured and no input.
+    ///
+    /// It gets its own process group, so that Ctrl-C on a terminal reaches only
+    /// the owner, which then ends it in the right order.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
+        let title = line_of(command);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let ((mut child_streams, shared), guard) = guarded(|| {
+            let mut child = command.spawn().with_context(|| {
+                format!("cannot start `{title}`; `cargo xtask setup` installs what is missing")
+            })?;
+            let streams = (child.stdout.take(), child.stderr.take());
+            let shared = Arc::new(Shared {
+                child: Mutex::new(child),
+                output: Mutex::default(),
+                changed: Condvar::new(),
+            });
+            let undo = {
+                let shared = Arc::clone(&shared);
+                move || {
+                    if let Err(error) = shared.kill_and_reap() {
+                        eprintln!("{error:#}");
+                    }
+                }
+            };
+            Ok(((streams, shared), undo))
+        })?;
+        let mut readers = Vec::new();
+        if let Some(stdout) = child_streams.0.take() {
+            readers.push(shared.read(Stream::Out, stdout));
+        }
+        if let Some(stderr) = child_streams.1.take() {
+            readers.push(shared.read(Stream::Err, stderr));
+        }
+        let pid = shared.pid();
+        Ok(Self {
+            title,
+            pid,
+            shared,
+            readers,
+            _guard: guard,
+        })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// A handle for an undo action.
+    pub fn ender(&self) -> Ender {
+        Ender(Arc::clone(&self.shared))
+    }
+
+    /// All lines of both streams so far, in the order they arrived.
+    pub fn output(&self) -> Vec<(Stream, String)> {
+        self.shared.output().lines.clone()
+    }
+
+    /// The lines of standard output so far.
+    pub fn stdout(&self) -> Vec<String> {
+        self.lines(Stream::Out)
+    }
+
+    /// The lines of standard error so far.
+    pub fn stderr(&self) -> Vec<String> {
+        self.lines(Stream::Err)
+    }
+
+    /// Waits for a line of either stream that starts with `prefix`.
+    ///
+    /// Lines that came earlier count. Fails as soon as both streams ended.
+    pub fn wait_for_line(&self, prefix: &str, limit: Duration) -> Result<String> {
+        let deadline = Instant::now() + limit;
+        let mut output = self.shared.output();
+        let mut seen = 0;
+        loop {
+            let fresh = &output.lines[seen..];
+            if let Some((_, line)) = fresh.iter().find(|(_, line)| line.starts_with(prefix)) {
+                return Ok(line.clone());
+            }
+            seen = output.lines.len();
+            let ended = output.open_streams == 0;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if ended || left.is_zero() {
+                let reason = if ended { "it ended" } else { "time is up" };
+                drop(output);
+                return self.with_output(Err(anyhow!(
+                    "`{}` did not print a line `{prefix}...`: {reason}",
+                    self.title
+                )));
+            }
+            output = self
+                .shared
+                .changed
+                .wait_timeout(output, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        if self.shared.try_reap()?.is_some() {
+            bail!("`{}` ended before {signal}", self.title);
+        }
+        kill(self.pid, signal).with_context(|| format!("cannot send {signal} to `{}`", self.title))
+    }
+
+    /// Whether the process has not ended.
+    pub fn is_running(&self) -> Result<bool> {
+        Ok(self.shared.try_reap()?.is_none())
+    }
+
+    /// Waits for the end of the process and of its output.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let what = format!("the end of `{}`", self.title);
+        let status = wait::until_some(limit, &what, || self.shared.try_reap());
+        let status = self.with_output(status)?;
+        for reader in self.readers.drain(..) {
+            if reader.join().is_err() {
+                bail!("`{}`: the reader of its output panicked", self.title);
+            }
+        }
+        Ok(status)
+    }
+
+    /// Waits for the end and returns standard output; anything but success is
+    /// an error with the output.
+    pub fn wait_success(mut self, limit: Duration) -> Result<Vec<String>> {
+        let status = self.wait(limit)?;
+        if status.success() {
+            return Ok(self.stdout());
+        }
+        self.with_output(Err(anyhow!("`{}`: {status}", self.title)))
+    }
+
+    /// Kills the process, as a crash or the out-of-memory killer would.
+    pub fn kill(mut self) -> Result<()> {
+        self.signal(Signal::SIGKILL)?;
+        let status = self.wait(REAP_LIMIT)?;
+        match status.signal() {
+            Some(9) => Ok(()),
+            _ => bail!("`{}` ended by itself: {status}", self.title),
+        }
+    }
+
+    /// Adds all output of the process to an error, after its cause.
+    pub fn with_output<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| anyhow!("{error:#}\n{}", self.transcript()))
+    }
+
+    fn lines(&self, stream: Stream) -> Vec<String> {
+        let output = self.shared.output();
+        let lines = output.lines.iter().filter(|(from, _)| *from == stream);
+        lines.map(|(_, line)| line.clone()).collect()
+    }
+
+    fn transcript(&self) -> String {
+        let output = self.shared.output();
+        let mut text = format!("output of `{}`:", self.title);
+        if output.lines.is_empty() {
+            text += " none";
+        }
+        for (_, line) in &output.lines {
+            text += "\n    | ";
+            text += line;
+        }
+        text
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.transcript());
+        }
+    }
+}
+
+impl Shared {
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child().id()).expect("Linux process ids fit 22 bits"))
+    }
+
+    fn try_reap(&self) -> Result<Option<ExitStatus>> {
+        self.child().try_wait().context("cannot wait for a child")
+    }
+
+    /// Does nothing to a process that has been reaped before.
+    fn kill_and_reap(&self) -> Result<ExitStatus> {
+        let mut child = self.child();
+        child.kill().context("cannot kill a child")?;
+        child.wait().context("cannot reap a child")
+    }
+
+    /// Reads lines until the stream ends; invalid UTF-8 is replaced, not lost.
+    fn read(
+        self: &Arc<Self>,
+        stream: Stream,
+        source: impl Read + Send + 'static,
+    ) -> JoinHandle<()> {
+        self.output().open_streams += 1;
+        let shared = Arc::clone(self);
+        thread::spawn(move || {
+            let mut source = BufReader::new(source);
+            let mut line = Vec::new();
+            while let Ok(1..) = source.read_until(b'\n', &mut line) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                shared.output().lines.push((stream, text));
+                shared.changed.notify_all();
+                line.clear();
+            }
+            shared.output().open_streams -= 1;
+            shared.changed.notify_all();
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        Process::spawn(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn finds_a_line_on_either_stream() {
+        let process = shell("echo one; echo two >&2; exec sleep 60");
+        assert_eq!(process.wait_for_line("tw", LIMIT).unwrap(), "two");
+        assert_eq!(process.wait_for_line("on", LIMIT).unwrap(), "one");
+        process.kill().unwrap();
+    }
+
+    #[test]
+    fn an_early_end_is_reported_with_the_output() {
+        let process = shell("echo oops");
+        let error = process.wait_for_line("ready:", LIMIT).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("oops"), "{text}");
+        assert!(text.contains("it ended"), "{text}");
+    }
+
+    #[test]
+    fn a_failure_is_not_a_success() {
+        let error = shell("exit 7").wait_success(LIMIT).unwrap_err();
+        assert!(format!("{error:#}").contains("exit status: 7"));
+    }
+
+    #[test]
+    fn drop_kills() {
+        let process = shell("exec sleep 60");
+        let pid = process.pid();
+        drop(process);
+        assert!(kill(pid, None).is_err(), "the process still exists");
+    }
+
+    #[test]
+    fn a_signal_after_the_end_is_an_error() {
+        let mut process = shell("exit 0");
+        process.wait(LIMIT).unwrap();
+        assert!(process.signal(Signal::SIGINT).is_err());
+    }
+}

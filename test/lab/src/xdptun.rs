@@ -1,0 +1,168 @@
+//! The program under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::cleanup::{Guard, guarded};
+use crate::command::run;
+use crate::link;
+use crate::netns::Netns;
+use crate::process::{Ender, Process};
+use crate::workspace;
+
+/// Loading passes the verifier, which takes its time on a slow machine.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// A clean detach closes the flows and removes programs and pins.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// The binary: `XDPTUN_BIN`, or the release build of this workspace.
+pub fn binary() -> Result<PathBuf> {
+    let path = match std::env::var_os("XDPTUN_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => workspace::target_dir().join("release/xdptun"),
+    };
+    ensure!(
+        path.is_file(),
+        "{}: no such file; `cargo build --release` makes it, XDPTUN_BIN names another one",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Starts `xdptun` with any arguments in a namespace.
+pub fn spawn(netns: &Netns, args: &[&str]) -> Result<Process> {
+    Process::spawn(netns.command(binary()?).args(args))
+}
+
+/// Runs `xdptun` with any arguments in a namespace to its successful end.
+pub fn run_in(netns: &Netns, args: &[&str]) -> Result<String> {
+    run(netns.command(binary()?).args(args))
+}
+
+/// What `xdptun status --json` says in a namespace.
+pub fn status(netns: &Netns) -> Result<Value> {
+    let text = run_in(netns, &["status", "--json"])?;
+    serde_json::from_str(&text).with_context(|| format!("`xdptun status --json` printed {text:?}"))
+}
+
+/// Where `attach` pins what outlives it; gone after a clean end.
+pub fn pin_dir(netns: &Netns, iface: &str) -> Result<PathBuf> {
+    let index = link::index(netns, iface)?;
+    Ok(format!("/sys/fs/bpf/xdptun/{}/{index}", netns.inode()?).into())
+}
+
+/// A running `xdptun attach`.
+///
+/// Dropped without [`Attached::stop`] it is still ended cleanly, because what
+/// it attached and pinned outlives a killed process.
+#[derive(Debug)]
+pub struct Attached {
+    netns: Netns,
+    iface: String,
+    /// Before `process`, so that it ends in peace before it would be killed.
+    remains: Remains,
+    process: Process,
+}
+
+/// What a killed `xdptun attach` left in the kernel; dropping it detaches.
+#[derive(Debug)]
+pub struct Remains {
+    _guard: Guard,
+}
+
+impl Attached {
+    /// Attaches to `iface` and returns when it is ready.
+    pub fn start(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
+        let binary = binary()?;
+        let pins = pin_dir(netns, iface)?;
+        let mut command = netns.command(&binary);
+        command.args(["attach", "--iface", iface]).args(args);
+        let process = Process::spawn(&mut command)?;
+        let ((), guard) = guarded(|| {
+            let ender = process.ender();
+            let mut detach = netns.command(&binary);
+            detach.args(["detach", "--iface", iface]);
+            Ok(((), move || {
+                if let Err(error) = end(&ender, &pins, detach) {
+                    eprintln!("cannot end xdptun: {error:#}");
+                }
+            }))
+        })?;
+        let attached = Self {
+            netns: netns.clone(),
+            iface: iface.to_owned(),
+            remains: Remains { _guard: guard },
+            process,
+        };
+        attached.process.wait_for_line("ready:", READY_LIMIT)?;
+        Ok(attached)
+    }
+
+    /// The process, to look at its output or send it signals.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The interface it is attached to.
+    pub fn iface(&self) -> &str {
+        &self.iface
+    }
+
+    /// The namespace it runs in.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// What it printed on standard output: the summary of the attachment.
+    pub fn summary(&self) -> Vec<String> {
+        self.process.stdout()
+    }
+
+    /// Adds its counters, flows and output to an error.
+    pub fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        let result = result.map_err(|error| match status(&self.netns) {
+            Ok(status) => anyhow!("{error:#}\n{status:#}"),
+            Err(no_status) => anyhow!("{error:#}\n{no_status:#}"),
+        });
+        self.process.with_output(result)
+    }
+
+    /// Ends it as Ctrl-C does and requires that it reports success.
+    pub fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::SIGINT)?;
+        let status = self.process.wait(STOP_LIMIT)?;
+        let verdict = if status.success() {
+            Ok(())
+        } else {
+            Err(anyhow!("xdptun ended with {status} after SIGINT"))
+        };
+        self.process.with_output(verdict)
+    }
+
+    /// Kills it without a chance to clean up, as a crash would.
+    ///
+    /// What it attached keeps working until `xdptun detach`, or until the
+    /// returned value is dropped.
+    pub fn kill(self) -> Result<Remains> {
+        let Self {
+            remains, process, ..
+        } = self;
+        process.kill()?;
+        Ok(remains)
+    }
+}
+
+/// Ends the process and removes what it did not remove itself.
+fn end(ender: &Ender, pins: &Path, mut detach: Command) -> Result<()> {
+    ender.end(STOP_LIMIT)?;
+    if pins.exists() {
+        run(&mut detach)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! A client and a server; a tunnel; a file to download.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, ensure};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::topology::Router;
+use xdptun_lab::{Attached, Capture, Direct, Host, Netns, Routed, WireStats};
+
+use crate::content::{self, Filling};
+use crate::tunnel::Tunnel;
+use crate::web::{self, Download};
+use crate::{TUNNEL_PORT, config};
+
+/// The name of the downloaded file.
+const FILE: &str = "test";
+
+/// How the file travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// Between the hosts' own addresses.
+    Direct,
+    /// Through WireGuard.
+    WireGuard,
+    /// Through WireGuard, disguised by xdptun on both hosts.
+    Xdptun,
+}
+
+impl Path {
+    /// All of them, in the order of the reference measurement.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::WireGuard, Self::Xdptun];
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Direct => "direct",
+            Self::WireGuard => "WireGuard",
+            Self::Xdptun => "WireGuard over xdptun",
+        })
+    }
+}
+
+/// What lies between the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// One wire, as in the reference measurement.
+    Wire,
+    /// A strict router that translates the client's address.
+    StrictRouter,
+}
+
+/// The whole setting; dropping it removes everything.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Peer 1, which opens the tunnel and downloads.
+    pub client: Host,
+    /// Peer 2, which serves the file.
+    pub server: Host,
+    router: Option<Router>,
+    tunnel: [Tunnel; 2],
+    web: web::Server,
+    downloads: Scratch,
+    _served: Scratch,
+    digest: String,
+}
+
+impl Scenario {
+    /// Builds the network, the tunnel and a file of `mib` MiB.
+    pub fn new(between: Between, mib: usize, filling: Filling) -> Result<Self> {
+        let served = Scratch::new()?;
+        let digest = content::write(&served.path().join(FILE), mib, filling)?;
+        let (client, server, router) = match between {
+            Between::Wire => {
+                let Direct { a, b } = Direct::new()?;
+                (a, b, None)
+            }
+            Between::StrictRouter => {
+                let net = Routed::new()?;
+                (net.client().clone(), net.server, Some(net.router))
+            }
+        };
+        let [config1, config2] = config::generate(server.v4.into())?;
+        let tunnel = [
+            Tunnel::up(&client, &config1).context("peer 1 (client)")?,
+            Tunnel::up(&server, &config2).context("peer 2 (server)")?,
+        ];
+        let web = web::Server::start(&server, served.path())?;
+        Ok(Self {
+            client,
+            server,
+            router,
+            tunnel,
+            web,
+            downloads: Scratch::new()?,
+            _served: served,
+            digest,
+        })
+    }
+
+    /// The router between the hosts; an error where there is only a wire.
+    pub fn router(&self) -> Result<&Router> {
+        self.router.as_ref().context("no router in this scenario")
+    }
+
+    /// Waits until the tunnel carries packets, with one ping through it.
+    ///
+    /// WireGuard repeats a lost handshake after five seconds.
+    pub fn ping(&self) -> Result<()> {
+        let peer = self.tunnel[1].address().to_string();
+        self.client
+            .netns
+            .run("ping", ["-n", "-c", "1", "-w", "15", &peer])
+            .context("the tunnel does not answer")?;
+        Ok(())
+    }
+
+    /// Attaches xdptun to both hosts; WireGuard keeps running as it is.
+    pub fn attach(&self) -> Result<[Attached; 2]> {
+        let port = TUNNEL_PORT.to_string();
+        let attach = |host: &Host| Attached::start(&host.netns, Host::DEV, &["--port", &port]);
+        Ok([
+            attach(&self.server).context("server")?,
+            attach(&self.client).context("client")?,
+        ])
+    }
+
+    /// Watches the wire between router and server.
+    ///
+    /// All that either host sends arrives there: whatever the client leaks the
+    /// router would pass on, and the server has no other way out.
+    pub fn watch(&self) -> Result<Capture<WireStats>> {
+        let router: &Netns = &self.router()?.netns;
+        let stats = WireStats::new(TUNNEL_PORT);
+        Capture::fold(router, Router::WAN, stats, WireStats::add)
+    }
+
+    /// Downloads the file once; `path` chooses the server's address only.
+    pub fn fetch(&self, path: Path, progress: impl FnMut(u64)) -> Result<Download> {
+        let download = web::fetch(
+            &self.client,
+            self.address(path),
+            FILE,
+            self.downloads.path(),
+            progress,
+        );
+        self.web.with_log(download)
+    }
+
+    /// Whether a download is byte for byte what was served.
+    pub fn verify(&self, download: &Download) -> Result<()> {
+        let found = content::digest(&download.path)?;
+        ensure!(
+            found == self.digest,
+            "the download differs from the file: SHA-256 {found}, expected {}",
+            self.digest
+        );
+        Ok(())
+    }
+
+    /// SHA-256 of the served file in hexadecimal.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    fn address(&self, path: Path) -> IpAddr {
+        match path {
+            Path::Direct => self.server.v4.into(),
+            Path::WireGuard | Path::Xdptun => self.tunnel[1].address(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! One end of a WireGuard tunnel.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use anyhow::Result;
+use xdptun_lab::{Host, Netns};
+
+use crate::boringtun::Boringtun;
+use crate::config::Config;
+
+/// The name of the tunnel's interface on every host.
+pub const DEV: &str = "wg0";
+
+/// Who does the encryption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Implementation {
+    /// The kernel's own WireGuard.
+    Kernel,
+    /// `boringtun-cli` in user space, where the kernel has none.
+    Boringtun,
+}
+
+impl Implementation {
+    /// What this machine offers, found by trying.
+    pub fn probe() -> Result<Self> {
+        static FOUND: OnceLock<Implementation> = OnceLock::new();
+        if let Some(found) = FOUND.get() {
+            return Ok(*found);
+        }
+        let netns = Netns::new("probe")?;
+        let kernel = netns.run("ip", ["link", "add", DEV, "type", "wireguard"]);
+        Ok(*FOUND.get_or_init(|| match kernel {
+            Ok(_) => Self::Kernel,
+            Err(_) => Self::Boringtun,
+        }))
+    }
+}
+
+impl fmt::Display for Implementation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "the kernel's WireGuard",
+            Self::Boringtun => "boringtun (WireGuard in user space)",
+        })
+    }
+}
+
+/// A configured end; it ends with its namespace or when dropped.
+#[derive(Debug)]
+pub struct Tunnel {
+    netns: Netns,
+    address: IpAddr,
+    /// `None` with the kernel's WireGuard.
+    boringtun: Option<Boringtun>,
+}
+
+impl Tunnel {
+    /// Brings `wg0` up on a host, as `wg-quick up` would.
+    pub fn up(host: &Host, config: &Config) -> Result<Self> {
+        let netns = &host.netns;
+        let boringtun = match Implementation::probe()? {
+            Implementation::Kernel => {
+                netns.run("ip", ["link", "add", DEV, "type", "wireguard"])?;
+                None
+            }
+            Implementation::Boringtun => Some(Boringtun::start(netns, DEV)?),
+        };
+        let tunnel = Self {
+            netns: netns.clone(),
+            address: config.ip()?,
+            boringtun,
+        };
+        tunnel.wg(&["setconf", DEV, "/dev/stdin"], &config.setconf)?;
+        let (address, mtu) = (&config.address, config.mtu);
+        let batch = format!("address add {address} dev {DEV}\nlink set {DEV} mtu {mtu} up\n");
+        netns.run_with_input("ip", ["-batch", "-"], &batch)?;
+        Ok(tunnel)
+    }
+
+    /// The address of this end inside the tunnel.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Runs `wg` for this end.
+    pub fn wg(&self, args: &[&str], input: &str) -> Result<String> {
+        match &self.boringtun {
+            Some(boringtun) => boringtun.wg(args, input),
+            None => self.netns.run_with_input("wg", args, input),
+        }
+    }
+}

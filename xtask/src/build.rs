@@ -1,0 +1,46 @@
+//! `cargo xtask build`: the one binary a user wants.
+
+use anyhow::Result;
+use xdptun_lab::workspace;
+
+use crate::setup;
+use crate::shell::{cargo, run_visible};
+
+/// Options of `cargo xtask build`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Build for another machine, e.g. aarch64-unknown-linux-musl
+    #[arg(long)]
+    target: Option<String>,
+}
+
+/// Builds and says where the binary is.
+pub fn run(args: &Args) -> Result<()> {
+    setup::ensure_build()?;
+    let mut folder = workspace::target_dir();
+    let mut extra = Vec::new();
+    if let Some(target) = &args.target {
+        extra = vec!["--target", target];
+        folder.push(target);
+    }
+    release("xdptun", &extra)?;
+    println!("{}", folder.join("release/xdptun").display());
+    Ok(())
+}
+
+/// Builds what demo, tests and benchmarks run as root.
+///
+/// xtask itself is built again with optimization: it verifies the checksum of
+/// every captured segment while the download competes for the same cores.
+pub fn for_worker() -> Result<()> {
+    // One after the other: built together they share the features of their
+    // dependencies, and the binary would not be the one of `cargo build`.
+    release("xdptun", &[])?;
+    release("xtask", &[])
+}
+
+fn release(package: &str, extra: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release", "--locked", "--package", package]);
+    run_visible(command.args(extra))
+}

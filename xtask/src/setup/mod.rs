@@ -1,0 +1,64 @@
+//! `cargo xtask setup`: what building, showing and testing need.
+//!
+//! Each part checks first and does nothing when it is satisfied, so that every
+//! verb can call this as its first step.
+
+mod packages;
+mod toolchain;
+mod tools;
+
+use anyhow::Result;
+
+/// One thing that must be there.
+struct Part {
+    /// What it is, for the line that reports it.
+    name: String,
+    /// Whether nothing has to be done.
+    present: bool,
+    /// Makes it present.
+    install: Box<dyn FnOnce() -> Result<()>>,
+}
+
+/// Installs what is missing and reports every part.
+pub fn run() -> Result<()> {
+    // The parts depend on each other: the tools are built with the compiler.
+    for make in [toolchain::parts, packages::parts, tools::parts] {
+        for part in make() {
+            if part.present {
+                eprintln!("present   {}", part.name);
+            } else {
+                install(part)?;
+            }
+        }
+    }
+    eprintln!("setup: everything is there");
+    Ok(())
+}
+
+/// Installs what building needs, silent when nothing is missing.
+pub fn ensure_build() -> Result<()> {
+    install_missing(toolchain::parts())?;
+    install_missing(tools::build_parts())
+}
+
+/// Installs what demo, tests and benchmarks need, silent when nothing is
+/// missing.
+pub fn ensure() -> Result<()> {
+    install_missing(toolchain::parts())?;
+    install_missing(packages::required_parts())?;
+    install_missing(tools::parts())
+}
+
+fn install_missing(parts: Vec<Part>) -> Result<()> {
+    parts
+        .into_iter()
+        .filter(|part| !part.present)
+        .try_for_each(install)
+}
+
+fn install(part: Part) -> Result<()> {
+    eprintln!("missing   {}", part.name);
+    (part.install)()?;
+    eprintln!("installed {}", part.name);
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Compiling test programs without running them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::plan::{Kind, Target};
+use super::suite::{Program, Suite};
+use crate::shell::{Supervised, cargo};
+
+/// Compiles the tests of some targets, all of kinds that make a program.
+pub(super) fn compile(targets: &[Target], profile: &[&str]) -> Result<Vec<Suite>> {
+    if targets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = cargo();
+    command
+        .args(["test", "--no-run", "--locked"])
+        .arg("--message-format=json-render-diagnostics")
+        .args(profile)
+        .stdout(Stdio::piped());
+    let mut selection = BTreeSet::new();
+    for target in targets {
+        selection.insert(("--package", Some(&target.package)));
+        let name = (target.kind == Kind::Test).then_some(&target.name);
+        selection.insert((target.kind.selector(), name));
+    }
+    for (option, value) in selection {
+        command.arg(option).args(value);
+    }
+    let mut cargo = Supervised::spawn(&mut command)?;
+    let output = cargo.child().stdout.take().context("no output of cargo")?;
+    let mut programs = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let message: Value = serde_json::from_str(&line?).context("a message of cargo")?;
+        programs.extend(program(&message));
+    }
+    let status = cargo.wait()?;
+    ensure!(status.success(), "the tests do not compile");
+    targets
+        .iter()
+        .map(|target| {
+            let found = programs.iter().find(|program| {
+                program.folder == target.folder
+                    && program.name == target.name
+                    && program.kind == target.kind
+            });
+            let built = found
+                .with_context(|| format!("{}: cargo built no program for it", target.title))?;
+            Ok(Suite {
+                program: Program::Executable(built.executable.clone()),
+                title: target.title.clone(),
+                folder: target.folder.clone(),
+            })
+        })
+        .collect()
+}
+
+/// A test program that cargo built.
+#[derive(Debug, PartialEq, Eq)]
+struct Built {
+    folder: PathBuf,
+    name: String,
+    kind: Kind,
+    executable: PathBuf,
+}
+
+/// Reads one message of cargo; `None` for messages about anything else.
+fn program(message: &Value) -> Option<Built> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let mut folder = PathBuf::from(message["manifest_path"].as_str()?);
+    folder.pop();
+    Some(Built {
+        folder,
+        name: message["target"]["name"].as_str()?.to_owned(),
+        kind: Kind::of(&message["target"])?,
+        executable: message["executable"].as_str()?.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn takes_only_test_programs_from_cargos_messages() {
+        let artifact = |test: bool| {
+            json!({ "reason": "compiler-artifact", "manifest_path": "/w/a/Cargo.toml",
+                "target": { "name": "a", "kind": ["bin"] }, "profile": { "test": test }, "executable": "/t/a-1" })
+        };
+        let expected = Built {
+            folder: "/w/a".into(),
+            name: "a".into(),
+            kind: Kind::Bin,
+            executable: "/t/a-1".into(),
+        };
+        assert_eq!(program(&artifact(true)), Some(expected));
+        assert_eq!(program(&artifact(false)), None);
+        assert_eq!(program(&json!({ "reason": "build-finished" })), None);
+    }
+}
