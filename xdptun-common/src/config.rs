@@ -13,6 +13,8 @@ pub mod global {
     pub const MTU: &str = "MTU";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
+    /// `u32`: index of the splitter's near end, 0 if there is none.
+    pub const SPLITTER: &str = "SPLITTER";
     /// `u32`: 1 if XDP already refused plain UDP, so that what tc sees was restored.
     pub const XDP: &str = "XDP";
 }
@@ -88,11 +90,15 @@ pub struct Attachment {
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
     pub since: u64,
+    /// Index of the near end of the splitter pair; 0 if there is none.
+    pub splitter: u32,
+    /// Keeps the record free of padding.
+    pub reserved: u32,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
 }
 
-crate::plain!(Attachment: 48);
+crate::plain!(Attachment: 56);
 
 impl Attachment {
     /// The layout this version writes.

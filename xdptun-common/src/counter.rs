@@ -53,7 +53,8 @@ counters! {
     TxRequested "tx_requested" "Control segments sent for the daemon or for ingress.";
     TxNotRequested "tx_not_requested" "Requests for control segments that no flow needed any more.";
     TxDropMalformed "tx_drop_malformed" "Datagrams dropped because their length fields contradict each other.";
-    TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped: several datagrams in one buffer.";
+    TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back.";
+    TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter.";
     TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment.";
     TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv4 options or IPv6 extension headers.";
     TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU.";
@@ -72,7 +73,8 @@ counters! {
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself.";
     RxDropFragment "rx_drop_fragment" "Fragmented segments dropped.";
     RxDropOptions "rx_drop_options" "Segments dropped because of IPv4 options or IPv6 extension headers.";
-    RxDropMerged "rx_drop_merged" "Segments dropped that the receiver merged: where one datagram ends is lost.";
+    RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back.";
+    RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter.";
     RxDropNoFlow "rx_drop_no_flow" "Segments dropped that belong to no flow.";
     RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one.";
     RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one.";
@@ -102,6 +104,8 @@ pub const COUNTERS: u32 = (Outcome::ALL.len() + Sent::ALL.len()) as u32;
 pub enum Fate {
     /// It goes on its way; later filters still see it.
     Pass,
+    /// It goes through the splitter and comes back in pieces.
+    Split,
     /// It ends here, and its sender is told that it went well.
     Take,
     /// It ends here.
@@ -131,6 +135,7 @@ impl Outcome {
             | Self::TxRequested
             | Self::RxRestored => Fate::Pass,
             Self::TxQueued => Fate::Take,
+            Self::TxSplit | Self::RxSplit => Fate::Split,
             Self::TxLost
             | Self::TxNotRequested
             | Self::TxDropMalformed

@@ -14,7 +14,7 @@ use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::isn;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
-use crate::maps::link_len;
+use crate::maps::{link_len, splitter};
 use crate::packet::{Packet as _, Skb as _, View, fits_mtu, make_linear, now, set_len};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::{packet, rules};
@@ -66,7 +66,10 @@ fn send<I: Settle>(
     flow: Option<Entry>,
 ) -> Outcome {
     if ctx.is_super_packet() {
-        return Outcome::TxDropSuperPacket;
+        return match splitter() {
+            Some(_) => Outcome::TxSplit,
+            None => Outcome::TxDropSuperPacket,
+        };
     }
     match located.shape {
         Shape::Plain => {}

@@ -16,7 +16,7 @@ use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::{gave, isn};
 use crate::counters::count_sent;
 use crate::events::report;
-use crate::maps::{REPLIES, ifindex, link_len, xdp_refuses_plain_udp};
+use crate::maps::{REPLIES, ifindex, link_len, splitter, xdp_refuses_plain_udp};
 use crate::packet::{Packet as _, Skb as _, View, make_linear, now, send_back};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::{restore, rules};
@@ -105,7 +105,11 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         Shape::FirstFragment | Shape::LaterFragment => return Some(Outcome::RxDropFragment.into()),
     }
     if ctx.is_super_packet() {
-        return Some(Outcome::RxDropMerged.into());
+        let outcome = match splitter() {
+            Some(_) => Outcome::RxSplit,
+            None => Outcome::RxDropMerged,
+        };
+        return Some(outcome.into());
     }
     let at = link_len() + I::LEN;
     if (ctx.len() as usize) < at + located.len {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`xdptun_egress`] | tc egress | UDP to TCP; opens flows; makes the segments the daemon asks for |
 //! | [`xdptun_ingress`] | tc ingress | everything inbound: handshake, replies, TCP to UDP |
+//! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
 //! | [`xdptun_fast_in`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
 //! The way of a packet: `packet` reads it, `xdptun_common::parse` finds the
@@ -31,6 +32,7 @@ mod maps;
 mod packet;
 mod restore;
 mod rules;
+mod split;
 mod table;
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
@@ -62,6 +64,12 @@ pub fn xdptun_ingress(ctx: TcContext) -> i32 {
     }
 }
 
+/// tc ingress of the splitter's far end: pieces go back where they came from.
+#[classifier]
+pub fn xdptun_splitter(ctx: TcContext) -> i32 {
+    split::send_home(&ctx)
+}
+
 /// XDP: segments of established flows become datagrams.
 #[xdp]
 pub fn xdptun_fast_in(ctx: XdpContext) -> u32 {
@@ -76,7 +84,7 @@ pub fn xdptun_fast_in(ctx: XdpContext) -> u32 {
     counters::count(outcome);
     match outcome.fate() {
         Fate::Pass => xdp_action::XDP_PASS,
-        Fate::Take | Fate::Drop => xdp_action::XDP_DROP,
+        Fate::Split | Fate::Take | Fate::Drop => xdp_action::XDP_DROP,
     }
 }
 
@@ -108,6 +116,7 @@ fn tc_verdict(outcome: Outcome) -> i32 {
     counters::count(outcome);
     match outcome.fate() {
         Fate::Pass => TC_ACT_UNSPEC,
+        Fate::Split => split::hand_over(),
         Fate::Take => packet::swallow(),
         Fate::Drop => TC_ACT_SHOT,
     }

@@ -60,6 +60,8 @@ static MTU: Global<u32> = Global::new(1500);
 #[unsafe(no_mangle)]
 static PEERS_ONLY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
+static SPLITTER: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
 static XDP: Global<u32> = Global::new(0);
 
 /// The key of initial sequence numbers.
@@ -96,6 +98,15 @@ pub fn mtu() -> u32 {
 #[inline(always)]
 pub fn peers_only() -> bool {
     PEERS_ONLY.load() != 0
+}
+
+/// The near end of the splitter pair, if there is one.
+#[inline(always)]
+pub fn splitter() -> Option<u32> {
+    match SPLITTER.load() {
+        0 => None,
+        ifindex => Some(ifindex),
+    }
 }
 
 /// Whether XDP has already refused plain UDP.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use aya::maps::{MapData, RingBuf};
@@ -15,7 +16,8 @@ use xdptun_common::config::{Attachment, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
 
 use super::maps::{Maps, take_events};
-use super::{OBJECT, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove};
+use super::splitter::{self, Splitter};
+use super::{OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -152,7 +154,8 @@ fn attach_as(
     ingress: IngressMode,
 ) -> Result<Attached> {
     let directory = pins::directory(interface.index)?;
-    let mut ebpf = load(&interface, options, ingress)?;
+    let splitter = splitter::create(interface.index)?;
+    let mut ebpf = load(&interface, options, ingress, &splitter)?;
     let mut maps = Maps::pin(&mut ebpf, &directory)?;
     let events = take_events(&mut ebpf, &directory)?;
     maps.set_ports(&options.ports)?;
@@ -180,16 +183,27 @@ fn attach_as(
         pid: std::process::id(),
         name,
         since: monotonic_ns(),
+        splitter: splitter.near,
+        reserved: 0,
         lost_in_queue: 0,
     })?;
 
     // XDP before tc ingress and egress last: a datagram that egress disguises
     // can be answered, and none is disguised if the rest does not hold.
     if let Some(mode) = xdp_mode(ingress) {
-        attach_xdp(&mut ebpf, &interface, mode)?;
+        attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
     }
+    let ingress_hook = TcAttachType::Ingress;
+    attach_tc(
+        &mut ebpf,
+        &directory,
+        &splitter.far,
+        SPLITTER_PROGRAM,
+        ingress_hook,
+        tcx,
+    )?;
     for (program, hook) in TC_PROGRAMS {
-        attach_tc(&mut ebpf, &interface, program, hook, tcx)?;
+        attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
     }
     Ok(Attached {
         interface,
@@ -202,7 +216,12 @@ fn attach_as(
     })
 }
 
-fn load(interface: &Interface, options: &AttachOptions, ingress: IngressMode) -> Result<Ebpf> {
+fn load(
+    interface: &Interface,
+    options: &AttachOptions,
+    ingress: IngressMode,
+    splitter: &Splitter,
+) -> Result<Ebpf> {
     let secret = random_secret()?;
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(!options.peers.is_empty());
@@ -213,6 +232,7 @@ fn load(interface: &Interface, options: &AttachOptions, ingress: IngressMode) ->
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
+        .override_global(global::SPLITTER, &splitter.near, true)
         .override_global(global::XDP, &xdp, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
@@ -260,31 +280,30 @@ const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
     }
 }
 
-fn attach_xdp(ebpf: &mut Ebpf, interface: &Interface, mode: XdpMode) -> Result<()> {
-    let name = &interface.name;
+fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
     let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
     program.load().with_context(|| rejected(XDP_PROGRAM))?;
     let id = program
         .attach(name, mode)
         .map_err(|error| match os_error(&error) {
-            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.clone()).into(),
+            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()).into(),
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => {
-                XdpRefusal::Unsupported(name.clone()).into()
+                XdpRefusal::Unsupported(name.to_owned()).into()
             }
             _ => anyhow::Error::new(error).context(format!("cannot attach XDP to {name}")),
         })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, interface, "link_xdp")
+    pin_link(link, directory, XDP_PROGRAM)
 }
 
 fn attach_tc(
     ebpf: &mut Ebpf,
-    interface: &Interface,
+    directory: &Path,
+    name: &str,
     program_name: &str,
     hook: TcAttachType,
     tcx: bool,
 ) -> Result<()> {
-    let name = &interface.name;
     let program: &mut SchedClassifier = program(ebpf, program_name)?;
     program.load().with_context(|| rejected(program_name))?;
     if !tcx {
@@ -304,16 +323,12 @@ fn attach_tc(
         .attach_with_options(name, hook, TcAttachOptions::TcxOrder(order))
         .with_context(|| format!("cannot attach {program_name} to {name} (TCX)"))?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    let pin = match hook {
-        TcAttachType::Egress => "link_egress",
-        TcAttachType::Ingress | TcAttachType::Custom(_) => "link_ingress",
-    };
-    pin_link(link, interface, pin)
+    pin_link(link, directory, program_name)
 }
 
 /// The pin holds the link; the handle of this process is let go.
-fn pin_link(link: FdLink, interface: &Interface, name: &str) -> Result<()> {
-    let path = pins::directory(interface.index)?.join(name);
+fn pin_link(link: FdLink, directory: &Path, program: &str) -> Result<()> {
+    let path = directory.join(pins::link_name(program));
     link.pin(&path)
         .with_context(|| format!("cannot pin {}", path.display()))?;
     Ok(())

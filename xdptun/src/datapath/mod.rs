@@ -8,6 +8,7 @@ mod attach;
 mod clsact;
 pub mod maps;
 pub mod pins;
+mod splitter;
 
 pub use attach::{AttachOptions, Attached, IngressChoice, TcChoice};
 
@@ -27,6 +28,8 @@ const TC_PROGRAMS: [(&str, TcAttachType); 2] = [
 ];
 /// The XDP program.
 const XDP_PROGRAM: &str = "xdptun_fast_in";
+/// The program at the splitter's far end.
+const SPLITTER_PROGRAM: &str = "xdptun_splitter";
 
 /// An attachment of this network namespace as its pins tell, whether or not its
 /// daemon lives.
@@ -118,6 +121,7 @@ pub fn remove(ifindex: u32, name: &str) -> Result<bool> {
     if filters == Filters::OwnClsact {
         clsact::remove_if_unused(ifindex)?;
     }
+    removed |= splitter::remove(ifindex)?;
     if pinned {
         pins::remove(&directory)
             .with_context(|| format!("cannot remove the pins in {}", directory.display()))?;

@@ -12,6 +12,8 @@ use anyhow::{Context as _, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
+use super::{TC_PROGRAMS, XDP_PROGRAM};
+
 const BPFFS: &str = "/sys/fs/bpf";
 
 /// Mounts bpffs if it is not there. systemd does so at boot; containers and
@@ -88,8 +90,11 @@ pub fn interfaces() -> Result<Vec<u32>> {
     Ok(interfaces)
 }
 
-/// Names of pinned links. Removed in this order; see `super::remove`.
-pub const LINKS: [&str; 3] = ["link_xdp", "link_ingress", "link_egress"];
+/// The name under which the link of a program is pinned.
+#[must_use]
+pub fn link_name(program: &str) -> String {
+    format!("link_{program}")
+}
 
 /// Removes the pins of an interface, links first, and the directories that
 /// become empty.
@@ -98,8 +103,10 @@ pub const LINKS: [&str; 3] = ["link_xdp", "link_ingress", "link_egress"];
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    for link in LINKS {
-        match fs::remove_file(directory.join(link)) {
+    // Egress goes last: without ingress, answers to a SYN are merely lost, but
+    // without egress datagrams would leave undisguised while flows are open.
+    for program in [XDP_PROGRAM, TC_PROGRAMS[0].0, TC_PROGRAMS[1].0] {
+        match fs::remove_file(directory.join(link_name(program))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -1,0 +1,140 @@
+//! The veth pair that splits super-packets (see `split.rs` of the programs).
+//!
+//! Its near end does no segmentation offload (`gso_max_segs` 1) and no checksum
+//! offload, so the kernel cuts whatever is sent to it into single packets with
+//! complete checksums. Both ends carry no address and speak no IPv6.
+
+use std::fs;
+use std::os::fd::AsRawFd as _;
+
+use anyhow::{Context as _, Result};
+use futures_util::TryStreamExt as _;
+use nix::libc;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::{Handle, LinkUnspec, LinkVeth};
+use socket2::{Domain, Socket, Type};
+
+use crate::netlink;
+
+/// A pair that exists.
+#[derive(Clone, Debug)]
+pub struct Splitter {
+    /// Index of the end that super-packets are sent to.
+    pub near: u32,
+    /// Name of the end where pieces come out.
+    pub far: String,
+}
+
+/// The largest MTU of a veth: pieces of any size pass.
+const MTU: u32 = 65535;
+
+/// Names of the two ends for an interface.
+fn names(ifindex: u32) -> (String, String) {
+    (format!("xdptun{ifindex}"), format!("xdptun{ifindex}p"))
+}
+
+/// Makes the pair for an interface.
+///
+/// # Errors
+///
+/// If the kernel has no veth, or does not let it be set up.
+pub fn create(ifindex: u32) -> Result<Splitter> {
+    let (near, far) = names(ifindex);
+    let peer = far.clone();
+    let index = netlink::block_on(async move |handle| {
+        let pair = LinkVeth::new(&near, &peer)
+            .mtu(MTU)
+            .append_extra_attribute(LinkAttribute::GsoMaxSegs(1))
+            .build();
+        handle
+            .link()
+            .add(pair)
+            .execute()
+            .await
+            .context("cannot make the veth pair that splits super-packets")?;
+        // No address, no neighbours, no router solicitations.
+        for name in [&near, &peer] {
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+        }
+        switch_checksum_offload_off(&near)?;
+        for name in [&near, &peer] {
+            let up = LinkUnspec::new_with_name(name).mtu(MTU).up().build();
+            handle
+                .link()
+                .set(up)
+                .execute()
+                .await
+                .with_context(|| format!("cannot set {name} up"))?;
+        }
+        index_of(&handle, &near)
+            .await?
+            .with_context(|| format!("{near} vanished"))
+    })?;
+    Ok(Splitter { near: index, far })
+}
+
+/// Removes the pair of an interface; whether there was one.
+///
+/// # Errors
+///
+/// If it is there and cannot be removed.
+pub fn remove(ifindex: u32) -> Result<bool> {
+    let (near, _) = names(ifindex);
+    netlink::block_on(async move |handle| {
+        let Some(index) = index_of(&handle, &near).await? else {
+            return Ok(false);
+        };
+        handle
+            .link()
+            .del(index)
+            .execute()
+            .await
+            .with_context(|| format!("cannot remove {near}"))?;
+        Ok(true)
+    })
+}
+
+async fn index_of(handle: &Handle, name: &str) -> Result<Option<u32>> {
+    match handle
+        .link()
+        .get()
+        .match_name(name.to_owned())
+        .execute()
+        .try_next()
+        .await
+    {
+        Ok(link) => Ok(link.map(|link| link.header.index)),
+        Err(rtnetlink::Error::NetlinkError(_)) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot look up {name}")),
+    }
+}
+
+/// `ethtool -K NAME tx off`, by the one ioctl it takes.
+fn switch_checksum_offload_off(name: &str) -> Result<()> {
+    const ETHTOOL_STXCSUM: u32 = 0x17;
+    #[repr(C)]
+    struct EthtoolValue {
+        command: u32,
+        data: u32,
+    }
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let mut value = EthtoolValue {
+        command: ETHTOOL_STXCSUM,
+        data: 0,
+    };
+    // SAFETY: all-zero bytes are a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the request names the interface and points to a value that
+    // outlives the call, of the layout that the command asks for.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    if result < 0 {
+        return Err(std::io::Error::last_os_error())
+            .with_context(|| format!("cannot switch checksum offload of {name} off"));
+    }
+    Ok(())
+}
