@@ -12,7 +12,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp,
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
-use xdptun_common::config::{Attachment, Filters, IngressMode, global};
+use xdptun_common::config::{Attachment, Filters, IngressMode, LINK_ETHERNET, global};
 use xdptun_common::isn::Secret;
 
 use super::maps::{Maps, take_events};
@@ -154,8 +154,13 @@ fn attach_as(
     ingress: IngressMode,
 ) -> Result<Attached> {
     let directory = pins::directory(interface.index)?;
-    let splitter = splitter::create(interface.index)?;
-    let mut ebpf = load(&interface, options, ingress, &splitter)?;
+    let splitter = match interface.link_len {
+        // The pair is Ethernet, and only such packets can be handed to it.
+        LINK_ETHERNET => Some(splitter::create(interface.index)?),
+        _ => None,
+    };
+    let near_end = splitter.as_ref().map_or(0, |pair| pair.near);
+    let mut ebpf = load(&interface, options, ingress, near_end)?;
     let mut maps = Maps::pin(&mut ebpf, &directory)?;
     let events = take_events(&mut ebpf, &directory)?;
     maps.set_ports(&options.ports)?;
@@ -183,7 +188,7 @@ fn attach_as(
         pid: std::process::id(),
         name,
         since: monotonic_ns(),
-        splitter: splitter.near,
+        splitter: near_end,
         reserved: 0,
         lost_in_queue: 0,
     })?;
@@ -193,15 +198,13 @@ fn attach_as(
     if let Some(mode) = xdp_mode(ingress) {
         attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
     }
-    let ingress_hook = TcAttachType::Ingress;
-    attach_tc(
-        &mut ebpf,
-        &directory,
-        &splitter.far,
-        SPLITTER_PROGRAM,
-        ingress_hook,
-        tcx,
-    )?;
+    if let Some(Splitter { far, .. }) = &splitter {
+        let hook = TcAttachType::Ingress;
+        if !tcx {
+            clsact::add(far)?;
+        }
+        attach_tc(&mut ebpf, &directory, far, SPLITTER_PROGRAM, hook, tcx)?;
+    }
     for (program, hook) in TC_PROGRAMS {
         attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
     }
@@ -220,7 +223,7 @@ fn load(
     interface: &Interface,
     options: &AttachOptions,
     ingress: IngressMode,
-    splitter: &Splitter,
+    near_end: u32,
 ) -> Result<Ebpf> {
     let secret = random_secret()?;
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
@@ -232,7 +235,7 @@ fn load(
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
-        .override_global(global::SPLITTER, &splitter.near, true)
+        .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::XDP, &xdp, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
