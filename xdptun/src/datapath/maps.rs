@@ -65,8 +65,7 @@ impl Maps {
     pub fn from_pins(directory: &Path) -> Result<Self> {
         let maps = Self::assemble(|name| {
             let path = directory.join(name);
-            let data = MapData::from_pin(&path)
-                .with_context(|| format!("cannot open the pinned map {}", path.display()))?;
+            let data = MapData::from_pin(&path).map_err(|error| open_error(&path, error))?;
             Ok(match name {
                 FLOWS => Map::HashMap(data),
                 PEERS => Map::LpmTrie(data),
@@ -250,6 +249,20 @@ fn as_v6(network: IpNet) -> Ipv6Net {
     };
     // 96 + at most 32, or at most 128.
     Ipv6Net::new_assert(address, prefix_len)
+}
+
+fn open_error(path: &Path, error: MapError) -> anyhow::Error {
+    let denied = matches!(&error, MapError::SyscallError(error)
+        if error.io_error.kind() == std::io::ErrorKind::PermissionDenied);
+    let advice = if denied {
+        "; run it as root, for example with sudo"
+    } else {
+        ""
+    };
+    anyhow::Error::new(error).context(format!(
+        "cannot open the pinned map {}{advice}",
+        path.display()
+    ))
 }
 
 fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {

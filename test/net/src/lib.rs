@@ -1,0 +1,31 @@
+//! What the end-to-end suites in `tests/` share.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`cli`] | runs of the command line that are over at once |
+//! | [`mode`] | the ways to attach, to loop over |
+//! | [`nets`] | networks beyond those of the laboratory |
+//! | [`wire`] | what hosts put on the wire, in order |
+//! | [`status`] | counters and flows, and which of them moved |
+//! | [`raw`] | segments that no stack would send |
+//! | [`socket`] | UDP sockets that lose nothing |
+//! | [`tcp`] | real TCP connections |
+//! | [`traces`] | what an attachment leaves on a host |
+
+use std::time::Duration;
+
+pub mod cli;
+pub mod mode;
+pub mod nets;
+pub mod raw;
+pub mod socket;
+pub mod status;
+pub mod tcp;
+pub mod traces;
+pub mod wire;
+
+/// The owned port of every suite.
+pub const PORT: u16 = 8000;
+
+/// How long anything may take that happens at once on an idle machine.
+pub const LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,67 @@
+//! The ways to attach.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+use anyhow::Result;
+use xdptun_lab::{Attached, Direct, Host};
+
+use crate::PORT;
+
+/// Hooks of one attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode {
+    /// Value of `--ingress`.
+    pub ingress: &'static str,
+    /// Value of `--tc`.
+    pub tc: &'static str,
+}
+
+/// tc on both ways, through TCX links.
+pub const TC: Mode = mode("tc", "tcx");
+/// XDP in the driver.
+pub const XDP: Mode = mode("xdp", "tcx");
+/// XDP in the stack.
+pub const XDP_GENERIC: Mode = mode("xdp-generic", "tcx");
+/// tc on both ways, through clsact filters.
+pub const TC_CLSACT: Mode = mode("tc", "clsact");
+/// XDP in the driver, tc through clsact filters.
+pub const XDP_CLSACT: Mode = mode("xdp", "clsact");
+
+/// Every restorer, and every way to attach tc.
+pub const ALL: [Mode; 5] = [TC, XDP, XDP_GENERIC, TC_CLSACT, XDP_CLSACT];
+
+const fn mode(ingress: &'static str, tc: &'static str) -> Mode {
+    Mode { ingress, tc }
+}
+
+impl Mode {
+    /// Attaches to a host in this mode, with further arguments.
+    pub fn attach(self, host: &Host, args: &[&str]) -> Result<Attached> {
+        let mut all = vec!["--ingress", self.ingress, "--tc", self.tc];
+        all.extend(args);
+        Attached::start(&host.netns, Host::DEV, &all)
+    }
+
+    /// Attaches to both hosts with [`PORT`] as the owned port.
+    pub fn attach_both(self, net: &Direct) -> Result<[Attached; 2]> {
+        self.attach_to([&net.a, &net.b])
+    }
+
+    /// Attaches to several hosts at once, for the verifier takes its time.
+    pub fn attach_to<const N: usize>(self, hosts: [&Host; N]) -> Result<[Attached; N]> {
+        let port = &PORT.to_string();
+        let attached: Result<Vec<_>> = thread::scope(|scope| {
+            let attach = |host| scope.spawn(move || self.attach(host, &["--port", port]));
+            let started = hosts.map(attach).into_iter();
+            started
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        let attached: [Attached; N] = match attached?.try_into() {
+            Ok(attached) => attached,
+            Err(_) => unreachable!("one for each host"),
+        };
+        Ok(attached)
+    }
+}

@@ -1,0 +1,57 @@
+//! Segments that no stack would send.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result};
+use etherparse::{PacketBuilder, TcpHeader};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use xdptun_lab::Netns;
+
+/// `IPPROTO_RAW`: the packet brings its own IP header, raw(7).
+const WITH_HEADER: i32 = 255;
+
+/// Sends a segment with these header fields, and good checksums, from any
+/// address.
+pub fn send_segment(
+    netns: &Netns,
+    from: SocketAddr,
+    to: SocketAddr,
+    fill: impl FnOnce(&mut TcpHeader),
+    payload: &[u8],
+) -> Result<()> {
+    let mut header = TcpHeader::new(from.port(), to.port(), 0, 0xf000);
+    fill(&mut header);
+    let mut packet = Vec::new();
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            PacketBuilder::ipv4(source.octets(), destination.octets(), 64)
+                .tcp_header(header)
+                .write(&mut packet, payload)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            PacketBuilder::ipv6(source.octets(), destination.octets(), 64)
+                .tcp_header(header)
+                .write(&mut packet, payload)
+        }
+        _ => anyhow::bail!("{from} and {to} are of two families"),
+    }?;
+    send_packet(netns, to.ip(), &packet)
+}
+
+/// Sends a whole IP packet as it is.
+pub fn send_packet(netns: &Netns, to: IpAddr, packet: &[u8]) -> Result<()> {
+    let domain = match to {
+        IpAddr::V4(_) => Domain::IPV4,
+        IpAddr::V6(_) => Domain::IPV6,
+    };
+    let protocol = Protocol::from(WITH_HEADER);
+    let socket = netns
+        .enter(|| Socket::new(domain, Type::RAW, Some(protocol)))?
+        .context("no raw socket")?;
+    let to = SockAddr::from(SocketAddr::new(to, 0));
+    let sent = socket
+        .send_to(packet, &to)
+        .context("cannot send a packet")?;
+    anyhow::ensure!(sent == packet.len(), "only {sent} bytes were sent");
+    Ok(())
+}

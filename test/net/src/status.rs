@@ -1,0 +1,135 @@
+//! What `xdptun status --json` says.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use xdptun_lab::{Host, Netns, wait, xdptun};
+
+use crate::LIMIT;
+
+/// Counters by name; those that are zero or did not move are left out.
+pub type Counters = BTreeMap<String, u64>;
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    /// This host's end, `IP:PORT`.
+    pub local: String,
+    /// The other end.
+    pub remote: String,
+    /// `established`, ...
+    pub state: String,
+    /// Datagrams and payload bytes sent.
+    pub tx: (u64, u64),
+    /// Datagrams and payload bytes received.
+    pub rx: (u64, u64),
+}
+
+fn interface(netns: &Netns) -> Result<Value> {
+    let status = xdptun::status(netns)?;
+    let interfaces = status["interfaces"].as_array();
+    let mut found = interfaces.into_iter().flatten();
+    let interface = found.find(|interface| interface["name"] == Host::DEV);
+    let interface = interface.with_context(|| format!("nothing is attached: {status}"))?;
+    Ok(interface.clone())
+}
+
+/// All counters of a host that are not zero.
+pub fn counters(netns: &Netns) -> Result<Counters> {
+    let interface = interface(netns)?;
+    let counters = interface["counters"].as_object();
+    let counters = counters.context("no counters")?.iter();
+    let mut all = Counters::new();
+    for (name, value) in counters {
+        let value = value.as_u64().context("a counter is no number")?;
+        if value > 0 {
+            all.insert(name.clone(), value);
+        }
+    }
+    Ok(all)
+}
+
+/// What moved between two readings.
+pub fn moved(before: &Counters, after: &Counters) -> Counters {
+    let growth = after.iter().map(|(name, value)| {
+        let before = before.get(name).copied().unwrap_or(0);
+        (name.clone(), value - before)
+    });
+    growth.filter(|(_, growth)| *growth > 0).collect()
+}
+
+/// Counters from literals; zeros are left out.
+pub fn expected(counters: &[(&str, u64)]) -> Counters {
+    let counters = counters.iter().filter(|(_, value)| *value > 0);
+    counters
+        .map(|(name, value)| ((*name).to_owned(), *value))
+        .collect()
+}
+
+/// Waits until exactly these counters moved since `before`.
+pub fn wait_moved(netns: &Netns, before: &Counters, counters: &[(&str, u64)]) -> Result<()> {
+    let expected = expected(counters);
+    let mut last = Counters::new();
+    let reached = wait::until_some(LIMIT, "the counters", || {
+        last = moved(before, &self::counters(netns)?);
+        Ok((last == expected).then_some(()))
+    });
+    ensure!(
+        reached.is_ok(),
+        "counters of {} moved by\n    {last:?} instead of\n    {expected:?}",
+        netns.name()
+    );
+    Ok(())
+}
+
+/// One counter of a host.
+pub fn counter(netns: &Netns, name: &str) -> Result<u64> {
+    let interface = interface(netns)?;
+    let value = interface["counters"][name].as_u64();
+    value.with_context(|| format!("there is no counter {name}"))
+}
+
+/// All flows of a host, in the order of the table.
+pub fn flows(netns: &Netns) -> Result<Vec<Flow>> {
+    let interface = interface(netns)?;
+    let flows = interface["flows"].as_array().context("no flows")?.iter();
+    flows.map(flow).collect()
+}
+
+fn flow(flow: &Value) -> Result<Flow> {
+    let text = |name: &str| -> Result<String> {
+        let text = flow[name].as_str();
+        let text = text.with_context(|| format!("a flow has no {name}: {flow}"))?;
+        Ok(text.to_owned())
+    };
+    let number = |name: &str| {
+        let number = flow[name].as_u64();
+        number.with_context(|| format!("a flow has no {name}: {flow}"))
+    };
+    Ok(Flow {
+        local: text("local")?,
+        remote: text("remote")?,
+        state: text("state")?,
+        tx: (number("tx_packets")?, number("tx_bytes")?),
+        rx: (number("rx_packets")?, number("rx_bytes")?),
+    })
+}
+
+/// The states of all flows of a host that are not closed.
+pub fn open_states(netns: &Netns) -> Result<Vec<String>> {
+    let states = flows(netns)?.into_iter().map(|flow| flow.state);
+    Ok(states.filter(|state| state != "closed").collect())
+}
+
+/// Waits until every open flow of a host is in `state`, and there are `count`.
+pub fn wait_states(netns: &Netns, state: &str, count: usize) -> Result<()> {
+    let what = format!("{count} flows in state {state} on {}", netns.name());
+    let mut last = Vec::new();
+    let reached = wait::until_some(LIMIT, &what, || {
+        last = open_states(netns)?;
+        let reached = last.len() == count && last.iter().all(|found| found == state);
+        Ok(reached.then_some(()))
+    });
+    reached.with_context(|| format!("they are {last:?}"))
+}

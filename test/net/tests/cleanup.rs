@@ -1,0 +1,199 @@
+//! Nothing is left, whichever way it ends; and what a dead daemon leaves works.
+
+use nix::sys::signal::Signal;
+use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait, xdptun};
+use xdptun_test_net::traces::{Traces, pins};
+use xdptun_test_net::wire::Wire;
+use xdptun_test_net::{LIMIT, PORT, mode, status};
+
+fn both(net: &Direct) -> [Traces; 2] {
+    [&net.a, &net.b].map(|host| Traces::of(host).unwrap())
+}
+
+/// Native XDP at one end changes the features of the other, so both are looked
+/// at.
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    for (mode, signal) in mode::ALL
+        .iter()
+        .zip([Signal::SIGINT, Signal::SIGTERM].iter().cycle())
+    {
+        let net = Direct::new().unwrap();
+        let before = both(&net);
+        let attached = mode.attach_both(&net).unwrap();
+        for family in Family::BOTH {
+            let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        }
+        assert_ne!(both(&net), before);
+        for attached in &attached {
+            attached.process().signal(*signal).unwrap();
+        }
+        wait::until(LIMIT, "both to end", || {
+            attached
+                .iter()
+                .all(|attached| !attached.process().is_running().unwrap())
+        })
+        .unwrap();
+        assert_eq!(both(&net), before, "{mode:?} {signal}");
+        for family in Family::BOTH {
+            let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+            udp::exchange(&socket, echo.address(), b"plain again", LIMIT).unwrap();
+            let stats = WireStats::of(PORT, &wire.stop().unwrap());
+            assert_eq!(
+                (stats.udp_datagrams, stats.tcp_segments),
+                (2, 0),
+                "{stats:#?}"
+            );
+        }
+    }
+}
+
+/// Others use the clsact qdisc too; theirs stays.
+#[test]
+fn a_clsact_qdisc_and_filter_of_others_stay() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    netns
+        .run("tc", ["qdisc", "add", "dev", Host::DEV, "clsact"])
+        .unwrap();
+    // One classic BPF instruction: it matches everything.
+    let filter = "filter add dev eth0 egress protocol ip pref 7 bpf bytecode";
+    let args = filter.split(' ').chain(["1,6 0 0 4294967295,"]);
+    netns.run("tc", args).unwrap();
+    let before = Traces::of(&net.a).unwrap();
+    assert!(before.qdiscs.contains("clsact"), "{before:#?}");
+    assert!(before.filters.contains("pref 7 bpf"), "{before:#?}");
+    for mode in [mode::TC_CLSACT, mode::TC] {
+        let attached = mode.attach(&net.a, &["--port", "8000"]).unwrap();
+        assert_ne!(Traces::of(&net.a).unwrap(), before);
+        attached.stop().unwrap();
+        assert_eq!(Traces::of(&net.a).unwrap(), before, "{mode:?}");
+    }
+}
+
+/// A failure after some of it was attached takes that back.
+#[test]
+fn a_failed_attach_leaves_nothing_behind() {
+    let net = Direct::new().unwrap();
+    // The maximum MTU of native XDP on a veth is below this.
+    for host in [&net.a, &net.b] {
+        xdptun_lab::link::set_mtu(&host.netns, Host::DEV, 9000).unwrap();
+    }
+    let before = both(&net);
+    let args = [
+        "attach",
+        "--iface",
+        Host::DEV,
+        "--port",
+        "8000",
+        "--ingress",
+        "xdp",
+    ];
+    let refused = xdptun_test_net::cli::run(&net.a.netns, &args).unwrap();
+    refused.assert_one_line(&[Host::DEV, "XDP", "--ingress tc"]);
+    assert_eq!(both(&net), before);
+}
+
+/// Ended in the middle of attaching, by a signal it can catch and by one it
+/// cannot.
+#[test]
+fn an_interrupted_attach_can_be_cleaned_up() {
+    for mode in [mode::TC, mode::XDP, mode::TC_CLSACT] {
+        let net = Direct::new().unwrap();
+        let before = both(&net);
+        let args = ["attach", "--iface", Host::DEV, "--port", "8000"];
+        let args = [&args[..], &["--ingress", mode.ingress, "--tc", mode.tc]].concat();
+        let start = || {
+            let process = xdptun::spawn(&net.a.netns, &args).unwrap();
+            wait::until_some(LIMIT, "the first pins", || {
+                let pins = pins(&net.a.netns)?;
+                Ok(pins.iter().any(|pin| pin.ends_with("FLOWS")).then_some(()))
+            })
+            .unwrap();
+            process
+        };
+        let mut process = start();
+        process.signal(Signal::SIGINT).unwrap();
+        process.wait(LIMIT).unwrap();
+        assert_eq!(both(&net), before, "{mode:?}: {:?}", process.output());
+
+        start().kill().unwrap();
+        xdptun::run_in(&net.a.netns, &["detach", "--iface", Host::DEV]).unwrap();
+        assert_eq!(both(&net), before, "{mode:?}");
+        assert_eq!(pins(&net.a.netns).unwrap(), [""; 0], "{mode:?}");
+    }
+}
+
+/// The programs carry on without the daemon, established flows and new ones; a
+/// new flow loses only what was sent before its handshake. `detach` ends it.
+#[test]
+fn flows_survive_a_killed_daemon() {
+    for mode in mode::ALL {
+        let net = Direct::new().unwrap();
+        let before = both(&net);
+        let [near, far] = mode.attach_both(&net).unwrap();
+        let echo = |family| udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let servers = Family::BOTH.map(echo);
+        let sockets = Family::BOTH.map(|family| {
+            let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            let server = net.b.socket(family, PORT);
+            udp::exchange(&socket, server, b"before", LIMIT).unwrap();
+            (socket, server)
+        });
+        let remains = [near, far].map(|attached: Attached| attached.kill().unwrap());
+        let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+        for (socket, server) in &sockets {
+            for round in 0..50 {
+                let payload = udp::pattern(usize::from(round) * 20, round);
+                udp::exchange(socket, *server, &payload, LIMIT)
+                    .unwrap_or_else(|error| panic!("{mode:?}: {error:#}"));
+            }
+        }
+        let daemon = &xdptun::status(&net.a.netns).unwrap()["interfaces"][0]["daemon"];
+        assert!(daemon.is_null(), "{daemon}");
+        for family in Family::BOTH {
+            let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            let local = socket.local_addr().unwrap().to_string();
+            socket
+                .send_to(b"opens the flow", net.b.socket(family, PORT))
+                .unwrap();
+            wait::until_some(LIMIT, "the new flow", || {
+                let flows = status::flows(&net.a.netns)?;
+                let mut ours = flows.iter().filter(|flow| flow.local == local);
+                Ok(ours.any(|flow| flow.state == "established").then_some(()))
+            })
+            .unwrap();
+            udp::exchange(&socket, net.b.socket(family, PORT), b"passes", LIMIT).unwrap();
+        }
+        let stats = WireStats::of(PORT, &wire.stop().unwrap());
+        assert_eq!((stats.udp_datagrams, stats.rst), (0, 0), "{stats:#?}");
+        assert_eq!((stats.bad_checksums, stats.syn), (0, 2), "{stats:#?}");
+
+        for host in [&net.a, &net.b] {
+            xdptun::run_in(&host.netns, &["detach", "--iface", Host::DEV]).unwrap();
+            assert_eq!(pins(&host.netns).unwrap(), [""; 0]);
+        }
+        assert_eq!(both(&net), before, "{mode:?}");
+        drop((remains, servers));
+    }
+}
+
+/// Pins outlive their interface; `detach` still finds them by its name.
+#[test]
+fn pins_of_an_interface_that_is_gone_can_be_removed() {
+    let net = Direct::new().unwrap();
+    let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let remains = attached.kill().unwrap();
+    assert_ne!(pins(&net.a.netns).unwrap(), [""; 0]);
+    net.a
+        .netns
+        .run("ip", ["link", "delete", Host::DEV])
+        .unwrap();
+    xdptun::run_in(&net.a.netns, &["detach", "--iface", Host::DEV]).unwrap();
+    assert_eq!(pins(&net.a.netns).unwrap(), [""; 0]);
+    drop(remains);
+}

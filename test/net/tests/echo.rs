@@ -1,0 +1,217 @@
+//! Every payload length there and back, through every hook, with and without
+//! checksum offload; the bytes on the wire are judged, not only what arrives.
+
+use xdptun_lab::{Capture, Direct, Family, Host, WireStats, udp, xdptun};
+use xdptun_test_net::mode::{self, Mode};
+use xdptun_test_net::wire::{Wire, describe, packets, segments};
+use xdptun_test_net::{LIMIT, PORT, socket, status};
+
+const MTU: usize = 1500;
+
+/// IP header and TCP header.
+fn largest(family: Family) -> usize {
+    MTU - family.header_len() - 20
+}
+
+/// Small ones all (the datapath saves 32 or 48 payload bytes on the way), both
+/// sides of every power of two, odd ones, and all near the largest.
+fn lengths(family: Family) -> Vec<usize> {
+    let largest = largest(family);
+    let mut lengths: Vec<usize> = (0..=66).collect();
+    for power in 7..=10 {
+        lengths.extend([(1 << power) - 1, 1 << power, (1 << power) + 1]);
+    }
+    lengths.extend([333, 777, 1001, 1399]);
+    lengths.extend(largest - 24..=largest);
+    lengths
+}
+
+fn seed(length: usize) -> u8 {
+    length.to_le_bytes()[0] ^ 0x5a
+}
+
+/// Echoes every length and compares every byte at the receiver and on the wire.
+fn echo(net: &Direct, family: Family, checksum: bool, context: &str) {
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+    let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    if !checksum {
+        udp::without_checksum(&client).unwrap();
+    }
+    let lengths = lengths(family);
+    let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+    for &length in &lengths {
+        let payload = udp::pattern(length, seed(length));
+        udp::exchange(&client, server.address(), &payload, LIMIT)
+            .unwrap_or_else(|error| panic!("{context}, {length} bytes: {error:#}"));
+    }
+    let frames = wire.stop().unwrap();
+    let segments = segments(&frames, PORT);
+    for (sender, name) in [
+        (client.local_addr().unwrap(), "client"),
+        (server.address(), "server"),
+    ] {
+        let data: Vec<_> = segments
+            .iter()
+            .filter(|segment| segment.source == sender && segment.is_data())
+            .collect();
+        let sent: Vec<usize> = data.iter().map(|segment| segment.payload.len()).collect();
+        assert_eq!(sent, lengths, "{context}: segments of the {name}");
+        for segment in data {
+            let length = segment.payload.len();
+            assert_eq!(
+                segment.payload,
+                udp::pattern(length, seed(length)),
+                "{context}: {}",
+                segment.packet
+            );
+        }
+    }
+    let resets = segments.iter().filter(|segment| segment.header().rst);
+    assert_eq!(resets.count(), 0, "{context}: {}", describe(&segments));
+}
+
+fn echo_in(mode: Mode) {
+    let net = Direct::new().unwrap();
+    let attached = mode.attach_both(&net).unwrap();
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let context = format!("{mode:?}, {family}, tx offload {offload}");
+            echo(&net, family, true, &context);
+        }
+        echo(
+            &net,
+            Family::V4,
+            false,
+            &format!("{mode:?}, no UDP checksum, tx offload {offload}"),
+        );
+    }
+    let status = xdptun::status(&net.a.netns).unwrap();
+    assert_eq!(status["interfaces"][0]["ingress"], mode.ingress);
+    for attached in attached {
+        attached.stop().unwrap();
+    }
+}
+
+#[test]
+fn through_tc() {
+    echo_in(mode::TC);
+}
+
+#[test]
+fn through_native_xdp() {
+    echo_in(mode::XDP);
+}
+
+#[test]
+fn through_generic_xdp() {
+    echo_in(mode::XDP_GENERIC);
+}
+
+#[test]
+fn through_clsact_filters() {
+    echo_in(mode::TC_CLSACT);
+}
+
+#[test]
+fn through_native_xdp_and_clsact_filters() {
+    echo_in(mode::XDP_CLSACT);
+}
+
+/// XDP that restored nothing would go unnoticed: tc restores what it leaves.
+/// `tcpdump` and our capture sit between the two and see datagrams then.
+#[test]
+fn xdp_restores_before_the_stack_sees_the_segment() {
+    for mode in [mode::XDP, mode::XDP_GENERIC] {
+        let net = Direct::new().unwrap();
+        let _attached = mode.attach_both(&net).unwrap();
+        for family in Family::BOTH {
+            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+            let capture = Capture::start(&net.b.netns, Host::DEV).unwrap();
+            for round in 0..50 {
+                let payload = udp::pattern(100, round);
+                udp::exchange(&client, server.address(), &payload, LIMIT).unwrap();
+            }
+            let mut frames = capture.stop().unwrap();
+            frames.retain(|frame| !frame.outgoing);
+            let seen = packets(&frames, PORT);
+            let restored = seen.iter().filter(|packet| packet.tcp().is_none()).count();
+            // Those with which an ACK was due are left to tc.
+            assert!(
+                restored >= 40,
+                "{mode:?} {family}: {restored} of 50: {}",
+                describe(&seen)
+            );
+        }
+    }
+}
+
+/// One byte more than fits: dropped and counted, and nothing leaves, neither
+/// before the flow is open nor after.
+#[test]
+fn what_does_not_fit_is_dropped_and_counted() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            let too_big = udp::pattern(largest(family) + 1, 9);
+            let most = udp::pattern(MTU - family.header_len() - 8, 9);
+
+            let wire = Wire::watch(&[&net.a]).unwrap();
+            let before = status::counters(&net.a.netns).unwrap();
+            client.send_to(&too_big, server.address()).unwrap();
+            client.send_to(&most, server.address()).unwrap();
+            status::wait_moved(&net.a.netns, &before, &[("tx_drop_too_big", 2)]).unwrap();
+            let frames = wire.stop().unwrap();
+            let sent = segments(&frames, PORT);
+            assert!(sent.is_empty(), "{family}: {}", describe(&sent));
+
+            let fits = udp::pattern(largest(family), 9);
+            udp::exchange(&client, server.address(), &fits, LIMIT).unwrap();
+            let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+            let before = status::counters(&net.a.netns).unwrap();
+            client.send_to(&too_big, server.address()).unwrap();
+            udp::exchange(&client, server.address(), &fits, LIMIT).unwrap();
+            let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
+            assert_eq!(moved["tx_drop_too_big"], 1, "{family}: {moved:?}");
+            assert_eq!(moved["tx_disguised"], 1, "{family}: {moved:?}");
+            let frames = wire.stop().unwrap();
+            let data = segments(&frames, PORT);
+            let sizes: Vec<usize> = data
+                .iter()
+                .filter(|segment| segment.is_data())
+                .map(|segment| segment.payload.len())
+                .collect();
+            assert_eq!(sizes, [largest(family); 2], "{family}: {}", describe(&data));
+        }
+    }
+}
+
+/// A datagram that IP has cut into pieces cannot become a segment. None of its
+/// pieces may leave, or they would show UDP.
+#[test]
+fn fragments_do_not_leave() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+
+        let dropped = status::counter(&net.a.netns, "tx_drop_fragment").unwrap();
+        let capture = Capture::start(&net.a.netns, Host::DEV).unwrap();
+        client
+            .send_to(&udp::pattern(4000, 3), server.address())
+            .unwrap();
+        udp::exchange(&client, server.address(), b"after it", LIMIT).unwrap();
+        assert!(status::counter(&net.a.netns, "tx_drop_fragment").unwrap() > dropped);
+        let wire = WireStats::of(PORT, &capture.stop().unwrap());
+        assert_eq!(wire.fragments, 0, "{family}: {wire:#?}");
+        assert_eq!(wire.udp_datagrams, 0, "{family}: {wire:#?}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The end of a flow: FIN, and resets true and false.
+
+use std::net::SocketAddr;
+
+use etherparse::TcpHeader;
+use xdptun_lab::{Direct, Family, Routed, WireStats, udp, wait};
+use xdptun_test_net::wire::{Wire, describe, segments};
+use xdptun_test_net::{LIMIT, PORT, mode, raw, status};
+
+/// SIGINT at one end closes the flow at both ends and on the router, without a
+/// reset anywhere.
+#[test]
+fn a_clean_end_says_so() {
+    for family in Family::BOTH {
+        let net = Routed::new().unwrap();
+        net.offload("tx", false).unwrap();
+        let (client, server) = (net.client(), &net.server);
+        let [near, far] = mode::TC.attach_to([client, server]).unwrap();
+        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+        let wire = Wire::watch(&[client, server]).unwrap();
+        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        let entries = net.router.conntrack("tcp", PORT).unwrap();
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        assert!(entries[0].contains("ESTABLISHED"), "{entries:?}");
+
+        near.stop().unwrap();
+        wait::until_some(LIMIT, "the peer's flow to end", || {
+            Ok(status::open_states(&server.netns)?.is_empty().then_some(()))
+        })
+        .unwrap();
+        wait::until_some(LIMIT, "conntrack to see the end", || {
+            let entries = net.router.conntrack("tcp", PORT)?;
+            let open = entries.iter().any(|entry| entry.contains("ESTABLISHED"));
+            Ok((!open).then_some(()))
+        })
+        .unwrap();
+        far.stop().unwrap();
+
+        let frames = wire.stop().unwrap();
+        let all = segments(&frames, PORT);
+        let fins: Vec<_> = all.iter().filter(|segment| segment.header().fin).collect();
+        let from_client = fins
+            .iter()
+            .any(|fin| fin.source == socket.local_addr().unwrap());
+        let from_server = fins.iter().any(|fin| fin.source == echo.address());
+        assert!(from_client && from_server, "{}", describe(&all));
+        assert_eq!(
+            all.iter().filter(|segment| segment.header().rst).count(),
+            0,
+            "{}",
+            describe(&all)
+        );
+        assert_eq!(
+            net.router.dropped().unwrap().invalid,
+            0,
+            "{}",
+            describe(&all)
+        );
+        drop(frames);
+    }
+}
+
+/// What the client expects next from the server, by what the server sent last.
+struct Flow {
+    client: SocketAddr,
+    server: SocketAddr,
+    /// Next sequence number of the server.
+    next: u32,
+    /// Next sequence number of the client.
+    acknowledged: u32,
+}
+
+#[test]
+fn only_the_exact_reset_ends_a_flow() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let client_host = &net.a.netns;
+    for family in Family::BOTH {
+        let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let socket = udp::bind(client_host, net.a.socket(family, 0)).unwrap();
+        let flow = learn(&net, || {
+            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        });
+        let reset = |sequence: u32, ack: bool| {
+            let fill = |header: &mut TcpHeader| {
+                header.rst = true;
+                header.ack = ack;
+                header.sequence_number = sequence;
+                header.acknowledgment_number = if ack { flow.acknowledged } else { 0 };
+            };
+            raw::send_segment(&net.b.netns, flow.server, flow.client, fill, b"").unwrap();
+        };
+        let state = || {
+            let flows = status::flows(client_host).unwrap();
+            let ours = flows
+                .iter()
+                .find(|found| found.local == flow.client.to_string());
+            ours.map(|found| found.state.clone())
+        };
+
+        let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+        let drops = || status::counter(client_host, "rx_drop_reset").unwrap();
+        for offset in [1, u32::MAX, 1000, 1 << 30, 1 << 31] {
+            for ack in [false, true] {
+                let before = drops();
+                reset(flow.next.wrapping_add(offset), ack);
+                wait::until(LIMIT, "the reset to be refused", || drops() == before + 1).unwrap();
+                assert_eq!(state().as_deref(), Some("established"), "{family} {offset}");
+            }
+        }
+        udp::exchange(&socket, echo.address(), b"still there", LIMIT).unwrap();
+        let frames = wire.stop().unwrap();
+        let all = segments(&frames, PORT);
+        assert_eq!(
+            all.iter().filter(|segment| segment.header().syn).count(),
+            0,
+            "{}",
+            describe(&all)
+        );
+        // RFC 5961 section 3.2: those inside the window are challenged.
+        let ours = all.iter().filter(|segment| segment.source == flow.client);
+        let challenges = ours.filter(|segment| segment.flags() == ".").count();
+        assert!(challenges >= 6, "{challenges}: {}", describe(&all));
+
+        let before = status::counter(client_host, "rx_rst").unwrap();
+        reset(flow.next.wrapping_add(11), false);
+        wait::until_some(LIMIT, "the exact reset", || {
+            Ok((status::counter(client_host, "rx_rst")? == before + 1).then_some(()))
+        })
+        .unwrap();
+        assert_ne!(state().as_deref(), Some("established"), "{family}");
+
+        // The server still has the flow, and the next datagram is not lost.
+        udp::exchange(&socket, echo.address(), b"again", LIMIT).unwrap();
+        assert_eq!(state().as_deref(), Some("established"), "{family}");
+        udp::exchange(&socket, echo.address(), b"and again", LIMIT).unwrap();
+    }
+}
+
+/// A SYN with another number does not disturb an open flow (RFC 5961 section 4).
+#[test]
+fn a_forged_syn_or_fin_does_not_end_a_flow() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    for family in Family::BOTH {
+        let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        let flow = learn(&net, || {
+            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        });
+        let before = status::counters(&net.a.netns).unwrap();
+        let send = |fill: &dyn Fn(&mut TcpHeader)| {
+            raw::send_segment(
+                &net.b.netns,
+                flow.server,
+                flow.client,
+                |header| fill(header),
+                b"",
+            )
+            .unwrap();
+        };
+        send(&|header| {
+            header.syn = true;
+            header.sequence_number = flow.next.wrapping_add(5000);
+        });
+        send(&|header| {
+            (header.fin, header.ack) = (true, true);
+            header.sequence_number = flow.next.wrapping_add(1);
+            header.acknowledgment_number = flow.acknowledged;
+        });
+        let forged = [("rx_syn", 1), ("rx_drop_fin", 1), ("sent_challenge_ack", 2)];
+        status::wait_moved(&net.a.netns, &before, &forged).unwrap();
+        let wire = Wire::watch(&[&net.a]).unwrap();
+        udp::exchange(&socket, echo.address(), b"still there", LIMIT).unwrap();
+        let stats = WireStats::of(PORT, &wire.stop().unwrap());
+        assert_eq!((stats.syn, stats.data_segments), (0, 1), "{stats:#?}");
+    }
+}
+
+/// Opens a flow from `a` to `b` by `act` and reads its numbers off the wire.
+fn learn(net: &Direct, act: impl FnOnce()) -> Flow {
+    let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+    act();
+    let frames = wire.stop().unwrap();
+    let all = segments(&frames, PORT);
+    let last_from = |port_is_ours: bool| {
+        let mut data = all.iter().rev().filter(|segment| segment.is_data());
+        data.find(|segment| (segment.source.port() == PORT) == port_is_ours)
+            .unwrap_or_else(|| panic!("no data: {}", describe(&all)))
+    };
+    let (of_server, of_client) = (last_from(true), last_from(false));
+    Flow {
+        client: of_client.source,
+        server: of_server.source,
+        next: of_server.end(),
+        acknowledged: of_client.end(),
+    }
+}
