@@ -29,9 +29,9 @@ impl Verdict {
             (Program::FastIn, Self::Pass) => 2,
             (Program::FastIn, Self::Drop) => 1,
             (Program::FastIn, Self::Redirect) => 4,
-            (Program::Egress | Program::Ingress, Self::Pass) => u32::MAX,
-            (Program::Egress | Program::Ingress, Self::Drop) => 2,
-            (Program::Egress | Program::Ingress, Self::Redirect) => 7,
+            (Program::Egress | Program::Ingress | Program::Splitter, Self::Pass) => u32::MAX,
+            (Program::Egress | Program::Ingress | Program::Splitter, Self::Drop) => 2,
+            (Program::Egress | Program::Ingress | Program::Splitter, Self::Redirect) => 7,
         }
     }
 }
@@ -178,12 +178,18 @@ impl Case {
         self
     }
 
-    /// The packet is dropped and counted.
+    /// The packet is dropped and nothing counted.
     #[must_use]
-    pub fn drops(mut self, outcome: Outcome) -> Self {
+    pub fn ends(mut self) -> Self {
         self.verdict = Verdict::Drop;
         self.expected_packet = None;
-        self.counts(outcome)
+        self
+    }
+
+    /// The packet is dropped and counted.
+    #[must_use]
+    pub fn drops(self, outcome: Outcome) -> Self {
+        self.ends().counts(outcome)
     }
 
     /// The outcome is counted, once.

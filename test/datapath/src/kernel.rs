@@ -36,18 +36,21 @@ pub enum Program {
     Egress,
     /// tc ingress.
     Ingress,
+    /// tc ingress of the splitter's far end.
+    Splitter,
     /// XDP.
     FastIn,
 }
 
 impl Program {
-    /// All of them.
+    /// Those on the interface itself, which meet every packet.
     pub const ALL: [Self; 3] = [Self::Egress, Self::Ingress, Self::FastIn];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Egress => "xdptun_egress",
             Self::Ingress => "xdptun_ingress",
+            Self::Splitter => "xdptun_splitter",
             Self::FastIn => "xdptun_fast_in",
         }
     }
@@ -64,6 +67,8 @@ pub struct Config {
     pub link_len: u32,
     /// The interface that answers leave by.
     pub ifindex: u32,
+    /// The near end of the splitter; 0 if there is none.
+    pub splitter: u32,
     /// Whether every packet is traced.
     pub trace: bool,
 }
@@ -76,6 +81,7 @@ impl Default for Config {
             link_len: LINK_ETHERNET,
             // No such interface: clones that a program sends are lost at once.
             ifindex: i32::MAX.cast_unsigned(),
+            splitter: 0,
             trace: false,
         }
     }
@@ -188,6 +194,7 @@ impl Datapath {
             .override_global(global::MTU, &u32::from(MTU), true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
             .override_global(global::XDP, &xdp, true)
+            .override_global(global::SPLITTER, &config.splitter, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .load(xdptun::datapath::OBJECT)
@@ -216,7 +223,9 @@ impl Datapath {
         }
         let result = match program {
             Program::FastIn => self.xdp(program).load(),
-            Program::Egress | Program::Ingress => self.classifier(program).load(),
+            Program::Egress | Program::Ingress | Program::Splitter => {
+                self.classifier(program).load()
+            }
         };
         if let Err(error) = result {
             panic!("cannot load {}: {error}", program.name());
@@ -262,7 +271,7 @@ impl Datapath {
         };
         let result = match program {
             Program::FastIn => self.xdp(program).test_run(options),
-            Program::Egress | Program::Ingress => {
+            Program::Egress | Program::Ingress | Program::Splitter => {
                 options.ctx_in = Some(&context);
                 options.ctx_out = Some(&mut context_out);
                 self.classifier(program).test_run(options)

@@ -17,6 +17,7 @@ mod refused;
 mod requests;
 mod restored;
 mod runner;
+mod split;
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

@@ -265,7 +265,7 @@ fn odd_packets_have_one_outcome() {
                 let answered = ran.verdict == redirect && counted.len() == 2;
                 match fates[name] {
                     Fate::Pass => prop_assert!(passes, "{name}: {}", ran.verdict),
-                    Fate::Take => prop_assert_eq!(ran.verdict, redirect),
+                    Fate::Take | Fate::Split => prop_assert_eq!(ran.verdict, redirect),
                     Fate::Drop => {
                         prop_assert!(ran.verdict == drop || answered, "{name}: {}", ran.verdict);
                     }
