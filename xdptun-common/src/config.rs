@@ -35,8 +35,8 @@ pub const fn port_bit(port: u16) -> (u32, u64) {
 }
 
 /// Marks of packets that carry a request to the `egress` program: a clone made
-/// by `ingress`, or a frame sent by the daemon. `SO_MARK` needs CAP_NET_ADMIN,
-/// and a mark does not cross the wire or a network namespace.
+/// by `ingress`, or a frame sent by the daemon. `SO_MARK` needs CAP_NET_ADMIN
+/// or CAP_NET_RAW, and a mark does not cross the wire or a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Request {

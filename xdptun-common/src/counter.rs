@@ -56,6 +56,7 @@ counters! {
     TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back.";
     TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter.";
     TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment.";
+    TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device.";
     TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv4 options or IPv6 extension headers.";
     TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address.";
@@ -141,6 +142,7 @@ impl Outcome {
             | Self::TxDropMalformed
             | Self::TxDropSuperPacket
             | Self::TxDropFragment
+            | Self::TxDropVlan
             | Self::TxDropOptions
             | Self::TxDropTooBig
             | Self::TxDropDestination

@@ -201,7 +201,7 @@ pub struct Flow {
     pub opened_at: u64,
     /// When the handshake ended; 0 before.
     pub established_at: u64,
-    /// When the last SYN was sent.
+    /// When the last SYN was sent; in [`State::FinSent`], the first FIN.
     pub syn_at: u64,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
     pub link: [u8; 14],

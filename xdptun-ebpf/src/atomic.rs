@@ -4,8 +4,12 @@
 //! the compiler's intrinsics, which become `BPF_ATOMIC` instructions (kernel
 //! 5.12). They are sequentially consistent because LLVM (22) turns a relaxed
 //! addition into the instruction without `BPF_FETCH`, whether or not its result
-//! is used, and the result is then the addend. Plain loads and stores are volatile: one instruction each, and BPF's
-//! memory model asks for no more where order does not matter.
+//! is used, and the result is then the addend.
+//!
+//! Plain loads and stores are volatile: one instruction each, in no order that
+//! other CPUs could rely on. Whoever reads a new state beside an old number
+//! misjudges one segment, as if it had come a moment earlier; nothing here needs
+//! more than that.
 
 use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
 

@@ -65,6 +65,9 @@ fn send<I: Settle>(
     key: &FlowKey,
     flow: Option<Entry>,
 ) -> Outcome {
+    if ctx.is_in_vlan() {
+        return Outcome::TxDropVlan;
+    }
     if ctx.is_super_packet() {
         return match splitter() {
             Some(_) => Outcome::TxSplit,
@@ -198,7 +201,7 @@ fn answer_daemon<I: Ip>(
                 acknowledgment: flow.acknowledge(now),
             }
         }
-        Request::Finish => match flow.finish() {
+        Request::Finish => match flow.finish(now) {
             None => return Outcome::TxNotRequested,
             Some(sequence) => Reply {
                 kind: Sent::Fin,

@@ -49,6 +49,9 @@ impl Verdict {
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
 pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
+    if ctx.is_for_another_host() {
+        return None;
+    }
     let l3 = link_len();
     make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
     let located = locate::<I>(&View(ctx), l3)?;
@@ -56,6 +59,8 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
         return None;
     }
     match located.protocol {
+        // Segments in a VLAN are for a program on the VLAN's own device.
+        Protocol::TCP if ctx.is_in_vlan() => None,
         Protocol::TCP => {
             let ports = located.ports(&View(ctx))?;
             if !rules::owns_either(ports) {
@@ -81,7 +86,10 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
 #[inline(always)]
 fn refuse_plain_udp<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
     let ports = located.ports(&View(ctx))?;
-    if xdp_refuses_plain_udp() || !rules::owns_either(ports) || !rules::is_peer(located.ip.source())
+    // XDP leaves tagged frames alone.
+    if (xdp_refuses_plain_udp() && !ctx.has_tag())
+        || !rules::owns_either(ports)
+        || !rules::is_peer(located.ip.source())
     {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The kernel side of xdptun: three programs, and what becomes of each packet.
+//! The kernel side of xdptun: four programs, and what becomes of each packet.
 //!
 //! | program | hook | job |
 //! |---|---|---|
@@ -34,6 +34,7 @@ mod restore;
 mod rules;
 mod split;
 mod table;
+mod vlan;
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
@@ -50,6 +51,7 @@ pub fn xdptun_egress(ctx: TcContext) -> i32 {
     match packet::skb_ip_version(&ctx) {
         Some(IpVersion::V4) => egress_ip::<Ipv4Header>(&ctx),
         Some(IpVersion::V6) => egress_ip::<Ipv6Header>(&ctx),
+        None if vlan::hides_datagram(&ctx) => tc_verdict(Outcome::TxDropVlan),
         None => TC_ACT_UNSPEC,
     }
 }
@@ -60,6 +62,7 @@ pub fn xdptun_ingress(ctx: TcContext) -> i32 {
     match packet::skb_ip_version(&ctx) {
         Some(IpVersion::V4) => ingress_ip::<Ipv4Header>(&ctx),
         Some(IpVersion::V6) => ingress_ip::<Ipv6Header>(&ctx),
+        None if vlan::hides_datagram(&ctx) => tc_verdict(Outcome::RxDropPlainUdp),
         None => TC_ACT_UNSPEC,
     }
 }

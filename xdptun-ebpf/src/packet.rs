@@ -151,6 +151,32 @@ pub trait Skb {
         unsafe { (*self.raw()).mark }
     }
 
+    /// Whether the frame was addressed to another host, and seen only because
+    /// the interface listens to everything.
+    #[inline(always)]
+    fn is_for_another_host(&self) -> bool {
+        /// `PACKET_OTHERHOST` of `linux/if_packet.h`.
+        const OTHER_HOST: u32 = 3;
+        // SAFETY: as above.
+        unsafe { (*self.raw()).pkt_type == OTHER_HOST }
+    }
+
+    /// Whether a VLAN tag goes with the packet, beside its bytes.
+    #[inline(always)]
+    fn has_tag(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).vlan_present != 0 }
+    }
+
+    /// Whether that tag names a VLAN; number 0 only carries a priority
+    /// (IEEE 802.1Q), and the packet counts as untagged.
+    #[inline(always)]
+    fn is_in_vlan(&self) -> bool {
+        const NUMBER: u32 = 0x0fff;
+        // SAFETY: as above.
+        self.has_tag() && unsafe { (*self.raw()).vlan_tci } & NUMBER != 0
+    }
+
     /// Whether the buffer holds several segments (GSO on the way out, GRO on
     /// the way in).
     #[inline(always)]

@@ -195,10 +195,11 @@ impl Entry {
     /// number of the FIN, also if it was sent before; `None` if there is nothing
     /// to end.
     #[inline(always)]
-    pub fn finish(self) -> Option<u32> {
+    pub fn finish(self, now: u64) -> Option<u32> {
         match self.state() {
             State::Established => {
                 if word!(self, state).replace(State::Established as u32, State::FinSent as u32) {
+                    word!(self, syn_at).store(now);
                     Some(word!(self, snd_nxt).fetch_add(1))
                 } else {
                     None

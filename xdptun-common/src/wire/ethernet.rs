@@ -5,6 +5,10 @@ pub struct EtherType(pub u16);
 impl EtherType {
     /// Internet Protocol version 4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
+    /// VLAN tag (IEEE 802.1Q).
+    pub const VLAN: Self = Self(0x8100);
+    /// Service VLAN tag, the outer of two (IEEE 802.1ad).
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
     /// Internet Protocol version 6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 }

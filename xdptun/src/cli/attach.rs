@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use xdptun_common::counter::Outcome;
 
 use crate::daemon::{self, Stop, Timers};
-use crate::datapath::{AttachOptions, Attached, IngressChoice, Pinned, TcChoice};
+use crate::datapath::{self, AttachOptions, Attached, IngressChoice, Pinned, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
@@ -123,16 +123,26 @@ async fn attach(arguments: Arguments) -> Result<()> {
     preflight::check()?;
     let interface = Interface::find(&arguments.iface)?;
     let name = interface.name.clone();
-    let Some(_lock) = InterfaceLock::take(interface.index).context("cannot lock the interface")?
-    else {
-        bail!(
-            "{name}: xdptun is already attached; `xdptun status` shows it, `xdptun detach --iface {name}` ends it"
-        );
+    pins::mount_bpffs()?;
+    let directory = pins::directory(interface.index)?;
+    let lock = InterfaceLock::take(&directory)
+        .with_context(|| format!("cannot lock {}", directory.display()))?;
+    let already = format!(
+        "{name}: xdptun is already attached; `xdptun status` shows it, \
+         `xdptun detach --iface {name}` ends it"
+    );
+    let Some(_lock) = lock else {
+        bail!(already);
     };
     if Pinned::exists(interface.index)? {
         bail!(
-            "{name}: a killed xdptun left its programs attached; `xdptun detach --iface {name}` removes them"
+            "{name}: a killed xdptun left its programs attached; \
+             `xdptun detach --iface {name}` removes them"
         );
+    }
+    if datapath::is_attached(&name) {
+        pins::remove_directory(&directory)?;
+        bail!("{already} where its pins are visible: they are not in this mount namespace");
     }
     // From here on a signal must not leave half an attachment behind.
     let stop = Stop::catch()?;
@@ -149,24 +159,27 @@ async fn attach(arguments: Arguments) -> Result<()> {
         keepalive: Duration::from_secs(arguments.keepalive.into()),
         idle: Duration::from_secs(arguments.idle_timeout.into()),
     };
-    let result = serve(&mut attached, &options, timers, stop).await;
-    attached.detach().context("cannot detach")?;
-    result?;
+    let mut ready = false;
+    let result = daemon::run(&mut attached, timers, stop, |attached| {
+        if options.trace {
+            forward_log(attached)?;
+        }
+        announce(attached, &options)?;
+        ready = true;
+        Ok(())
+    })
+    .await;
+    if ready && let Err(error) = result {
+        // Who relies on the disguise must not lose it without asking.
+        return Err(error.context(format!(
+            "the programs stay attached, so that nothing leaks; \
+             `xdptun detach --iface {name}` removes them"
+        )));
+    }
+    let detached = attached.detach().context("cannot detach");
+    result.and(detached)?;
     info!("{name}: detached");
     Ok(())
-}
-
-async fn serve(
-    attached: &mut Attached,
-    options: &AttachOptions,
-    timers: Timers,
-    stop: Stop,
-) -> Result<()> {
-    if options.trace {
-        forward_log(attached)?;
-    }
-    announce(attached, options)?;
-    daemon::run(attached, timers, stop).await
 }
 
 /// Says what was attached and where; the last line starts with `ready:`.

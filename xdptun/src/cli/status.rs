@@ -12,7 +12,6 @@ use xdptun_common::flow::{Flow, FlowKey};
 
 use crate::clock::{monotonic_ns, since};
 use crate::datapath::Pinned;
-use crate::lock::InterfaceLock;
 
 /// Show attachments of this network namespace, their counters and flows.
 #[derive(Args)]
@@ -92,7 +91,7 @@ fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
         peers: maps.peers()?.iter().map(ToString::to_string).collect(),
         ingress: pinned.ingress().name(),
         hooks: pinned.hooks(),
-        daemon: InterfaceLock::holder(pinned.ifindex)?.map(nix::unistd::Pid::as_raw),
+        daemon: pinned.daemon()?.map(nix::unistd::Pid::as_raw),
         counters: maps
             .counters()?
             .into_iter()

@@ -81,18 +81,25 @@ impl Stop {
     }
 }
 
-/// Runs until stopped and ends every flow.
+/// Runs until stopped and ends every flow. Calls `ready` when nothing can fail
+/// any more that an operator should have to know before.
 ///
 /// # Errors
 ///
-/// If the programs' records can no longer be read, or no frames be sent.
-pub async fn run(attached: &mut Attached, timers: Timers, mut stop: Stop) -> Result<()> {
+/// If the programs' records cannot be read, no frames be sent, or `ready` fails.
+pub async fn run(
+    attached: &mut Attached,
+    timers: Timers,
+    mut stop: Stop,
+    ready: impl FnOnce(&mut Attached) -> Result<()>,
+) -> Result<()> {
     let events = attached
         .events
         .take()
         .context("the records are read elsewhere")?;
     let mut events = watch(events)?;
     let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
+    ready(attached)?;
     let mut daemon = Daemon {
         attached,
         injector,
@@ -108,8 +115,9 @@ pub async fn run(attached: &mut Attached, timers: Timers, mut stop: Stop) -> Res
             () = stop.requested() => break,
             ready = events.readable_mut() => {
                 let mut ready = ready?;
-                daemon.drain(ready.get_inner_mut());
-                ready.clear_ready();
+                if daemon.drain(ready.get_inner_mut()) {
+                    ready.clear_ready();
+                }
             }
             _ = tick.tick() => daemon.retransmit(),
             _ = sweep.tick() => daemon.sweep(),
@@ -134,9 +142,14 @@ struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Handles every record that is there.
-    fn drain(&mut self, events: &mut RingBuf<MapData>) {
-        while let Some(record) = events.next() {
+    /// Handles records; whether that was all. Stops after some, so that a flood
+    /// of them cannot keep timers and signals waiting.
+    fn drain(&mut self, events: &mut RingBuf<MapData>) -> bool {
+        const AT_ONCE: usize = 1024;
+        for _ in 0..AT_ONCE {
+            let Some(record) = events.next() else {
+                return true;
+            };
             let Some(event) = xdptun_common::read_plain::<Event>(&record) else {
                 debug!("a record of {} bytes is too short", record.len());
                 continue;
@@ -145,6 +158,7 @@ impl Daemon<'_> {
             let frame = frame.get(..event.len as usize).unwrap_or_default();
             self.handle(event, frame);
         }
+        false
     }
 
     fn handle(&mut self, event: Event, frame: &[u8]) {
@@ -257,8 +271,9 @@ impl Daemon<'_> {
             tokio::select! {
                 ready = events.readable_mut() => {
                     let mut ready = ready?;
-                    self.drain(ready.get_inner_mut());
-                    ready.clear_ready();
+                    if self.drain(ready.get_inner_mut()) {
+                        ready.clear_ready();
+                    }
                 }
                 _ = repeat.tick() => {
                     for (key, link) in self.open_flows() {

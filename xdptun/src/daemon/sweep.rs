@@ -40,9 +40,8 @@ fn need(flow: &Flow, timers: &Timers, now: u64) -> Need {
         {
             Need::Remove("never answered")
         }
-        State::FinSent if since(now, flow.data_at) > timers.idle + FINISHING => {
-            Need::Remove("FIN never answered")
-        }
+        // Until then datagrams are refused, so it must not last.
+        State::FinSent if since(now, flow.syn_at) > FINISHING => Need::Remove("FIN never answered"),
         State::FinSent => Need::Finish,
         State::Established if received > timers.keepalive * (PROBES + 1) => {
             Need::Remove("the peer is gone")
@@ -141,7 +140,7 @@ mod tests {
         );
         assert_eq!(decide(&flow(State::FinSent, 3)), Need::Finish);
         assert_eq!(
-            decide(&flow(State::FinSent, 606)),
+            decide(&flow(State::FinSent, 6)),
             Need::Remove("FIN never answered")
         );
     }

@@ -17,7 +17,7 @@ use xdptun_common::isn::Secret;
 
 use super::maps::{Maps, take_events};
 use super::splitter::{self, Splitter};
-use super::{OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove};
+use super::{OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove, strip};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -83,17 +83,16 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Loads the programs, sets them up and attaches them. On failure
+    /// Loads the programs, sets them up and attaches them. The caller holds the
+    /// interface's lock, and so its pin directory is there. On failure
     /// everything that was made is removed again.
     ///
     /// # Errors
     ///
     /// Names the step, the cause, and where one can be told the way out.
     pub fn new(interface: Interface, options: &AttachOptions) -> Result<Self> {
-        pins::mount_bpffs()?;
-        make_directory(&interface)?;
-        let (index, name) = (interface.index, interface.name.clone());
-        load_and_attach(interface, options).map_err(|error| match remove(index, &name) {
+        let index = interface.index;
+        load_and_attach(interface, options).map_err(|error| match remove(index) {
             Ok(_) => error,
             Err(leftover) => {
                 error.context(format!("and the clean-up failed as well: {leftover:#}"))
@@ -107,8 +106,7 @@ impl Attached {
     ///
     /// If something cannot be removed.
     pub fn detach(self) -> Result<()> {
-        remove(self.interface.index, &self.interface.name)?;
-        Ok(())
+        remove(self.interface.index).map(|_| ())
     }
 }
 
@@ -133,8 +131,7 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
                 }
             }
             // A half-made attempt is taken back before the next.
-            remove(interface.index, &interface.name)?;
-            make_directory(&interface)?;
+            strip(interface.index)?;
             IngressMode::Tc
         }
     };
@@ -143,24 +140,72 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
     Ok(attached)
 }
 
-fn make_directory(interface: &Interface) -> Result<()> {
-    let directory = pins::directory(interface.index)?;
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))
-}
-
 fn attach_as(
     interface: Interface,
     options: &AttachOptions,
     ingress: IngressMode,
 ) -> Result<Attached> {
-    let directory = pins::directory(interface.index)?;
     let splitter = match interface.link_len {
         // The pair is Ethernet, and only such packets can be handed to it.
         LINK_ETHERNET => Some(splitter::create(interface.index)?),
         _ => None,
     };
     let near_end = splitter.as_ref().map_or(0, |pair| pair.near);
-    let mut ebpf = load(&interface, options, ingress, near_end)?;
+    // From here on the record that is pinned tells `strip` what to take away.
+    let Prepared {
+        mut ebpf,
+        maps,
+        events,
+        tcx,
+    } = prepare(&interface, options, ingress, near_end).or_else(|error| {
+        if let Some(Splitter { near, .. }) = &splitter {
+            splitter::remove(*near, interface.index)?;
+        }
+        Err(error)
+    })?;
+    let directory = pins::directory(interface.index)?;
+    // XDP first, for it is what a driver may refuse.
+    if let Some(mode) = xdp_mode(ingress) {
+        attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
+    }
+    if let Some(Splitter { far, .. }) = &splitter {
+        let hook = TcAttachType::Ingress;
+        if !tcx {
+            clsact::add(far)?;
+        }
+        attach_tc(&mut ebpf, &directory, far, SPLITTER_PROGRAM, hook, tcx)?;
+    }
+    // Egress before ingress: what ingress hands to egress must find it there.
+    for (program, hook) in TC_PROGRAMS.into_iter().rev() {
+        attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
+    }
+    Ok(Attached {
+        interface,
+        ingress,
+        tcx,
+        xdp_refusal: None,
+        maps,
+        events: Some(events),
+        ebpf,
+    })
+}
+
+/// The object in the kernel, its maps pinned and filled.
+struct Prepared {
+    ebpf: Ebpf,
+    maps: Maps,
+    events: RingBuf<MapData>,
+    tcx: bool,
+}
+
+fn prepare(
+    interface: &Interface,
+    options: &AttachOptions,
+    ingress: IngressMode,
+    near_end: u32,
+) -> Result<Prepared> {
+    let directory = pins::directory(interface.index)?;
+    let mut ebpf = load(interface, options, ingress, near_end)?;
     let mut maps = Maps::pin(&mut ebpf, &directory)?;
     let events = take_events(&mut ebpf, &directory)?;
     maps.set_ports(&options.ports)?;
@@ -192,30 +237,11 @@ fn attach_as(
         reserved: 0,
         lost_in_queue: 0,
     })?;
-
-    // XDP before tc ingress and egress last: a datagram that egress disguises
-    // can be answered, and none is disguised if the rest does not hold.
-    if let Some(mode) = xdp_mode(ingress) {
-        attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
-    }
-    if let Some(Splitter { far, .. }) = &splitter {
-        let hook = TcAttachType::Ingress;
-        if !tcx {
-            clsact::add(far)?;
-        }
-        attach_tc(&mut ebpf, &directory, far, SPLITTER_PROGRAM, hook, tcx)?;
-    }
-    for (program, hook) in TC_PROGRAMS {
-        attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
-    }
-    Ok(Attached {
-        interface,
-        ingress,
-        tcx,
-        xdp_refusal: None,
-        maps,
-        events: Some(events),
+    Ok(Prepared {
         ebpf,
+        maps,
+        events,
+        tcx,
     })
 }
 
@@ -252,7 +278,7 @@ enum XdpRefusal {
     )]
     Taken(String),
     #[error("{0}: its driver does not take the XDP program; use --ingress tc")]
-    Unsupported(String),
+    Unsupported(String, #[source] ProgramError),
 }
 
 impl XdpRefusal {
@@ -260,7 +286,7 @@ impl XdpRefusal {
     fn reason(&self) -> &'static str {
         match self {
             Self::Taken(_) => "another XDP program is attached",
-            Self::Unsupported(_) => "the driver does not take the program",
+            Self::Unsupported(..) => "the driver does not take the program",
         }
     }
 }
@@ -289,11 +315,9 @@ fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> R
     let id = program
         .attach(name, mode)
         .map_err(|error| match os_error(&error) {
-            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()).into(),
-            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => {
-                XdpRefusal::Unsupported(name.to_owned()).into()
-            }
-            _ => anyhow::Error::new(error).context(format!("cannot attach XDP to {name}")),
+            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()),
+            // Drivers have many ways to say no.
+            _ => XdpRefusal::Unsupported(name.to_owned(), error),
         })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
     pin_link(link, directory, XDP_PROGRAM)

@@ -14,8 +14,11 @@ pub use attach::{AttachOptions, Attached, IngressChoice, TcChoice};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
+use nix::net::if_::if_indextoname;
+use nix::unistd::Pid;
 use xdptun_common::config::{Attachment, Filters, IngressMode};
 
+use crate::lock::InterfaceLock;
 use maps::Maps;
 
 /// The kernel side, as an ELF object with BTF.
@@ -49,10 +52,10 @@ impl Pinned {
     ///
     /// If pins exist that cannot be read, or that another version wrote.
     pub fn open(ifindex: u32) -> Result<Option<Self>> {
-        let directory = pins::directory(ifindex)?;
-        if !directory.is_dir() {
+        if !Self::exists(ifindex)? {
             return Ok(None);
         }
+        let directory = pins::directory(ifindex)?;
         let maps = Maps::from_pins(&directory)?;
         let attachment = maps.attachment()?;
         Ok(Some(Self {
@@ -99,34 +102,71 @@ impl Pinned {
 }
 
 /// Takes away everything that an attachment of this interface left: links,
-/// filters, pins. Whether there was anything.
+/// filters, the splitter, pins and their directory. Whether there was anything.
 ///
 /// # Errors
 ///
 /// If something is there and cannot be removed.
-pub fn remove(ifindex: u32, name: &str) -> Result<bool> {
+pub fn remove(ifindex: u32) -> Result<bool> {
+    let removed = strip(ifindex)?;
+    pins::remove_directory(&pins::directory(ifindex)?)
+        .context("cannot remove the pin directory")?;
+    Ok(removed)
+}
+
+/// As [`remove`], but leaves the directory, which is the lock, in place.
+fn strip(ifindex: u32) -> Result<bool> {
     let directory = pins::directory(ifindex)?;
-    let pinned = directory.is_dir();
-    let filters = match Pinned::open(ifindex) {
-        Ok(Some(pinned)) => pinned.filters(),
-        // Unreadable pins must not keep filters alive: look for them as well.
-        Ok(None) | Err(_) => Filters::Clsact,
-    };
+    let had_pins = Pinned::exists(ifindex)?;
+    // Unreadable pins must not keep filters alive: look for them as well.
+    let attachment = Pinned::open(ifindex).ok().flatten();
+    let filters = attachment.as_ref().map_or(Filters::Clsact, Pinned::filters);
     let mut removed = false;
-    if filters != Filters::Tcx {
+    // An interface that is gone took its filters along; its name may be
+    // another's by now.
+    if filters != Filters::Tcx
+        && let Ok(name) = if_indextoname(ifindex)
+    {
+        let name = name.to_string_lossy();
         for (program, hook) in TC_PROGRAMS {
-            removed |= clsact::remove_filter(name, hook, program)?;
+            removed |= clsact::remove_filter(&name, hook, program)?;
+        }
+        if filters == Filters::OwnClsact {
+            clsact::remove_if_unused(ifindex)?;
         }
     }
-    if filters == Filters::OwnClsact {
-        clsact::remove_if_unused(ifindex)?;
+    if had_pins {
+        pins::remove_links(&directory)
+            .with_context(|| format!("cannot remove the links in {}", directory.display()))?;
     }
-    removed |= splitter::remove(ifindex)?;
-    if pinned {
+    if let Some(near) = attachment
+        .map(|pinned| pinned.attachment.splitter)
+        .filter(|near| *near != 0)
+    {
+        splitter::remove(near, ifindex)?;
+    }
+    if had_pins {
         pins::remove(&directory)
             .with_context(|| format!("cannot remove the pins in {}", directory.display()))?;
     }
-    Ok(removed || pinned)
+    Ok(removed || had_pins)
+}
+
+/// Whether one of the tc programs is attached to an interface through TCX, by
+/// the kernel's word: pins of another mount namespace cannot be seen.
+#[must_use]
+pub fn is_attached(interface: &str) -> bool {
+    TC_PROGRAMS
+        .iter()
+        .any(|(program, hook)| has_tcx_program(interface, program, *hook))
+}
+
+fn has_tcx_program(interface: &str, program: &str, hook: TcAttachType) -> bool {
+    SchedClassifier::query_tcx(interface, hook).is_ok_and(|(_, programs)| {
+        programs
+            .iter()
+            .any(|info| info.name_as_str() == Some(program))
+    })
 }
 
 impl Pinned {
@@ -136,7 +176,25 @@ impl Pinned {
     ///
     /// If the network namespace cannot be identified.
     pub fn exists(ifindex: u32) -> Result<bool> {
-        Ok(pins::directory(ifindex)?.is_dir())
+        let directory = pins::directory(ifindex)?;
+        match std::fs::read_dir(&directory) {
+            Ok(mut entries) => Ok(entries.next().is_some()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot read {}", directory.display()))
+            }
+        }
+    }
+
+    /// The process that is attached, if it lives.
+    ///
+    /// # Errors
+    ///
+    /// If the lock cannot be looked at.
+    pub fn daemon(&self) -> Result<Option<Pid>> {
+        let directory = pins::directory(self.ifindex)?;
+        let held = InterfaceLock::is_held(&directory).context("cannot look at the lock")?;
+        Ok(held.then(|| Pid::from_raw(self.attachment.pid.cast_signed())))
     }
 
     /// Where programs are attached now. By the kernel's word where there is a
@@ -147,12 +205,7 @@ impl Pinned {
         let clsact = self.filters() != Filters::Tcx;
         let mut hooks = Vec::new();
         for (program, hook) in TC_PROGRAMS {
-            let attached = clsact
-                || SchedClassifier::query_tcx(&name, hook).is_ok_and(|(_, programs)| {
-                    programs
-                        .iter()
-                        .any(|info| info.name_as_str() == Some(program))
-                });
+            let attached = clsact || has_tcx_program(&name, program, hook);
             if attached {
                 let direction = if program == "xdptun_egress" {
                     "egress"

@@ -96,26 +96,46 @@ pub fn link_name(program: &str) -> String {
     format!("link_{program}")
 }
 
-/// Removes the pins of an interface, links first, and the directories that
-/// become empty.
+/// Removes the pins of links, which detaches the programs. Egress goes last:
+/// without ingress, answers to a SYN are merely lost, but without egress
+/// datagrams would leave undisguised while flows are open.
 ///
 /// # Errors
 ///
 /// If a pin exists and cannot be removed.
-pub fn remove(directory: &Path) -> io::Result<()> {
-    // Egress goes last: without ingress, answers to a SYN are merely lost, but
-    // without egress datagrams would leave undisguised while flows are open.
+pub fn remove_links(directory: &Path) -> io::Result<()> {
     for program in [XDP_PROGRAM, TC_PROGRAMS[0].0, TC_PROGRAMS[1].0] {
         match fs::remove_file(directory.join(link_name(program))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// Removes all pins of an interface.
+///
+/// # Errors
+///
+/// If a pin exists and cannot be removed.
+pub fn remove(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         fs::remove_file(entry?.path())?;
     }
-    fs::remove_dir(directory)?;
-    // The directories above may hold pins of other interfaces and namespaces.
+    Ok(())
+}
+
+/// Removes the empty directory of an interface, and those above that become
+/// empty; they may hold pins of other interfaces and namespaces.
+///
+/// # Errors
+///
+/// If it is there and cannot be removed.
+pub fn remove_directory(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     for parent in directory.ancestors().skip(1).take(2) {
         if fs::remove_dir(parent).is_err() {
             break;

@@ -37,27 +37,45 @@ fn names(ifindex: u32) -> (String, String) {
 ///
 /// # Errors
 ///
-/// If the kernel has no veth, or does not let it be set up.
+/// If the kernel has no veth, does not let it be set up, or a device of that
+/// name is there; in every case no pair is left behind.
 pub fn create(ifindex: u32) -> Result<Splitter> {
     let (near, far) = names(ifindex);
-    let peer = far.clone();
-    let index = netlink::block_on(async move |handle| {
-        let pair = LinkVeth::new(&near, &peer)
+    let index = add_pair(&near, &far)?;
+    set_up(&near, &far).or_else(|error| {
+        remove(index, ifindex)?;
+        Err(error)
+    })?;
+    Ok(Splitter { near: index, far })
+}
+
+fn add_pair(near: &str, far: &str) -> Result<u32> {
+    netlink::block_on(async |handle| {
+        let pair = LinkVeth::new(near, far)
             .mtu(MTU)
             .append_extra_attribute(LinkAttribute::GsoMaxSegs(1))
             .build();
-        handle
-            .link()
-            .add(pair)
-            .execute()
-            .await
-            .context("cannot make the veth pair that splits super-packets")?;
-        // No address, no neighbours, no router solicitations.
-        for name in [&near, &peer] {
-            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-        }
-        switch_checksum_offload_off(&near)?;
-        for name in [&near, &peer] {
+        handle.link().add(pair).execute().await.with_context(|| {
+            format!(
+                "cannot make the veth pair {near} that splits super-packets; \
+                 if a killed xdptun left it, `ip link del {near}` removes it"
+            )
+        })?;
+        index_of(&handle, near)
+            .await?
+            .with_context(|| format!("{near} vanished"))
+    })
+}
+
+fn set_up(near: &str, far: &str) -> Result<()> {
+    for name in [near, far] {
+        // No address, no neighbours, no router solicitations. A kernel without
+        // IPv6 has no such file, and nothing to switch off.
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    }
+    switch_checksum_offload_off(near)?;
+    netlink::block_on(async |handle| {
+        for name in [near, far] {
             let up = LinkUnspec::new_with_name(name).mtu(MTU).up().build();
             handle
                 .link()
@@ -66,31 +84,28 @@ pub fn create(ifindex: u32) -> Result<Splitter> {
                 .await
                 .with_context(|| format!("cannot set {name} up"))?;
         }
-        index_of(&handle, &near)
-            .await?
-            .with_context(|| format!("{near} vanished"))
-    })?;
-    Ok(Splitter { near: index, far })
+        Ok(())
+    })
 }
 
-/// Removes the pair of an interface; whether there was one.
+/// Removes the pair whose near end has the index `near`, made for the interface
+/// `ifindex`. A device that has been given the index since is left alone.
 ///
 /// # Errors
 ///
 /// If it is there and cannot be removed.
-pub fn remove(ifindex: u32) -> Result<bool> {
-    let (near, _) = names(ifindex);
-    netlink::block_on(async move |handle| {
-        let Some(index) = index_of(&handle, &near).await? else {
-            return Ok(false);
-        };
+pub fn remove(near: u32, ifindex: u32) -> Result<()> {
+    let (name, _) = names(ifindex);
+    netlink::block_on(async |handle| {
+        if index_of(&handle, &name).await? != Some(near) {
+            return Ok(());
+        }
         handle
             .link()
-            .del(index)
+            .del(near)
             .execute()
             .await
-            .with_context(|| format!("cannot remove {near}"))?;
-        Ok(true)
+            .with_context(|| format!("cannot remove {name}"))
     })
 }
 

@@ -117,6 +117,7 @@ fn a_clean_end() {
                 .changes(path.key(), |flow| {
                     flow.state = State::FinSent as u32;
                     flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
+                    flow.syn_at = at.ns();
                     acknowledged(flow, at);
                 })
         }));

@@ -1,0 +1,51 @@
+//! Frames with a VLAN tag among their bytes: a second tag, one that a packet
+//! socket wrote, or one that the device leaves in place. None is disguised, so
+//! a datagram of an owned port must not hide behind one.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::parse::locate;
+use xdptun_common::wire::{
+    EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
+};
+
+use crate::maps::has_ethernet;
+use crate::packet::{Packet as _, View, make_linear};
+use crate::rules;
+
+/// Length of a tag in bytes (IEEE 802.1Q section 9.3).
+const TAG: usize = 4;
+/// Tags that are looked behind: 802.1ad has two.
+const MAX_TAGS: usize = 2;
+
+/// Whether a frame that is not plain IP holds a datagram of an owned port.
+#[inline(never)]
+pub fn hides_datagram(ctx: &TcContext) -> bool {
+    if !has_ethernet() {
+        return false;
+    }
+    // The type stands in front of what it announces.
+    let mut l3 = EthernetHeader::LEN;
+    for _ in 0..=MAX_TAGS {
+        let Some(ether_type) = ctx.read::<u16>(l3 - size_of::<u16>()) else {
+            return false;
+        };
+        match EtherType(u16::from_be(ether_type)) {
+            EtherType::VLAN | EtherType::SERVICE_VLAN => l3 += TAG,
+            EtherType::IPV4 => return is_owned_datagram::<Ipv4Header>(ctx, l3),
+            EtherType::IPV6 => return is_owned_datagram::<Ipv6Header>(ctx, l3),
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[inline(always)]
+fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize) -> bool {
+    if make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).is_err() {
+        return false;
+    }
+    let Some(located) = locate::<I>(&View(ctx), l3) else {
+        return false;
+    };
+    located.protocol == Protocol::UDP && located.ports(&View(ctx)).is_some_and(rules::owns_either)
+}
