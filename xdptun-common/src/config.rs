@@ -90,15 +90,11 @@ pub struct Attachment {
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
     pub since: u64,
-    /// Index of the near end of the splitter pair; 0 if there is none.
-    pub splitter: u32,
-    /// Keeps the record free of padding.
-    pub reserved: u32,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
 }
 
-crate::plain!(Attachment: 56);
+crate::plain!(Attachment: 48);
 
 impl Attachment {
     /// The layout this version writes.

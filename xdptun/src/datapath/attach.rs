@@ -151,18 +151,12 @@ fn attach_as(
         _ => None,
     };
     let near_end = splitter.as_ref().map_or(0, |pair| pair.near);
-    // From here on the record that is pinned tells `strip` what to take away.
     let Prepared {
         mut ebpf,
         maps,
         events,
         tcx,
-    } = prepare(&interface, options, ingress, near_end).or_else(|error| {
-        if let Some(Splitter { near, .. }) = &splitter {
-            splitter::remove(*near, interface.index)?;
-        }
-        Err(error)
-    })?;
+    } = prepare(&interface, options, ingress, near_end)?;
     let directory = pins::directory(interface.index)?;
     // XDP first, for it is what a driver may refuse.
     if let Some(mode) = xdp_mode(ingress) {
@@ -218,8 +212,8 @@ fn prepare(
     };
     let filters = match tcx {
         true => Filters::Tcx,
-        false if clsact::add(&interface.name)? => Filters::OwnClsact,
-        false => Filters::Clsact,
+        false if clsact::exists(interface.index)? => Filters::Clsact,
+        false => Filters::OwnClsact,
     };
     let mut name = [0; 16];
     let bytes = interface.name.as_bytes();
@@ -233,10 +227,12 @@ fn prepare(
         pid: std::process::id(),
         name,
         since: monotonic_ns(),
-        splitter: near_end,
-        reserved: 0,
         lost_in_queue: 0,
     })?;
+    // Recorded before it is made: whatever ends this process, `strip` knows.
+    if filters == Filters::OwnClsact {
+        clsact::add(&interface.name)?;
+    }
     Ok(Prepared {
         ebpf,
         maps,

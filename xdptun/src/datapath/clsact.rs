@@ -6,17 +6,31 @@ use anyhow::{Context as _, Result};
 use aya::programs::TcAttachType;
 use aya::programs::tc::{TcError, qdisc_add_clsact, qdisc_detach_program};
 use futures_util::StreamExt as _;
-use rtnetlink::packet_route::tc::{TcHandle, TcMessage};
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
 use crate::netlink;
 
-/// Makes sure that the interface has the qdisc; whether it had to be added.
-pub fn add(interface: &str) -> Result<bool> {
+/// Whether an interface has the qdisc.
+pub fn exists(ifindex: u32) -> Result<bool> {
+    netlink::block_on(async move |handle| {
+        let qdiscs = handle.qdisc().get().index(ifindex.cast_signed()).execute();
+        let is_clsact = async |qdisc: Result<TcMessage, _>| {
+            qdisc.is_ok_and(|qdisc| {
+                qdisc.header.index == ifindex.cast_signed()
+                    && qdisc
+                        .attributes
+                        .contains(&TcAttribute::Kind("clsact".into()))
+            })
+        };
+        Ok(Box::pin(qdiscs).any(is_clsact).await)
+    })
+}
+
+/// Makes sure that an interface has the qdisc.
+pub fn add(interface: &str) -> Result<()> {
     match qdisc_add_clsact(interface) {
-        Ok(()) => Ok(true),
-        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {
-            Ok(false)
-        }
+        Ok(()) => Ok(()),
+        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
         Err(error) => {
             Err(error).with_context(|| format!("cannot add the clsact qdisc to {interface}"))
         }

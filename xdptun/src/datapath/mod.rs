@@ -139,12 +139,7 @@ fn strip(ifindex: u32) -> Result<bool> {
         pins::remove_links(&directory)
             .with_context(|| format!("cannot remove the links in {}", directory.display()))?;
     }
-    if let Some(near) = attachment
-        .map(|pinned| pinned.attachment.splitter)
-        .filter(|near| *near != 0)
-    {
-        splitter::remove(near, ifindex)?;
-    }
+    removed |= splitter::remove(ifindex)?;
     if had_pins {
         pins::remove(&directory)
             .with_context(|| format!("cannot remove the pins in {}", directory.display()))?;

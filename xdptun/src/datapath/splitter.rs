@@ -7,10 +7,10 @@
 use std::fs;
 use std::os::fd::AsRawFd as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
 use nix::libc;
-use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 use socket2::{Domain, Socket, Type};
 
@@ -33,19 +33,22 @@ fn names(ifindex: u32) -> (String, String) {
     (format!("xdptun{ifindex}"), format!("xdptun{ifindex}p"))
 }
 
-/// Makes the pair for an interface.
+/// The link group that marks a pair as ours ("xdpt"), from the moment it is
+/// made: a device that merely has the name is left alone.
+const GROUP: u32 = 0x7864_7074;
+
+/// Makes the pair for an interface. The caller holds the interface's lock, so
+/// one of ours that is there already was left by a killed process.
 ///
 /// # Errors
 ///
-/// If the kernel has no veth, does not let it be set up, or a device of that
-/// name is there; in every case no pair is left behind.
+/// If the kernel has no veth, does not let it be set up, or a foreign device has
+/// the name.
 pub fn create(ifindex: u32) -> Result<Splitter> {
+    remove(ifindex)?;
     let (near, far) = names(ifindex);
     let index = add_pair(&near, &far)?;
-    set_up(&near, &far).or_else(|error| {
-        remove(index, ifindex)?;
-        Err(error)
-    })?;
+    set_up(&near, &far)?;
     Ok(Splitter { near: index, far })
 }
 
@@ -53,17 +56,17 @@ fn add_pair(near: &str, far: &str) -> Result<u32> {
     netlink::block_on(async |handle| {
         let pair = LinkVeth::new(near, far)
             .mtu(MTU)
+            .link_group(GROUP)
             .append_extra_attribute(LinkAttribute::GsoMaxSegs(1))
             .build();
-        handle.link().add(pair).execute().await.with_context(|| {
-            format!(
-                "cannot make the veth pair {near} that splits super-packets; \
-                 if a killed xdptun left it, `ip link del {near}` removes it"
-            )
+        let added = handle.link().add(pair).execute().await;
+        added.with_context(|| {
+            format!("cannot make the veth pair {near} that splits super-packets")
         })?;
-        index_of(&handle, near)
-            .await?
-            .with_context(|| format!("{near} vanished"))
+        match find(&handle, near).await? {
+            Some(link) => Ok(link.header.index),
+            None => bail!("{near} vanished"),
+        }
     })
 }
 
@@ -88,37 +91,36 @@ fn set_up(near: &str, far: &str) -> Result<()> {
     })
 }
 
-/// Removes the pair whose near end has the index `near`, made for the interface
-/// `ifindex`. A device that has been given the index since is left alone.
+/// Removes the pair of an interface; whether there was one of ours.
 ///
 /// # Errors
 ///
 /// If it is there and cannot be removed.
-pub fn remove(near: u32, ifindex: u32) -> Result<()> {
+pub fn remove(ifindex: u32) -> Result<bool> {
     let (name, _) = names(ifindex);
     netlink::block_on(async |handle| {
-        if index_of(&handle, &name).await? != Some(near) {
-            return Ok(());
+        let Some(link) = find(&handle, &name).await? else {
+            return Ok(false);
+        };
+        if !link.attributes.contains(&LinkAttribute::Group(GROUP)) {
+            return Ok(false);
         }
-        handle
-            .link()
-            .del(near)
-            .execute()
-            .await
-            .with_context(|| format!("cannot remove {name}"))
+        let removed = handle.link().del(link.header.index).execute().await;
+        removed.with_context(|| format!("cannot remove {name}"))?;
+        Ok(true)
     })
 }
 
-async fn index_of(handle: &Handle, name: &str) -> Result<Option<u32>> {
-    match handle
+async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>> {
+    let found = handle
         .link()
         .get()
         .match_name(name.to_owned())
         .execute()
         .try_next()
-        .await
-    {
-        Ok(link) => Ok(link.map(|link| link.header.index)),
+        .await;
+    match found {
+        Ok(link) => Ok(link),
         Err(rtnetlink::Error::NetlinkError(_)) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot look up {name}")),
     }
