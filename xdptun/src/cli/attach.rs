@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use aya_log::EbpfLogger;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use tracing::{info, warn};
+use tracing::info;
 use tracing_subscriber::EnvFilter;
 use xdptun_common::counter::Outcome;
 
@@ -186,7 +186,12 @@ async fn attach(arguments: Arguments) -> Result<()> {
 fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
     let interface = &attached.interface;
     let name = &interface.name;
-    let ports: Vec<String> = options.ports.iter().map(ToString::to_string).collect();
+    let ports: Vec<String> = attached
+        .maps
+        .ports()?
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let tc = if attached.tcx { "TCX" } else { "clsact" };
     let mtu = WireguardMtu::on(interface.mtu);
     let mut out = io::stdout().lock();
@@ -199,7 +204,11 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
     if !options.peers.is_empty() {
-        let peers: Vec<String> = options.peers.iter().map(ToString::to_string).collect();
+        let peers: Vec<String> = options
+            .peers
+            .iter()
+            .map(|peer| peer.trunc().to_string())
+            .collect();
         writeln!(out, "{name}: only for {}", peers.join(", "))?;
     }
     writeln!(
@@ -216,11 +225,15 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
             )
         } else {
             format!(
-                "its default of {WIREGUARD_DEFAULT} is too much over IPv6: set `MTU = {}` there",
+                "if the peer is reached over IPv6, set `MTU = {}` in wg0.conf: \
+                 the default of {WIREGUARD_DEFAULT} does not fit there",
                 mtu.v6
             )
         };
         writeln!(out, "{name}: {advice}")?;
+    }
+    if !interface.is_up {
+        writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
     }
     writeln!(
         out,
@@ -228,9 +241,6 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         ports.join(", ")
     )?;
     out.flush()?;
-    if !interface.is_up {
-        warn!("{name} is down; `ip link set {name} up`");
-    }
     Ok(())
 }
 

@@ -122,9 +122,11 @@ fn flow_status(key: &FlowKey, flow: &Flow, now: u64) -> FlowStatus {
 fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     let daemon = match interface.daemon {
         Some(process) => format!("process {process}"),
-        None => {
-            "no process; established flows go on, new ones need `xdptun detach` and `attach`".into()
-        }
+        None => format!(
+            "not running: flows go on, a new one loses its first datagrams; \
+             `xdptun detach --iface {}`, then attach again",
+            interface.name
+        ),
     };
     writeln!(
         out,

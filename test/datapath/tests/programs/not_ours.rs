@@ -172,8 +172,7 @@ fn later_fragments() {
     check(&mut datapath(), rows);
 }
 
-/// A tag inside the frame: the stack takes it off before tc sees the packet, so
-/// only XDP meets one.
+/// XDP leaves a tag inside the frame to tc.
 #[test]
 fn vlan_tags() {
     let mut rows: Vec<Row> = Vec::new();
@@ -188,6 +187,27 @@ fn vlan_tags() {
             let segment = crate::restored::segment(&flow, &datagram).vlan(7);
             Case::new(Program::FastIn, segment).flow(path.key(), flow)
         }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// Seen only because the interface listens to everything, or is in a bridge.
+#[test]
+fn frames_for_other_hosts() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        let path = Path::server(family);
+        for (name, packet) in [
+            ("datagram", path.inbound()),
+            ("SYN", path.inbound().segment(flags::SYN, 9, 0)),
+            ("stray data", path.inbound().segment(flags::DATA, 9, 9)),
+        ] {
+            rows.push(row(format!("{family:?} {name}"), move |_| {
+                let mut frame: Vec<u8> = Vec::from(&packet);
+                frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0x33]);
+                Case::ingress(frame)
+            }));
+        }
     }
     check(&mut datapath(), rows);
 }

@@ -154,3 +154,21 @@ fn a_full_table() {
     });
     check(&mut datapath(), rows);
 }
+
+/// The tag is among the bytes: a second one, or one that a packet socket wrote.
+#[test]
+fn datagrams_behind_a_tag() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        let path = Path::client(family);
+        let tagged = |packet: Packet| packet.payload(payload(50)).vlan(7);
+        let (out, back) = (tagged(path.outbound()), tagged(path.inbound()));
+        rows.push(row(format!("{family:?} out"), move |_| {
+            Case::egress(&out).drops(Outcome::TxDropVlan)
+        }));
+        rows.push(row(format!("{family:?} in"), move |_| {
+            Case::ingress(&back).drops(Outcome::RxDropPlainUdp)
+        }));
+    }
+    check(&mut datapath(), rows);
+}
