@@ -147,22 +147,22 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
             Outcome::TxLost
         };
     }
-    match (send_syn::<I>(ctx, key, flow), queued) {
+    match (rewrite::<I>(ctx, Was::Outbound, key, &syn(flow)), queued) {
         (Ok(()), true) => Outcome::TxOpened,
         (Ok(()), false) => Outcome::TxOpenedLost,
         (Err(packet::ResizeError), _) => Outcome::TxDropResize,
     }
 }
 
+/// The SYN of a flow, the first one or again.
 #[inline(always)]
-fn send_syn<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Result<(), packet::ResizeError> {
-    let syn = Reply {
+fn syn(flow: Entry) -> Reply {
+    Reply {
         kind: Sent::Syn,
         flags: Flags::SYN,
         sequence: flow.endpoint().iss,
         acknowledgment: 0,
-    };
-    rewrite::<I>(ctx, Was::Outbound, key, &syn)
+    }
 }
 
 /// A frame of the daemon that asks for a control segment.
@@ -183,12 +183,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            Reply {
-                kind: Sent::Syn,
-                flags: Flags::SYN,
-                sequence: endpoint.iss,
-                acknowledgment: 0,
-            }
+            syn(flow)
         }
         Request::Probe => {
             if endpoint.state != State::Established {
