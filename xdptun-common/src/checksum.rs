@@ -14,6 +14,8 @@
 //! never 0xffff but may be 0x0000. For UDP that value means "no checksum" and
 //! is sent as 0xffff (RFC 768); [`Sum::udp_checksum`] does so. Both forms verify.
 
+use crate::Plain;
+
 /// A running one's-complement sum of 16-bit words in memory order.
 ///
 /// The accumulator holds 64 bits: 2^32 additions of 32-bit words fit before it
@@ -70,11 +72,31 @@ impl Sum {
         Self(self.0 + other.folded() as u64)
     }
 
+    /// Takes another sum away. Both must have started at an even offset.
+    #[inline(always)]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 + !other.folded() as u64)
+    }
+
     /// Adds a 16-byte address.
     #[inline(always)]
     pub const fn address(self, address: [u8; 16]) -> Self {
         let [a, b, c, d] = crate::wire::address_words(address);
         Self(self.0 + a as u64 + b as u64 + c as u64 + d as u64)
+    }
+
+    /// Adds a record, whose length must be a multiple of four bytes.
+    #[inline(always)]
+    pub const fn record<T: Plain>(mut self, record: &T) -> Self {
+        const { assert!(size_of::<T>().is_multiple_of(4)) };
+        let words = core::ptr::from_ref(record).cast::<[u8; 4]>();
+        let mut index = 0;
+        while index < size_of::<T>() / 4 {
+            // SAFETY: inside the record, whose bytes are all initialised.
+            self = self.words(unsafe { *words.add(index) });
+            index += 1;
+        }
+        self
     }
 
     /// Adds a run of bytes; an odd last byte is the high half of its word
@@ -102,6 +124,13 @@ impl Sum {
         sum as u16
     }
 
+    /// The sum as the kernel keeps it: 32 bits in memory order (`__wsum`).
+    #[inline(always)]
+    #[must_use]
+    pub const fn unfolded(self) -> u32 {
+        self.folded() as u32
+    }
+
     /// The checksum field for TCP, IPv4 and ICMP: the complement of the sum.
     #[inline(always)]
     #[must_use]
@@ -118,6 +147,14 @@ impl Sum {
             [0, 0] => [0xff, 0xff],
             checksum => checksum,
         }
+    }
+
+    /// The checksum field while only the pseudo-header, of which this is the
+    /// sum, is in it and a device shall add the rest (`CHECKSUM_PARTIAL`).
+    #[inline(always)]
+    #[must_use]
+    pub const fn pending(self) -> [u8; 2] {
+        self.folded().to_ne_bytes()
     }
 
     /// Whether a sum over a whole segment, its checksum field and its

@@ -15,7 +15,12 @@ pub mod global {
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
     /// `u32`: index of the splitter's near end, 0 if there is none.
     pub const SPLITTER: &str = "SPLITTER";
-    /// `u32`: 1 if XDP already refused plain UDP, so that what tc sees was restored.
+    /// `u32`: 1 on a kernel whose pull looks at a pending checksum before it
+    /// moves the start of the packet (before 6.2, `bpf: pull before calling
+    /// skb_postpull_rcsum`).
+    pub const SHRINK_TWICE: &str = "SHRINK_TWICE";
+    /// `u32`: a [`super::IngressMode`]. If it is XDP, that has refused plain UDP,
+    /// and what tc sees was restored.
     pub const XDP: &str = "XDP";
 }
 

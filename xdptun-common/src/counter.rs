@@ -55,10 +55,12 @@ counters! {
     TxDropMalformed "tx_drop_malformed" "Datagrams dropped because their length fields contradict each other.";
     TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back.";
     TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter.";
+    TxTooBig "tx_too_big" "Datagrams whose segment would exceed the MTU; their sender was told by ICMP.";
     TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment.";
     TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device.";
-    TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv4 options or IPv6 extension headers.";
-    TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU.";
+    TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried.";
+    TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were.";
+    TxDropPending "tx_drop_pending" "Datagrams dropped because the device was to finish a checksum inside them (VXLAN, Geneve), which has no place in a segment.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed.";
@@ -70,10 +72,12 @@ counters! {
     RxFin "rx_fin" "FINs that ended a flow.";
     RxRst "rx_rst" "Resets that ended a flow.";
     RxRefused "rx_refused" "Resets that answered our SYN: the peer's xdptun is not there yet.";
+    RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams.";
+    RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they quote a sequence number that was not sent lately.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port.";
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself.";
     RxDropFragment "rx_drop_fragment" "Fragmented segments dropped.";
-    RxDropOptions "rx_drop_options" "Segments dropped because of IPv4 options or IPv6 extension headers.";
+    RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried.";
     RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back.";
     RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter.";
     RxDropNoFlow "rx_drop_no_flow" "Segments dropped that belong to no flow.";
@@ -107,6 +111,8 @@ pub enum Fate {
     Pass,
     /// It goes through the splitter and comes back in pieces.
     Split,
+    /// It was turned into a message to its sender.
+    Return,
     /// It ends here, and its sender is told that it went well.
     Take,
     /// It ends here.
@@ -134,7 +140,9 @@ impl Outcome {
             | Self::TxOpened
             | Self::TxOpenedLost
             | Self::TxRequested
-            | Self::RxRestored => Fate::Pass,
+            | Self::RxRestored
+            | Self::RxIcmp => Fate::Pass,
+            Self::TxTooBig => Fate::Return,
             Self::TxQueued => Fate::Take,
             Self::TxSplit | Self::RxSplit => Fate::Split,
             Self::TxLost
@@ -145,6 +153,7 @@ impl Outcome {
             | Self::TxDropVlan
             | Self::TxDropOptions
             | Self::TxDropTooBig
+            | Self::TxDropPending
             | Self::TxDropDestination
             | Self::TxDropTableFull
             | Self::TxDropClosing
@@ -155,6 +164,7 @@ impl Outcome {
             | Self::RxFin
             | Self::RxRst
             | Self::RxRefused
+            | Self::RxDropIcmp
             | Self::RxDropPlainUdp
             | Self::RxDropMalformed
             | Self::RxDropFragment

@@ -1,11 +1,36 @@
 //! Where the transport segment of a packet is, and what stands in its way.
 
+use crate::Plain;
 use crate::flow::FlowKey;
-use crate::wire::{Bytes, Fragment, Ip, Protocol};
+use crate::wire::{Fragment, Ip, IpVersion, Protocol};
 
-/// How many IPv6 extension headers are followed. RFC 8200 names six, each of
-/// which should occur once; a longer chain counts as a protocol of its own.
-const MAX_EXTENSIONS: usize = 8;
+/// Read access to the bytes of a packet.
+///
+/// In the kernel this is a bounds-checked load from packet memory, on the host
+/// a slice, so the same parser serves both.
+pub trait Bytes {
+    /// The record at `offset`, or `None` if the packet ends before its end.
+    fn read<T: Plain>(&self, offset: usize) -> Option<T>;
+}
+
+/// A packet whose IPv6 extension headers can be followed. A trait of its own, as
+/// the kernel side shares one copy of [`follow`] among all callers.
+pub trait Chains: Bytes {
+    /// See [`follow`].
+    fn follow(&self, start: usize, first: Protocol) -> Option<Chain>;
+}
+
+impl Bytes for [u8] {
+    fn read<T: Plain>(&self, offset: usize) -> Option<T> {
+        self.get(offset..).and_then(crate::read_plain)
+    }
+}
+
+impl Chains for [u8] {
+    fn follow(&self, start: usize, first: Protocol) -> Option<Chain> {
+        follow(self, start, first)
+    }
+}
 
 /// A transport segment inside an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,36 +46,59 @@ pub struct Located<I> {
     pub len: usize,
     /// What stands between the IP header and the transport header.
     pub shape: Shape,
+    /// Where the last extension header starts, in bytes after the fixed IP
+    /// header; 0 if there is none. Its first byte names the protocol.
+    pub last_extension: usize,
+    /// The number that the fragments of one datagram share; 0 if it is whole.
+    pub identification: u32,
 }
 
 /// Whether a packet is the plain case that the translation handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Shape {
     /// The transport header follows the fixed IP header.
-    Plain,
-    /// IPv4 options or IPv6 extension headers stand before it.
-    Options,
+    Plain = 0,
+    /// IPv4 options, or IPv6 hop-by-hop and destination options, stand before
+    /// it. They can be set aside.
+    Options = 1,
+    /// Other IPv6 extension headers stand before it, which mean something for
+    /// what follows (routing, authentication, mobility).
+    Extensions = 2,
     /// The first fragment of a datagram: ports, but not the whole payload.
-    FirstFragment,
+    FirstFragment = 3,
     /// A later fragment: no ports, so it cannot be told whose it is.
-    LaterFragment,
+    LaterFragment = 4,
+}
+
+impl Shape {
+    #[inline(always)]
+    const fn from_raw(value: u64) -> Self {
+        match value {
+            0 => Self::Plain,
+            1 => Self::Options,
+            3 => Self::FirstFragment,
+            4 => Self::LaterFragment,
+            _ => Self::Extensions,
+        }
+    }
 }
 
 /// Finds the transport segment of the IP packet at offset `l3`; `None` if there
 /// is no valid IP header of version `I`.
 #[inline(always)]
-pub fn locate<I: Ip>(packet: &(impl Bytes + ?Sized), l3: usize) -> Option<Located<I>> {
+pub fn locate<I: Ip>(packet: &(impl Chains + ?Sized), l3: usize) -> Option<Located<I>> {
     let ip: I = packet.read(l3)?;
     if !ip.is_valid() {
         return None;
     }
     let header_len = ip.header_len();
     let protocol = ip.protocol();
-    let shape = match ip.fragment() {
-        Some(Fragment::First) => Shape::FirstFragment,
-        Some(Fragment::Later) => Shape::LaterFragment,
-        None if header_len == I::LEN => Shape::Plain,
-        None => Shape::Options,
+    let (shape, identification) = match ip.fragment() {
+        Some((Fragment::First, identification)) => (Shape::FirstFragment, identification),
+        Some((Fragment::Later, identification)) => (Shape::LaterFragment, identification),
+        None if header_len == I::LEN => (Shape::Plain, 0),
+        None => (Shape::Options, 0),
     };
     let plain = Located {
         ip,
@@ -58,49 +106,161 @@ pub fn locate<I: Ip>(packet: &(impl Bytes + ?Sized), l3: usize) -> Option<Locate
         offset: l3 + header_len,
         len: ip.payload_len()?,
         shape,
+        last_extension: 0,
+        identification,
     };
-    if matches!(I::VERSION, crate::wire::IpVersion::V6)
-        && (protocol.is_ipv6_extension() || protocol == Protocol::IPV6_FRAGMENT)
-    {
-        return follow_extensions(packet, plain);
+    if !matches!(I::VERSION, IpVersion::V6) || !is_extension(protocol) {
+        return Some(plain);
     }
-    Some(plain)
+    let chain = packet.follow(plain.offset, protocol)?;
+    Some(Located {
+        protocol: chain.protocol,
+        offset: plain.offset + chain.len,
+        len: plain.len.checked_sub(chain.len)?,
+        shape: chain.shape,
+        last_extension: chain.last,
+        identification: match chain.shape {
+            Shape::FirstFragment | Shape::LaterFragment => {
+                u32::from_be_bytes(packet.read(plain.offset + chain.fragment + 4)?)
+            }
+            _ => 0,
+        },
+        ..plain
+    })
 }
 
-/// Follows IPv6 extension headers from `located.offset` to the transport header.
 #[inline(always)]
-fn follow_extensions<I: Ip>(
-    packet: &(impl Bytes + ?Sized),
-    mut located: Located<I>,
-) -> Option<Located<I>> {
-    located.shape = Shape::Options;
+const fn is_extension(protocol: Protocol) -> bool {
+    protocol.is_ipv6_extension() || matches!(protocol, Protocol::IPV6_FRAGMENT)
+}
+
+/// What a chain of IPv6 extension headers leads to. Offsets are in bytes from
+/// the start of the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// What follows it.
+    pub protocol: Protocol,
+    /// What it means for the packet.
+    pub shape: Shape,
+    /// Its length.
+    pub len: usize,
+    /// Where its last header starts.
+    pub last: usize,
+    /// Where its fragment header starts, if it has one.
+    pub fragment: usize,
+}
+
+/// How many extension headers are followed. RFC 8200 names six, each of which
+/// should occur once; a longer chain counts as a protocol of its own.
+const MAX_EXTENSIONS: usize = 8;
+
+/// Follows the extension headers at `start`, the first of which is of type
+/// `first`, to the transport header; `None` if the packet ends before.
+#[inline(always)]
+pub fn follow(packet: &(impl Bytes + ?Sized), start: usize, first: Protocol) -> Option<Chain> {
+    let mut chain = Chain {
+        protocol: first,
+        shape: Shape::Options,
+        len: 0,
+        last: 0,
+        fragment: 0,
+    };
     for _ in 0..MAX_EXTENSIONS {
-        let [next, len, high, low]: [u8; 4] = packet.read(located.offset)?;
-        let header_len = match located.protocol {
+        if !is_extension(chain.protocol) {
+            return Some(chain);
+        }
+        let [next, len, high, low] = packet.read::<u32>(start + chain.len)?.to_ne_bytes();
+        let units = usize::from(len);
+        chain.last = chain.len;
+        chain.len += match chain.protocol {
             Protocol::IPV6_FRAGMENT => {
-                // RFC 8200 section 4.5: 13 bits of offset, two reserved, one "more".
+                // RFC 8200 section 4.5: 13 bits of offset, two reserved, one
+                // "more". All fragments of a datagram share its outermost
+                // fragment header.
                 let field = u16::from_be_bytes([high, low]);
-                if field & !0x7 != 0 {
-                    located.shape = Shape::LaterFragment;
-                } else if field & 1 != 0 {
-                    located.shape = Shape::FirstFragment;
+                if !matches!(chain.shape, Shape::FirstFragment) {
+                    chain.fragment = chain.last;
+                    chain.shape = match (field & !0x7, field & 1) {
+                        // An "atomic" fragment (RFC 6946) is whole, but its
+                        // header must not be lost.
+                        (0, 0) => Shape::Extensions,
+                        (0, _) => Shape::FirstFragment,
+                        _ => Shape::LaterFragment,
+                    };
                 }
                 8
             }
-            // The authentication header counts in words, less two (RFC 4302 section 2.2).
-            Protocol(51) => (usize::from(len) + 2) * 4,
-            // All others in units of eight bytes, less one.
-            protocol if protocol.is_ipv6_extension() => (usize::from(len) + 1) * 8,
-            _ => return Some(located),
+            Protocol::HOP_BY_HOP | Protocol::DESTINATION_OPTIONS => (units + 1) * 8,
+            protocol => {
+                if matches!(chain.shape, Shape::Options) {
+                    chain.shape = Shape::Extensions;
+                }
+                match protocol {
+                    // Counts in words, less two (RFC 4302 section 2.2).
+                    Protocol::AUTHENTICATION => (units + 2) * 4,
+                    // All others in units of eight bytes, less one.
+                    _ => (units + 1) * 8,
+                }
+            }
         };
-        located.protocol = Protocol(next);
-        located.offset += header_len;
-        located.len = located.len.checked_sub(header_len)?;
-        if matches!(located.shape, Shape::LaterFragment) {
-            return Some(located);
+        chain.protocol = Protocol(next);
+        if matches!(chain.shape, Shape::LaterFragment) {
+            return Some(chain);
         }
     }
-    Some(located)
+    Some(chain)
+}
+
+impl Chain {
+    /// A chain, or none, as one number: what a BPF function can return. Offsets
+    /// count words, which all headers consist of, in thirteen bits each: eight
+    /// of the longest headers have 4,096.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pack(chain: Option<Self>) -> u64 {
+        match chain {
+            None => 0,
+            Some(chain) => {
+                words(chain.fragment) << 51
+                    | words(chain.last) << 38
+                    | words(chain.len) << 25
+                    | (chain.shape as u64) << 8
+                    | chain.protocol.0 as u64
+            }
+        }
+    }
+
+    /// The inverse of [`Chain::pack`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack(packed: u64) -> Option<Self> {
+        // No chain is empty.
+        if bytes(packed >> 25) == 0 {
+            return None;
+        }
+        Some(Self {
+            protocol: Protocol(packed as u8),
+            shape: Shape::from_raw(packed >> 8 & 0xff),
+            len: bytes(packed >> 25),
+            last: bytes(packed >> 38),
+            fragment: bytes(packed >> 51),
+        })
+    }
+}
+
+/// The widest field of a packed [`Chain`].
+const WORDS: u64 = 0x1fff;
+
+/// An offset in bytes as a field of a packed [`Chain`].
+#[inline(always)]
+const fn words(bytes: usize) -> u64 {
+    bytes as u64 >> 2 & WORDS
+}
+
+/// The inverse of [`words`].
+#[inline(always)]
+const fn bytes(words: u64) -> usize {
+    ((words & WORDS) << 2) as usize
 }
 
 impl<I: Ip> Located<I> {
@@ -124,4 +284,27 @@ impl<I: Ip> Located<I> {
     pub fn inbound(&self, (source, destination): (u16, u16)) -> FlowKey {
         FlowKey::from_parts(self.ip.destination(), destination, self.ip.source(), source)
     }
+
+    /// The datagram that a fragment is part of.
+    #[inline(always)]
+    #[must_use]
+    pub fn fragmented(&self) -> FragmentKey {
+        FragmentKey {
+            source: self.ip.source(),
+            destination: self.ip.destination(),
+            identification: self.identification.to_be_bytes(),
+        }
+    }
 }
+
+/// What the fragments of one datagram have in common. Addresses are 16 bytes,
+/// IPv4 as v4-mapped; the identification is big-endian, IPv4's in its low half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C, align(4))]
+pub struct FragmentKey {
+    source: [u8; 16],
+    destination: [u8; 16],
+    identification: [u8; 4],
+}
+
+crate::plain!(FragmentKey: 36);

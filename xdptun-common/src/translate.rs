@@ -92,8 +92,8 @@ pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option
     let header = UdpHeader::new(tcp.source(), tcp.destination(), udp_len, [0; 2]);
     // The payload is what the checksum covers beyond header and options.
     let payload = Sum::of_checksum(tcp.checksum())
-        .combine(negative(tcp.with_checksum([0; 2]).sum()))
-        .combine(negative(options))
+        .without(tcp.with_checksum([0; 2]).sum())
+        .without(options)
         .without_number(u16::from(Protocol::TCP.0))
         .without_number(tcp_len);
     let checksum = payload
@@ -107,10 +107,4 @@ pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option
         ip.with_payload(Protocol::UDP, udp_len),
         header.with_checksum(checksum),
     ))
-}
-
-/// The additive inverse of a sum.
-#[inline(always)]
-const fn negative(sum: Sum) -> Sum {
-    Sum::new().word(sum.checksum())
 }

@@ -18,6 +18,10 @@ enum Part {
     Bytes(Vec<u8>),
     /// A sum of its own, of even length.
     Combined(Vec<u8>),
+    /// A record of the crate.
+    Record([u8; 40]),
+    /// The shortest one.
+    Short([u8; 4]),
 }
 
 impl Part {
@@ -29,6 +33,8 @@ impl Part {
             Self::Address(address) => sum.address(*address),
             Self::Bytes(bytes) => sum.bytes(bytes),
             Self::Combined(bytes) => sum.combine(Sum::new().bytes(bytes)),
+            Self::Record(bytes) => sum.record(bytes),
+            Self::Short(bytes) => sum.record(bytes),
         }
     }
 
@@ -39,6 +45,8 @@ impl Part {
             Self::Number(number) => number.to_be_bytes().to_vec(),
             Self::Address(address) => address.to_vec(),
             Self::Bytes(bytes) | Self::Combined(bytes) => bytes.clone(),
+            Self::Record(bytes) => bytes.to_vec(),
+            Self::Short(bytes) => bytes.to_vec(),
         }
     }
 }
@@ -60,6 +68,9 @@ fn part() -> impl Strategy<Value = Part> {
         prop::array::uniform16(byte()).prop_map(Part::Address),
         even_bytes().prop_map(Part::Bytes),
         even_bytes().prop_map(Part::Combined),
+        prop::collection::vec(byte(), 40)
+            .prop_map(|bytes| Part::Record(bytes.try_into().expect("forty bytes"))),
+        prop::array::uniform4(byte()).prop_map(Part::Short),
     ]
 }
 
@@ -90,6 +101,44 @@ proptest! {
         prop_assert_eq!(sum.without_word(word).word(word).checksum(), sum.checksum());
         prop_assert_eq!(sum.word(word).without_number(number).checksum(), sum.checksum());
         prop_assert_eq!(sum.number(number).without_word(word).checksum(), sum.checksum());
+    }
+
+    /// A sum that is taken away leaves what is not in it.
+    #[test]
+    fn taking_a_sum_away_leaves_the_rest(
+        kept in prop::collection::vec((1..=u8::MAX, byte()).prop_map(<[u8; 2]>::from), 1..30),
+        removed in even_bytes(),
+    ) {
+        let kept = kept.concat();
+        let all = Sum::new().bytes(&kept).bytes(&removed);
+        let rest = all.without(Sum::new().bytes(&removed));
+        // What is left may be the other form of zero.
+        let rest = match rest.checksum() {
+            [0xff, 0xff] => [0, 0],
+            checksum => checksum,
+        };
+        prop_assert_eq!(rest, oracle::checksum(&kept));
+    }
+
+    /// `CHECKSUM_PARTIAL`: the field holds the folded sum itself, and a device
+    /// that adds field and data gets the checksum of both.
+    #[test]
+    fn a_pending_checksum_is_finished_by_adding_the_data(
+        pseudo in prop::collection::vec([byte(), byte()], 1..20),
+        data in prop::collection::vec(byte(), 0..60),
+    ) {
+        let pseudo = pseudo.concat();
+        let sum = Sum::new().bytes(&pseudo);
+        prop_assert_eq!(sum.pending(), oracle::sum(&pseudo).to_be_bytes());
+        let finished = oracle::checksum(&[&sum.pending(), &data[..]].concat());
+        prop_assert_eq!(finished, sum.bytes(&data).checksum());
+    }
+
+    /// The kernel's form: 32 bits of which any folding gives the same sum.
+    #[test]
+    fn the_unfolded_sum_is_the_same_sum(bytes in even_bytes()) {
+        let words = Sum::new().bytes(&bytes).unfolded().to_ne_bytes();
+        prop_assert_eq!(oracle::sum(&words), oracle::sum(&bytes));
     }
 
     /// RFC 1624: replacing a word of a header without adding the header up.

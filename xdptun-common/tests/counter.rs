@@ -88,17 +88,30 @@ fn names_tell_direction_and_fate() {
     }
 }
 
-/// Fail closed: of what arrives, nothing but a restored datagram reaches the host.
+/// Fail closed: of what arrives, nothing but a restored datagram, and an error
+/// about one, reaches the host.
 #[test]
-fn inbound_only_restored_datagrams_pass() {
+fn inbound_only_what_was_translated_passes() {
     for outcome in Outcome::ALL {
         if outcome.name().starts_with("rx_") {
             assert_eq!(
                 outcome.fate() == Fate::Pass,
-                *outcome == Outcome::RxRestored,
+                matches!(outcome, Outcome::RxRestored | Outcome::RxIcmp),
                 "{outcome:?}"
             );
         }
+    }
+}
+
+/// Only a datagram that was made a message to its sender goes back to it.
+#[test]
+fn only_a_message_to_the_sender_returns() {
+    for outcome in Outcome::ALL {
+        assert_eq!(
+            outcome.fate() == Fate::Return,
+            *outcome == Outcome::TxTooBig,
+            "{outcome:?}"
+        );
     }
 }
 

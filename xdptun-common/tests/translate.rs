@@ -10,8 +10,9 @@ use etherparse::{NetHeaders, PacketHeaders, TcpHeader as TcpOracle, TransportHea
 use proptest::prelude::*;
 use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
+use xdptun_common::parse::Bytes as _;
 use xdptun_common::translate::{Numbers, PayloadSum, disguise, restore};
-use xdptun_common::wire::{Bytes as _, Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 const NUMBERS: Numbers = Numbers {
     sequence: 0xfeed_c0de,

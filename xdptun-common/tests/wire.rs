@@ -6,9 +6,11 @@ mod oracle;
 use std::net::IpAddr;
 
 use etherparse::{
-    Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice, TcpOptionElement, UdpHeader as UdpOracle,
+    IpNumber, Ipv4Header as Ipv4Oracle, Ipv4HeaderSlice, Ipv6HeaderSlice, TcpHeaderSlice,
+    TcpOptionElement, UdpHeader as UdpOracle,
 };
 use proptest::prelude::*;
+use xdptun_common::checksum::Sum;
 use xdptun_common::wire::{
     EtherType, EthernetHeader, Flags, Ip, Ipv4Header, Ipv6Header, Protocol, SynOptions, TcpHeader,
     UdpHeader, address_bytes, ip_addr, is_multicast_or_broadcast,
@@ -104,6 +106,62 @@ proptest! {
         );
     }
 
+    /// Options are put before the payload and taken away again; the checksum is
+    /// that of header and options.
+    #[test]
+    fn ipv4_with_options(
+        source: [u8; 4], destination: [u8; 4], fields: (u8, u16, u8), len in 0u16..=65_475,
+        words in prop::collection::vec(any::<[u8; 4]>(), 0..=10),
+    ) {
+        let (tos, identification, ttl) = fields;
+        let options = words.concat();
+        let build = |protocol: IpNumber, options: &[u8]| {
+            let mut ip = Ipv4Oracle::new(len, ttl, protocol, source, destination).expect("fits");
+            ip.dscp = (tos >> 2).try_into().expect("six bits");
+            ip.ecn = (tos & 3).try_into().expect("two bits");
+            ip.identification = identification;
+            ip.options = options.try_into().expect("whole words");
+            ip.set_payload_len(len.into()).expect("fits");
+            ip.header_checksum = ip.calc_header_checksum();
+            ip.to_bytes().to_vec()
+        };
+        let plain: Ipv4Header = read_plain(&build(IpNumber::UDP, &[])).expect("twenty bytes");
+        let sum = Sum::new().bytes(&options);
+        for (protocol, oracle) in [(Protocol::UDP, IpNumber::UDP), (Protocol::TCP, IpNumber::TCP)] {
+            let with = plain.with_options(protocol, options.len(), sum, len);
+            prop_assert_eq!(bytes_of(&with), &build(oracle, &options)[..20]);
+            prop_assert_eq!(with.header_len(), 20 + options.len());
+            prop_assert_eq!(with.payload_len(), Some(usize::from(len)));
+        }
+        let with: Ipv4Header = read_plain(&build(IpNumber::UDP, &options)).expect("a header");
+        let without = with.with_options(Protocol::UDP, 0, Sum::new().without(sum), len);
+        prop_assert_eq!(without, plain);
+        let quoted = with.with_options(Protocol::UDP, 0, Sum::new(), len);
+        prop_assert_eq!(quoted.with_fresh_checksum(), plain);
+
+        // What was damaged on the way stays so.
+        let mut damaged = build(IpNumber::UDP, &options);
+        damaged[8] ^= 1;
+        let damaged: Ipv4Header = read_plain(&damaged).expect("a header");
+        let without = damaged.with_options(Protocol::TCP, 0, Sum::new().without(sum), len);
+        prop_assert_ne!(oracle::sum(bytes_of(&without)), 0xffff);
+        prop_assert_ne!(without.with_fresh_checksum(), without);
+    }
+
+    #[test]
+    fn ipv6_with_options(
+        source: [u8; 16], destination: [u8; 16], next: u8, units in 0usize..=8, len in 0u16..=65_471,
+    ) {
+        let plain = Ipv6Header::bare(source, destination, Protocol::UDP, len);
+        let with = plain.with_options(Protocol(next), units * 8, Sum::new(), len);
+        let oracle = Ipv6HeaderSlice::from_slice(bytes_of(&with)).expect("a header").to_header();
+        prop_assert_eq!(usize::from(oracle.payload_length), usize::from(len) + units * 8);
+        prop_assert_eq!(oracle.next_header.0, next);
+        prop_assert_eq!((oracle.source, oracle.destination), (source, destination));
+        prop_assert_eq!(with.with_options(Protocol::UDP, 0, Sum::new(), len), plain);
+        prop_assert_eq!(plain.with_fresh_checksum(), plain);
+    }
+
     #[test]
     fn an_address_survives_sixteen_bytes(v4: [u8; 4], v6: [u8; 16]) {
         let v4 = IpAddr::from(v4);
@@ -172,6 +230,10 @@ fn ethernet_header() {
     );
     assert_eq!(header.reversed().reversed(), header);
     assert_eq!(header.to_bytes(), bytes);
+    assert_eq!(
+        EthernetHeader::nameless(EtherType::IPV4).to_bytes(),
+        *b"\0\0\0\0\0\0\0\0\0\0\0\0\x08\0"
+    );
 }
 
 #[test]

@@ -11,7 +11,8 @@ use xdptun_common::wire::{EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHe
 
 use crate::counters::count_sent;
 use crate::maps::{has_ethernet, link_len, mtu};
-use crate::packet::{Packet as _, ResizeError, adjust_after_ip, now, set_len};
+use crate::packet::{Packet as _, now};
+use crate::resize::{ResizeError, replace_transport, store};
 
 /// Which way the packet that is rewritten was going.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,30 +70,25 @@ pub fn rewrite<I: Ip>(
         let options =
             SynOptions::new(mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16);
         sum = sum.combine(options.sum());
-        ctx.write(at + TcpHeader::LEN, options).ok_or(ResizeError)?;
+        store(ctx, at + TcpHeader::LEN, &options)?;
     }
-    ctx.write(at, header.with_checksum(sum.checksum()))
-        .ok_or(ResizeError)?;
-    ctx.write(link_len(), ip).ok_or(ResizeError)?;
-    if has_ethernet() && was == Was::Inbound {
-        let link: EthernetHeader = ctx.read(0).ok_or(ResizeError)?;
-        ctx.write(0, link.reversed()).ok_or(ResizeError)?;
+    store(ctx, at, &header.with_checksum(sum.checksum()))?;
+    store(ctx, link_len(), &ip)?;
+    if was == Was::Inbound {
+        reverse_link(ctx)?;
     }
     count_sent(segment.kind);
     Ok(())
 }
 
-/// Replaces all that follows the fixed IP header by `len` undefined bytes, and
-/// with it any checksum that the device was to write: bytes beyond its start
-/// are pulled away, which makes the kernel forget it (see `disguise::settle`).
+/// Turns the packet round: it goes to the station that it came from.
 #[inline(always)]
-fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
-    let header = link_len() + I::LEN;
-    // One even number of bytes more than lie before the transport header.
-    let pull = header + 2;
-    set_len(ctx, header + pull)?;
-    adjust_after_ip(ctx, -(pull as i32))?;
-    adjust_after_ip(ctx, len as i32)
+pub fn reverse_link(ctx: &TcContext) -> Result<(), ResizeError> {
+    if !has_ethernet() {
+        return Ok(());
+    }
+    let link: EthernetHeader = ctx.read(0).ok_or(ResizeError)?;
+    ctx.write(0, link.reversed()).ok_or(ResizeError)
 }
 
 /// The link header of a packet as it must be to reach the peer.

@@ -2,16 +2,15 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
-use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::window;
 use xdptun_common::translate::{Numbers, PayloadSum, disguise};
-use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
+use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::maps::link_len;
-use crate::packet::{
-    MAX_SUM, Packet as _, ResizeError, adjust_after_ip, make_linear, now, set_len, sum_from,
-};
+use crate::packet::{Packet as _, now};
+use crate::payload;
+use crate::resize::{ResizeError, adjust_after_ip, set_len, shrink_after_ip};
 use crate::table::Entry;
 
 /// Payload bytes that are taken out and put back to settle a pending checksum
@@ -38,18 +37,38 @@ impl Settle for Ipv6Header {
 /// that precedes costs more stack than BPF has.
 #[inline(never)]
 pub fn run<I: Settle>(ctx: &TcContext, flow: &Entry) -> Outcome {
-    segment::<I>(ctx, flow).map_or(Outcome::TxDropResize, |()| Outcome::TxDisguised)
+    match segment::<I>(ctx, flow) {
+        Ok(()) => Outcome::TxDisguised,
+        Err(Refusal::Resize) => Outcome::TxDropResize,
+        Err(Refusal::PendingInside) => Outcome::TxDropPending,
+    }
+}
+
+/// Why a datagram cannot become a segment.
+enum Refusal {
+    /// See [`ResizeError`].
+    Resize,
+    /// The pending checksum is not the datagram's own but that of a packet
+    /// inside it.
+    PendingInside,
+}
+
+impl From<ResizeError> for Refusal {
+    #[inline(always)]
+    fn from(_: ResizeError) -> Self {
+        Self::Resize
+    }
 }
 
 #[inline(always)]
-fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), ResizeError> {
+fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
     let at = link_len() + I::LEN;
     let ip: I = ctx.read(link_len()).ok_or(ResizeError)?;
     let udp: UdpHeader = ctx.read(at).ok_or(ResizeError)?;
     let payload_len = usize::from(udp.length())
         .checked_sub(UdpHeader::LEN)
         .ok_or(ResizeError)?;
-    let payload = make_room::<I>(ctx, at, udp, payload_len)?;
+    let payload = make_room::<I>(ctx, at, &ip, udp, payload_len)?;
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let (sequence, acknowledgment, count) = flow.send_datagram(payload_len as u32, now());
     let numbers = Numbers {
@@ -59,7 +78,8 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), ResizeError> 
     };
     let (ip, tcp) = disguise(ip, udp, payload, numbers);
     ctx.write(link_len(), ip).ok_or(ResizeError)?;
-    ctx.write(at, tcp).ok_or(ResizeError)
+    ctx.write(at, tcp).ok_or(ResizeError)?;
+    Ok(())
 }
 
 /// Makes room for the TCP header in front of the payload, and tells what is
@@ -68,16 +88,20 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), ResizeError> 
 fn make_room<I: Settle>(
     ctx: &TcContext,
     offset: usize,
+    ip: &I,
     udp: UdpHeader,
     payload_len: usize,
-) -> Result<PayloadSum, ResizeError> {
+) -> Result<PayloadSum, Refusal> {
     // Zero says "no checksum" (RFC 768); TCP must have one.
     let absent = udp.checksum() == [0, 0];
     if !absent && !checksum_is_pending(ctx, offset, udp)? {
         adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
         return Ok(PayloadSum::InUdpChecksum);
     }
-    let sum = sum_payload(ctx, offset + UdpHeader::LEN, payload_len)?;
+    if !absent && udp.checksum() != ip.pseudo_header(Protocol::UDP, udp.length()).pending() {
+        return Err(Refusal::PendingInside);
+    }
+    let sum = payload::sum(ctx, offset + UdpHeader::LEN, payload_len)?;
     if absent {
         adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
     } else {
@@ -119,7 +143,7 @@ fn settle<I: Settle>(
         set_len(ctx, offset + UdpHeader::LEN + saved_len)?;
     }
     let saved: I::Saved = ctx.read(offset + UdpHeader::LEN).ok_or(ResizeError)?;
-    adjust_after_ip(ctx, -((UdpHeader::LEN + saved_len) as i32))?;
+    shrink_after_ip(ctx, UdpHeader::LEN + saved_len)?;
     adjust_after_ip(ctx, (TcpHeader::LEN + saved_len) as i32)?;
     ctx.write(offset + TcpHeader::LEN, saved)
         .ok_or(ResizeError)?;
@@ -127,14 +151,4 @@ fn settle<I: Settle>(
         set_len(ctx, offset + TcpHeader::LEN + payload_len)?;
     }
     Ok(())
-}
-
-/// The sum of the payload, which ends where the packet ends.
-#[inline(always)]
-fn sum_payload(ctx: &TcContext, offset: usize, payload_len: usize) -> Result<Sum, ResizeError> {
-    if payload_len > MAX_SUM {
-        return Err(ResizeError);
-    }
-    make_linear(ctx, ctx.len() as usize)?;
-    Ok(sum_from(ctx, offset))
 }

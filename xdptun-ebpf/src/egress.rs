@@ -8,29 +8,38 @@ use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{Endpoint, Reply};
 use xdptun_common::isn::epoch;
 use xdptun_common::parse::{Located, Shape, locate};
-use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast};
+use xdptun_common::wire::{
+    Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
+};
 
 use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::isn;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
 use crate::maps::{link_len, splitter};
-use crate::packet::{Packet as _, Skb as _, View, fits_mtu, make_linear, now, set_len};
+use crate::packet::{Packet as _, Skb as _, View, exceeded_mtu, now};
+use crate::resize::{ResizeError, make_linear, set_len};
 use crate::table::{Entry, InsertError, find, insert};
-use crate::{packet, rules};
+use crate::verdict::Verdict;
+use crate::{fragments, icmp, options, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
-pub fn process<I: Settle>(ctx: &TcContext) -> Option<Outcome> {
+pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     let l3 = link_len();
     // What cannot be read cannot be ours: no packet is shorter than its headers.
     make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
     let located = locate::<I>(&View(ctx), l3)?;
     let request = Request::from_mark(ctx.mark());
     if located.protocol == Protocol::TCP && request == Some(Request::Acknowledge) {
-        return Some(acknowledge(ctx, &located));
+        return Some(acknowledge(ctx, &located).into());
     }
-    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+    // Before the protocol is asked: behind a fragment header stands that of the
+    // first fragment's next header, not of the datagram.
+    if located.shape == Shape::LaterFragment {
+        return fragments::is_refused::<I>(ctx).then_some(Outcome::TxDropFragment.into());
+    }
+    if located.protocol != Protocol::UDP {
         return None;
     }
     let ports = located.ports(&View(ctx))?;
@@ -42,9 +51,9 @@ pub fn process<I: Settle>(ctx: &TcContext) -> Option<Outcome> {
     if flow.is_none() && !rules::is_peer(key.remote_address()) {
         return None;
     }
-    let outcome = match request {
+    let verdict = match request {
         None | Some(Request::Acknowledge) => send(ctx, &located, &key, flow),
-        Some(request) => answer_daemon::<I>(ctx, request, &key, flow),
+        Some(request) => answer_daemon::<I>(ctx, request, &key, flow).into(),
     };
     trace!(
         ctx,
@@ -52,63 +61,73 @@ pub fn process<I: Settle>(ctx: &TcContext) -> Option<Outcome> {
         key.local_port(),
         key.remote_port(),
         located.len,
-        outcome.index()
+        verdict.index()
     );
-    Some(outcome)
+    Some(verdict)
 }
 
 /// A datagram of an owned port: disguised, queued, or refused.
 #[inline(always)]
-fn send<I: Settle>(
+fn send<I: Settle + Icmp>(
     ctx: &TcContext,
     located: &Located<I>,
     key: &FlowKey,
     flow: Option<Entry>,
-) -> Outcome {
+) -> Verdict {
     if ctx.is_in_vlan() {
-        return Outcome::TxDropVlan;
+        return Outcome::TxDropVlan.into();
     }
     if ctx.is_super_packet() {
         return match splitter() {
             Some(_) => Outcome::TxSplit,
             None => Outcome::TxDropSuperPacket,
-        };
+        }
+        .into();
     }
     match located.shape {
         Shape::Plain => {}
-        Shape::Options => return Outcome::TxDropOptions,
-        Shape::FirstFragment | Shape::LaterFragment => return Outcome::TxDropFragment,
+        Shape::Options if options::fit(located) => {}
+        Shape::Options | Shape::Extensions => return Outcome::TxDropOptions.into(),
+        Shape::FirstFragment | Shape::LaterFragment => {
+            fragments::refuse::<I>(ctx);
+            return Outcome::TxDropFragment.into();
+        }
     }
-    let offset = link_len() + I::LEN;
+    let offset = located.offset;
     let Some(udp) = ctx.read::<UdpHeader>(offset) else {
-        return Outcome::TxDropMalformed;
+        return Outcome::TxDropMalformed.into();
     };
     let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
     if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
-        return Outcome::TxDropMalformed;
+        return Outcome::TxDropMalformed.into();
     }
     // Trailing bytes beyond the IP packet (Ethernet padding of a bridged frame)
     // would land inside the segment.
     if packet_len > offset + len && set_len(ctx, offset + len).is_err() {
-        return Outcome::TxDropResize;
+        return Outcome::TxDropResize.into();
     }
-    if !fits_mtu(ctx, TcpHeader::GROWTH) {
-        return Outcome::TxDropTooBig;
+    if let Some(mtu) = exceeded_mtu(ctx, TcpHeader::GROWTH) {
+        return icmp::too_big::<I>(ctx, mtu).into();
     }
     let flow = match flow.map(|flow| (flow, flow.state())) {
-        Some((flow, State::Established)) => return disguise::run::<I>(ctx, &flow),
-        Some((_, State::FinSent)) => return Outcome::TxDropClosing,
+        Some((flow, State::Established)) => {
+            return match located.shape {
+                Shape::Plain => disguise::run::<I>(ctx, &flow).into(),
+                _ => Verdict::SetAside,
+            };
+        }
+        Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
         Some((flow, State::SynSent | State::SynReceived)) => Some(flow),
         Some((flow, State::Closed)) => open(ctx, key, Some(flow)),
         None if is_multicast_or_broadcast(key.remote_address()) => {
-            return Outcome::TxDropDestination;
+            return Outcome::TxDropDestination.into();
         }
         None => open(ctx, key, None),
     };
     let Some(flow) = flow else {
-        return Outcome::TxDropTableFull;
+        return Outcome::TxDropTableFull.into();
     };
-    hold::<I>(ctx, key, flow)
+    hold::<I>(ctx, key, flow).into()
 }
 
 /// Makes a flow that is about to send its first SYN, in the entry of a closed
@@ -150,7 +169,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     match (rewrite::<I>(ctx, Was::Outbound, key, &syn(flow)), queued) {
         (Ok(()), true) => Outcome::TxOpened,
         (Ok(()), false) => Outcome::TxOpenedLost,
-        (Err(packet::ResizeError), _) => Outcome::TxDropResize,
+        (Err(ResizeError), _) => Outcome::TxDropResize,
     }
 }
 
@@ -236,6 +255,6 @@ fn requested<I: Ip>(ctx: &TcContext, was: Was, key: &FlowKey, segment: Reply) ->
     ctx.set_mark(0);
     match rewrite::<I>(ctx, was, key, &segment) {
         Ok(()) => Outcome::TxRequested,
-        Err(packet::ResizeError) => Outcome::TxDropResize,
+        Err(ResizeError) => Outcome::TxDropResize,
     }
 }

@@ -7,6 +7,7 @@ use xdptun_common::event::{Event, Kind, LARGE_FRAME, QueuedFrame, SMALL_FRAME};
 use xdptun_common::flow::FlowKey;
 
 use crate::maps::EVENTS;
+use crate::opaque::bounded;
 use crate::packet::{Skb as _, now};
 
 /// Tells the daemon what happened to a flow. Lost if the ring is full: the
@@ -42,11 +43,10 @@ fn fill<const N: usize>(
     flow: &FlowKey,
     mut entry: RingBufEntry<QueuedFrame<N>>,
 ) -> bool {
-    let len = ctx.len();
-    if len == 0 || len as usize > N {
+    let Some(len) = bounded::<N>(ctx.len()) else {
         entry.discard(0);
         return false;
-    }
+    };
     let record = entry.as_mut_ptr();
     // SAFETY: the reserved record has room for the head and `N` bytes, and the
     // helper writes `len` <= `N` of them.

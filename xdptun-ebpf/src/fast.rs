@@ -10,20 +10,21 @@ use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::ingress::segment;
-use crate::maps::link_len;
+use crate::maps::{link_len, mtu};
 use crate::packet::{Packet as _, View, now};
 use crate::table::find;
 use crate::{restore, rules};
 
-/// Handles one packet of IP version `I`; `None` if it is left to the stack.
+/// Handles one packet of IP version `I`, `len` bytes long; `None` if it is left
+/// to the stack.
 #[inline(always)]
-pub fn process<I: Ip>(ctx: &XdpContext) -> Option<Outcome> {
+pub fn process<I: Ip>(ctx: &XdpContext, len: usize) -> Option<Outcome> {
     let located = locate::<I>(&View(ctx), link_len())?;
     if located.shape == Shape::LaterFragment {
         return None;
     }
     match located.protocol {
-        Protocol::TCP if located.shape == Shape::Plain => restore_established(ctx, &located),
+        Protocol::TCP if located.shape == Shape::Plain => restore_established(ctx, len, &located),
         Protocol::UDP => {
             let ports = located.ports(&View(ctx))?;
             (rules::owns_either(ports) && rules::is_peer(located.ip.source()))
@@ -34,9 +35,18 @@ pub fn process<I: Ip>(ctx: &XdpContext) -> Option<Outcome> {
 }
 
 #[inline(always)]
-fn restore_established<I: Ip>(ctx: &XdpContext, located: &Located<I>) -> Option<Outcome> {
+fn restore_established<I: Ip>(
+    ctx: &XdpContext,
+    len: usize,
+    located: &Located<I>,
+) -> Option<Outcome> {
+    // Longer than the interface sends: merged segments, of which nothing else
+    // tells here.
+    if len > link_len() + mtu() as usize {
+        return None;
+    }
     let at = link_len() + I::LEN;
-    if ctx.end() - ctx.start() < at + located.len {
+    if len < at + located.len {
         return None;
     }
     let tcp: TcpHeader = ctx.read(at)?;

@@ -1,9 +1,8 @@
 //! tc ingress: what arrives, if XDP has not dealt with it.
 
-use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
-use xdptun_common::config::Request;
+use xdptun_common::config::{IngressMode, Request};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{FlowKey, State};
@@ -12,51 +11,26 @@ use xdptun_common::isn::epoch;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
+use crate::budget::Budget;
 use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::{gave, isn};
 use crate::counters::count_sent;
 use crate::events::report;
-use crate::maps::{REPLIES, ifindex, link_len, splitter, xdp_refuses_plain_udp};
-use crate::packet::{Packet as _, Skb as _, View, make_linear, now, send_back};
+use crate::maps::{ifindex, link_len, splitter, xdp};
+use crate::packet::{Packet as _, Skb as _, View, now};
+use crate::resize::make_linear;
 use crate::table::{Entry, InsertError, find, insert};
-use crate::{restore, rules};
-
-/// What became of a packet that is ours.
-#[derive(Clone, Copy)]
-pub enum Verdict {
-    /// The outcome decides.
-    Ended(Outcome),
-    /// The packet was turned into an answer, which leaves where it came in.
-    Answered(Outcome),
-}
-
-impl From<Outcome> for Verdict {
-    #[inline(always)]
-    fn from(outcome: Outcome) -> Self {
-        Self::Ended(outcome)
-    }
-}
-
-impl Verdict {
-    #[inline(always)]
-    fn outcome(self) -> Outcome {
-        match self {
-            Self::Ended(outcome) | Self::Answered(outcome) => outcome,
-        }
-    }
-}
+use crate::verdict::Verdict;
+use crate::{fragments, options, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
 pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
-    if ctx.is_for_another_host() {
-        return None;
-    }
     let l3 = link_len();
     make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
     let located = locate::<I>(&View(ctx), l3)?;
     if located.shape == Shape::LaterFragment {
-        return None;
+        return fragments::is_refused::<I>(ctx).then_some(Outcome::RxDropFragment.into());
     }
     match located.protocol {
         // Segments in a VLAN are for a program on the VLAN's own device.
@@ -73,7 +47,7 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
                 ports.0,
                 ports.1,
                 located.len,
-                verdict.outcome().index()
+                verdict.index()
             );
             Some(verdict)
         }
@@ -86,14 +60,17 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
 #[inline(always)]
 fn refuse_plain_udp<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
     let ports = located.ports(&View(ctx))?;
-    // XDP leaves tagged frames alone.
-    if (xdp_refuses_plain_udp() && !ctx.has_tag())
-        || !rules::owns_either(ports)
-        || !rules::is_peer(located.ip.source())
-    {
+    if !rules::owns_either(ports) || !rules::is_peer(located.ip.source()) {
         return None;
     }
-    Some(Outcome::RxDropPlainUdp.into())
+    // XDP leaves tagged frames alone.
+    let restored = xdp() != IngressMode::Tc && !ctx.has_tag();
+    if restored && xdp() == IngressMode::XdpGeneric && ctx.is_super_packet() {
+        // XDP cannot see that a buffer holds several segments, and restored them
+        // as one. In the stack's XDP nothing else merges.
+        return Some(Outcome::RxDropMerged.into());
+    }
+    (!restored).then_some(Outcome::RxDropPlainUdp.into())
 }
 
 /// A TCP segment with an owned port at either end.
@@ -107,17 +84,21 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     {
         return None;
     }
-    match located.shape {
-        Shape::Plain => {}
-        Shape::Options => return Some(Outcome::RxDropOptions.into()),
-        Shape::FirstFragment | Shape::LaterFragment => return Some(Outcome::RxDropFragment.into()),
-    }
     if ctx.is_super_packet() {
         let outcome = match splitter() {
             Some(_) => Outcome::RxSplit,
             None => Outcome::RxDropMerged,
         };
         return Some(outcome.into());
+    }
+    match located.shape {
+        Shape::Plain => {}
+        Shape::Options if options::fit(located) => return Some(Verdict::SetAside),
+        Shape::Options | Shape::Extensions => return Some(Outcome::RxDropOptions.into()),
+        Shape::FirstFragment | Shape::LaterFragment => {
+            fragments::refuse::<I>(ctx);
+            return Some(Outcome::RxDropFragment.into());
+        }
     }
     let at = link_len() + I::LEN;
     if (ctx.len() as usize) < at + located.len {
@@ -191,7 +172,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     if decision.reply.flags == NO_REPLY.flags {
         return decision.outcome.into();
     }
-    if !may_reply() {
+    if !Budget::Replies.take() {
         count_sent(Sent::Limited);
         return decision.outcome.into();
     }
@@ -277,7 +258,6 @@ fn answer<I: Ip>(ctx: &TcContext, key: &FlowKey, outcome: Outcome, reply: &Reply
     if rewrite::<I>(ctx, Was::Inbound, key, reply).is_err() {
         return Outcome::RxDropResize.into();
     }
-    send_back(ifindex());
     Verdict::Answered(outcome)
 }
 
@@ -301,45 +281,4 @@ fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> 
         Ok(()) => Outcome::RxRestored.into(),
         Err(_) => Outcome::RxDropResize.into(),
     }
-}
-
-/// Replies each CPU may send in a second, and at once after a pause.
-const REPLIES_PER_SECOND: u64 = 16384;
-/// See [`REPLIES_PER_SECOND`].
-const REPLY_BURST: u64 = 4096;
-
-/// Takes a token for a reply. Whoever spoofs segments at us can make us answer
-/// only so fast, and never with more bytes than were received.
-#[inline(always)]
-fn may_reply() -> bool {
-    let Some(budget) = REPLIES.get_ptr_mut(0) else {
-        return false;
-    };
-    // SAFETY: a per-CPU value, which only this program run touches; the clock
-    // helper takes no pointers.
-    unsafe {
-        let now = bpf_ktime_get_ns();
-        let elapsed = now.saturating_sub((*budget).filled_at);
-        // Tokens for the elapsed time; the shift stands for a division by 2^30,
-        // a good second.
-        let earned = if elapsed >> 30 != 0 {
-            REPLY_BURST
-        } else {
-            (elapsed * REPLIES_PER_SECOND) >> 30
-        };
-        if earned > 0 {
-            let tokens = (*budget).tokens + earned;
-            (*budget).tokens = if tokens > REPLY_BURST {
-                REPLY_BURST
-            } else {
-                tokens
-            };
-            (*budget).filled_at = now;
-        }
-        if (*budget).tokens == 0 {
-            return false;
-        }
-        (*budget).tokens -= 1;
-    }
-    true
 }

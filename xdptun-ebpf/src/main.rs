@@ -1,11 +1,11 @@
-//! The kernel side of xdptun: four programs, and what becomes of each packet.
+//! The kernel side of xdptun: its programs, and what becomes of each packet.
 //!
 //! | program | hook | job |
 //! |---|---|---|
 //! | [`xdptun_egress`] | tc egress | UDP to TCP; opens flows; makes the segments the daemon asks for |
 //! | [`xdptun_ingress`] | tc ingress | everything inbound: handshake, replies, TCP to UDP |
 //! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
-//! | [`xdptun_fast_in`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
+//! | [`xdptun_fast_in`], [`xdptun_fast_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
 //! The way of a packet: `packet` reads it, `xdptun_common::parse` finds the
 //! segment, `rules` tells whose it is, `table` finds the flow; then `disguise`,
@@ -20,38 +20,52 @@
 #![feature(asm_experimental_arch, core_intrinsics)]
 
 mod atomic;
+mod budget;
 mod control;
 mod cookie;
 mod counters;
 mod disguise;
 mod egress;
 mod events;
+mod extensions;
 mod fast;
+mod fragments;
+mod icmp;
 mod ingress;
 mod maps;
+mod opaque;
+mod options;
 mod packet;
+mod payload;
+mod resize;
 mod restore;
 mod rules;
 mod split;
 mod table;
+mod verdict;
 mod vlan;
 
-use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::counter::{Fate, Outcome};
-use xdptun_common::wire::{Ip, IpVersion, Ipv4Header, Ipv6Header};
+use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
+use crate::control::Was;
 use crate::disguise::Settle;
-use crate::ingress::Verdict;
+use crate::packet::{Packet as _, Skb as _};
 
 /// tc egress: datagrams become segments.
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
     match packet::skb_ip_version(&ctx) {
-        Some(IpVersion::V4) => egress_ip::<Ipv4Header>(&ctx),
-        Some(IpVersion::V6) => egress_ip::<Ipv6Header>(&ctx),
-        None if vlan::hides_datagram(&ctx) => tc_verdict(Outcome::TxDropVlan),
+        Some(IpVersion::V4) => {
+            around_options::<Ipv4Header>(&ctx, Outcome::TxDropResize, || egress_v4(ctx.raw()))
+        }
+        Some(IpVersion::V6) => {
+            around_options::<Ipv6Header>(&ctx, Outcome::TxDropResize, || egress_v6(ctx.raw()))
+        }
+        None if vlan::hides_datagram(&ctx, Was::Outbound) => verdict::drop(Outcome::TxDropVlan),
         None => TC_ACT_UNSPEC,
     }
 }
@@ -59,10 +73,19 @@ pub fn xdptun_egress(ctx: TcContext) -> i32 {
 /// tc ingress: segments become datagrams, or are answered.
 #[classifier]
 pub fn xdptun_ingress(ctx: TcContext) -> i32 {
+    if ctx.is_for_another_host() {
+        return TC_ACT_UNSPEC;
+    }
     match packet::skb_ip_version(&ctx) {
-        Some(IpVersion::V4) => ingress_ip::<Ipv4Header>(&ctx),
-        Some(IpVersion::V6) => ingress_ip::<Ipv6Header>(&ctx),
-        None if vlan::hides_datagram(&ctx) => tc_verdict(Outcome::RxDropPlainUdp),
+        Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(&ctx) => icmp_ip::<Ipv4Header>(&ctx),
+        Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(&ctx) => icmp_ip::<Ipv6Header>(&ctx),
+        Some(IpVersion::V4) => {
+            around_options::<Ipv4Header>(&ctx, Outcome::RxDropResize, || ingress_v4(ctx.raw()))
+        }
+        Some(IpVersion::V6) => {
+            around_options::<Ipv6Header>(&ctx, Outcome::RxDropResize, || ingress_v6(ctx.raw()))
+        }
+        None if vlan::hides_datagram(&ctx, Was::Inbound) => verdict::drop(Outcome::RxDropPlainUdp),
         None => TC_ACT_UNSPEC,
     }
 }
@@ -76,9 +99,21 @@ pub fn xdptun_splitter(ctx: TcContext) -> i32 {
 /// XDP: segments of established flows become datagrams.
 #[xdp]
 pub fn xdptun_fast_in(ctx: XdpContext) -> u32 {
-    let outcome = match packet::frame_ip_version(&ctx) {
-        Some(IpVersion::V4) => fast::process::<Ipv4Header>(&ctx),
-        Some(IpVersion::V6) => fast::process::<Ipv6Header>(&ctx),
+    fast_in(&ctx, ctx.end() - ctx.start())
+}
+
+/// The same for drivers that hand over a packet in several buffers (jumbo
+/// frames), which the kernel wants declared (5.18).
+#[xdp(frags)]
+pub fn xdptun_fast_frags(ctx: XdpContext) -> u32 {
+    fast_in(&ctx, packet::buffers_len(&ctx))
+}
+
+#[inline(always)]
+fn fast_in(ctx: &XdpContext, len: usize) -> u32 {
+    let outcome = match packet::frame_ip_version(ctx) {
+        Some(IpVersion::V4) => fast::process::<Ipv4Header>(ctx, len),
+        Some(IpVersion::V6) => fast::process::<Ipv6Header>(ctx, len),
         None => None,
     };
     let Some(outcome) = outcome else {
@@ -87,42 +122,69 @@ pub fn xdptun_fast_in(ctx: XdpContext) -> u32 {
     counters::count(outcome);
     match outcome.fate() {
         Fate::Pass => xdp_action::XDP_PASS,
-        Fate::Split | Fate::Take | Fate::Drop => xdp_action::XDP_DROP,
+        Fate::Split | Fate::Return | Fate::Take | Fate::Drop => xdp_action::XDP_DROP,
     }
 }
 
-// One subprogram for each IP version, so that each has a stack of its own.
-
-#[inline(never)]
-fn egress_ip<I: Settle>(ctx: &TcContext) -> i32 {
-    match egress::process::<I>(ctx) {
-        None => TC_ACT_UNSPEC,
-        Some(outcome) => tc_verdict(outcome),
-    }
-}
-
-#[inline(never)]
-fn ingress_ip<I: Ip>(ctx: &TcContext) -> i32 {
-    match ingress::process::<I>(ctx) {
-        None => TC_ACT_UNSPEC,
-        Some(Verdict::Ended(outcome)) => tc_verdict(outcome),
-        Some(Verdict::Answered(outcome)) => {
-            counters::count(outcome);
-            TC_ACT_REDIRECT
-        }
-    }
-}
-
-/// `TC_ACT_UNSPEC` is `TCX_NEXT`: filters after ours still see the packet.
+/// Processes a packet, if need be without its options, which are put back
+/// before it goes on; `refused` is the outcome if the kernel does not allow that.
 #[inline(always)]
-fn tc_verdict(outcome: Outcome) -> i32 {
-    counters::count(outcome);
-    match outcome.fate() {
-        Fate::Pass => TC_ACT_UNSPEC,
-        Fate::Split => split::hand_over(),
-        Fate::Take => packet::swallow(),
-        Fate::Drop => TC_ACT_SHOT,
+fn around_options<I: Ip>(ctx: &TcContext, refused: Outcome, process: impl Fn() -> i32) -> i32 {
+    let verdict = process();
+    if verdict != verdict::SET_ASIDE {
+        return verdict;
     }
+    if options::take::<I>(ctx).is_err() {
+        return verdict::drop(refused);
+    }
+    match process() {
+        TC_ACT_UNSPEC if options::put_back::<I>(ctx).is_err() => verdict::drop(refused),
+        verdict => verdict,
+    }
+}
+
+// One subprogram for each IP version and direction, so that each has a stack of
+// its own; global ones (the verifier's word), so that it walks each once.
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn egress_v4(skb: *mut __sk_buff) -> i32 {
+    egress_ip::<Ipv4Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn egress_v6(skb: *mut __sk_buff) -> i32 {
+    egress_ip::<Ipv6Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn ingress_v4(skb: *mut __sk_buff) -> i32 {
+    ingress_ip::<Ipv4Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn ingress_v6(skb: *mut __sk_buff) -> i32 {
+    ingress_ip::<Ipv6Header>(&TcContext::new(skb))
+}
+
+#[inline(always)]
+fn egress_ip<I: Settle + Icmp>(ctx: &TcContext) -> i32 {
+    egress::process::<I>(ctx).map_or(TC_ACT_UNSPEC, |verdict| verdict.carry_out::<I>(ctx))
+}
+
+#[inline(always)]
+fn ingress_ip<I: Ip>(ctx: &TcContext) -> i32 {
+    ingress::process::<I>(ctx).map_or(TC_ACT_UNSPEC, |verdict| verdict.carry_out::<I>(ctx))
+}
+
+#[inline(always)]
+fn icmp_ip<I: Icmp>(ctx: &TcContext) -> i32 {
+    icmp::receive::<I>(ctx).map_or(TC_ACT_UNSPEC, |outcome| {
+        verdict::Verdict::Ended(outcome).carry_out::<I>(ctx)
+    })
 }
 
 #[panic_handler]

@@ -3,12 +3,16 @@
 use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, RingBuf};
-use xdptun_common::config::{Attachment, LINK_ETHERNET, PORT_WORDS};
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
+use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, PORT_WORDS};
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::Secret;
+use xdptun_common::parse::FragmentKey;
+
+use crate::budget::{BUDGETS_LEN, Bucket};
+use crate::options::Aside;
 
 /// Every flow. Not preallocated, so that closed flows give their memory back;
 /// not LRU, so that a flood cannot push a live flow out. User space sets the
@@ -28,9 +32,19 @@ pub static PEERS: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(1024, 0);
 #[map]
 pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTER_COUNT, 0);
 
-/// Budget of replies, for each CPU its own.
+/// What may still be answered, by `Budget`.
 #[map]
-pub static REPLIES: PerCpuArray<ReplyBudget> = PerCpuArray::with_max_entries(1, 0);
+pub static BUDGETS: PerCpuArray<Bucket> = PerCpuArray::with_max_entries(BUDGETS_LEN, 0);
+
+/// What `options` has taken out of the packet at hand. Not on the stack, which
+/// is full.
+#[map]
+pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
+
+/// Datagrams whose first fragment was dropped, and when (nanoseconds). LRU, as
+/// nothing tells when the last fragment has come.
+#[map]
+pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(1024, 0);
 
 /// Records for the daemon (`xdptun_common::event`).
 #[map]
@@ -39,15 +53,6 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 /// What this attachment is; the programs do not read it.
 #[map]
 pub static ATTACHMENT: Array<Attachment> = Array::with_max_entries(1, 0);
-
-/// A token bucket.
-#[repr(C)]
-pub struct ReplyBudget {
-    /// Replies that may go now.
-    pub tokens: u64,
-    /// When it was last filled, in nanoseconds.
-    pub filled_at: u64,
-}
 
 #[unsafe(no_mangle)]
 static SECRET: Global<Secret> = Global::new(Secret([0; 2]));
@@ -61,6 +66,8 @@ static MTU: Global<u32> = Global::new(1500);
 static PEERS_ONLY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static SPLITTER: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static SHRINK_TWICE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static XDP: Global<u32> = Global::new(0);
 
@@ -109,8 +116,18 @@ pub fn splitter() -> Option<u32> {
     }
 }
 
-/// Whether XDP has already refused plain UDP.
+/// Whether a pending checksum ends only with the second shrinking.
 #[inline(always)]
-pub fn xdp_refuses_plain_udp() -> bool {
-    XDP.load() != 0
+pub fn shrink_twice() -> bool {
+    SHRINK_TWICE.load() != 0
+}
+
+/// Who restores inbound data. If XDP does, it has refused plain UDP as well.
+#[inline(always)]
+pub fn xdp() -> IngressMode {
+    match XDP.load() {
+        0 => IngressMode::Tc,
+        1 => IngressMode::Xdp,
+        _ => IngressMode::XdpGeneric,
+    }
 }

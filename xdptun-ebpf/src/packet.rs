@@ -1,20 +1,20 @@
-//! Access to packet memory and the helpers that resize it.
+//! Access to packet memory, and what the kernel tells of a packet.
 //!
-//! The only place with raw packet pointers. Every helper that resizes a packet
-//! may move it, so nothing here hands a pointer out: reads copy, writes take
-//! the value, and both check the bounds anew.
+//! Every helper that resizes a packet may move it, so nothing here hands a
+//! pointer out: reads copy, writes take the value, and both check the bounds
+//! anew.
 
 use core::arch::asm;
 use core::mem::offset_of;
 
-use aya_ebpf::bindings::{__sk_buff, bpf_adj_room_mode::BPF_ADJ_ROOM_NET, xdp_md};
+use aya_ebpf::bindings::{__sk_buff, BPF_F_INGRESS, xdp_md};
 use aya_ebpf::helpers::generated::{
-    bpf_check_mtu, bpf_ktime_get_coarse_ns, bpf_redirect, bpf_skb_change_tail, bpf_xdp_adjust_head,
+    bpf_check_mtu, bpf_ktime_get_coarse_ns, bpf_redirect, bpf_xdp_get_buff_len,
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
-use xdptun_common::checksum::Sum;
-use xdptun_common::wire::{Bytes, EtherType, EthernetHeader, IpVersion};
+use xdptun_common::parse::Bytes;
+use xdptun_common::wire::{EtherType, EthernetHeader, IpVersion};
 
 use crate::maps::has_ethernet;
 
@@ -129,6 +129,13 @@ fn ip_version(ether_type: EtherType) -> Option<IpVersion> {
     }
 }
 
+/// The length of a packet that may lie in several buffers (kernel 5.18).
+#[inline(always)]
+pub fn buffers_len(ctx: &XdpContext) -> usize {
+    // SAFETY: the context is valid for the whole program run.
+    unsafe { bpf_xdp_get_buff_len(ctx.ctx) as usize }
+}
+
 /// What the shared parser reads from.
 pub struct View<'a, P>(pub &'a P);
 
@@ -193,51 +200,31 @@ impl Skb for TcContext {
     }
 }
 
-/// The kernel refused to resize a packet (out of memory, or a kind of buffer
-/// that cannot be resized).
-pub struct ResizeError;
-
-/// Puts the first `len` bytes into the linear part, if they are not there yet.
+/// The interface's MTU, if the packet, `growth` bytes longer, exceeds it. The
+/// helper asks the device, so a changed MTU counts at once (kernel 5.12).
 #[inline(always)]
-pub fn make_linear(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
-    if ctx.start() + len <= ctx.end() {
-        return Ok(());
-    }
-    ctx.pull_data(len as u32).map_err(|_| ResizeError)
-}
-
-/// Sets the length of the packet, cutting its end off or appending zeros.
-#[inline(always)]
-pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
-    // SAFETY: the context is valid; the helper checks the length.
-    match unsafe { bpf_skb_change_tail(ctx.raw(), len as u32, 0) } {
-        0 => Ok(()),
-        _ => Err(ResizeError),
-    }
-}
-
-/// Inserts (`by` > 0) or removes (`by` < 0) bytes after the fixed IP header.
-#[inline(always)]
-pub fn adjust_after_ip(ctx: &TcContext, by: i32) -> Result<(), ResizeError> {
-    ctx.adjust_room(by, BPF_ADJ_ROOM_NET, 0)
-        .map_err(|_| ResizeError)
-}
-
-/// Whether the packet, `growth` bytes longer, still fits the interface's MTU.
-/// The helper asks the device, so a changed MTU counts at once (kernel 5.12).
-#[inline(always)]
-pub fn fits_mtu(ctx: &TcContext, growth: usize) -> bool {
+pub fn exceeded_mtu(ctx: &TcContext, growth: usize) -> Option<u32> {
     let mut mtu = 0u32;
     // SAFETY: interface index 0 is the packet's own device; `mtu` outlives the call.
-    unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) == 0 }
+    match unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) } {
+        0 => None,
+        _ => Some(mtu),
+    }
 }
 
-/// Sends the packet out of the interface instead of letting it go on. The
-/// verdict is `TC_ACT_REDIRECT`.
+/// The verdict that sends the packet out of an interface.
 #[inline(always)]
-pub fn send_back(ifindex: u32) {
+pub fn send_out(ifindex: u32) -> i32 {
     // SAFETY: no pointers are involved.
-    unsafe { bpf_redirect(ifindex, 0) };
+    unsafe { bpf_redirect(ifindex, 0) as i32 }
+}
+
+/// The verdict that hands the packet to this host, as if it had come in by the
+/// interface.
+#[inline(always)]
+pub fn send_up(ifindex: u32) -> i32 {
+    // SAFETY: no pointers are involved.
+    unsafe { bpf_redirect(ifindex, u64::from(BPF_F_INGRESS)) as i32 }
 }
 
 /// The verdict that ends a packet without an error for its sender. `TCX` has no
@@ -251,66 +238,10 @@ pub fn swallow() -> i32 {
     unsafe { bpf_redirect(0, 0) as i32 }
 }
 
-/// Moves the start of the packet `by` bytes forward.
-#[inline(always)]
-pub fn cut_head(ctx: &XdpContext, by: usize) -> Result<(), ResizeError> {
-    // SAFETY: the context is valid; the helper checks the length.
-    match unsafe { bpf_xdp_adjust_head(ctx.ctx, by as i32) } {
-        0 => Ok(()),
-        _ => Err(ResizeError),
-    }
-}
-
 /// Nanoseconds of `CLOCK_MONOTONIC`, as of the last tick: a few nanoseconds to
 /// read, exact to some milliseconds (kernel 5.11).
 #[inline(always)]
 pub fn now() -> u64 {
     // SAFETY: no pointers are involved.
     unsafe { bpf_ktime_get_coarse_ns() }
-}
-
-/// Bytes added up in one step of [`sum_from`].
-const BLOCK: usize = 64;
-/// The longest run that [`sum_from`] takes; jumbo frames fit. A bound that the
-/// verifier can walk.
-pub const MAX_SUM: usize = 16 * 1024;
-
-/// Adds up everything from `offset` to the end of the packet, which must be
-/// linear and at most [`MAX_SUM`] long from there. `offset` must be even.
-///
-/// 32-bit loads into a 64-bit accumulator: no carry to handle, so a load and an
-/// add for four bytes.
-#[inline(always)]
-pub fn sum_from(packet: &impl Packet, offset: usize) -> Sum {
-    let end = packet.end();
-    let mut at = packet.start() + offset;
-    let mut sum = Sum::new();
-    for _ in 0..MAX_SUM / BLOCK {
-        if at + BLOCK > end {
-            break;
-        }
-        for word in 0..BLOCK / 4 {
-            // SAFETY: `at + BLOCK` is inside the packet.
-            sum = sum.words(unsafe { ((at + word * 4) as *const u32).read() }.to_ne_bytes());
-        }
-        at += BLOCK;
-    }
-    for _ in 0..BLOCK / 4 {
-        if at + 4 > end {
-            break;
-        }
-        // SAFETY: checked above.
-        sum = sum.words(unsafe { (at as *const u32).read() }.to_ne_bytes());
-        at += 4;
-    }
-    if at + 2 <= end {
-        // SAFETY: checked above.
-        sum = sum.word(unsafe { (at as *const u16).read() }.to_ne_bytes());
-        at += 2;
-    }
-    if at < end {
-        // SAFETY: checked above.
-        sum = sum.word([unsafe { *(at as *const u8) }, 0]);
-    }
-    sum
 }

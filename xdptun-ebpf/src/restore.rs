@@ -1,24 +1,37 @@
 //! A segment of an established flow becomes a datagram, for tc and XDP alike.
 
+use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::checksum::Sum;
 use xdptun_common::translate::restore;
-use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader};
+use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader, UdpHeader};
 
 use crate::maps::{has_ethernet, link_len};
-use crate::packet::{Packet, ResizeError, adjust_after_ip, cut_head};
+use crate::packet::{Packet, Skb as _};
+use crate::resize::{ResizeError, adjust_after_ip, cut_head};
 
 /// A packet from which bytes after the IP header can be removed. The caller
 /// writes the IP header again; the link header stays.
 pub trait Cut: Packet {
     /// Removes `by` bytes.
     fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError>;
+
+    /// Tells the kernel that bytes were written, whose sum is now larger by `by`.
+    fn sum_changed(&self, by: Sum);
 }
 
 impl Cut for TcContext {
     #[inline(always)]
     fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError> {
         adjust_after_ip(self, -(by as i32))
+    }
+
+    #[inline(always)]
+    fn sum_changed(&self, by: Sum) {
+        // A device may have added up the whole packet (CHECKSUM_COMPLETE); the
+        // helper refuses if none has, and then nothing is to be done.
+        // SAFETY: the context is valid.
+        unsafe { bpf_csum_update(self.raw(), by.unfolded()) };
     }
 }
 
@@ -31,6 +44,11 @@ impl Cut for XdpContext {
         let link: EthernetHeader = self.read(0).ok_or(ResizeError)?;
         cut_head(self, by)?;
         self.write(0, link).ok_or(ResizeError)
+    }
+
+    #[inline(always)]
+    fn sum_changed(&self, _by: Sum) {
+        // The kernel makes no use of a device's sum after XDP.
     }
 }
 
@@ -50,10 +68,19 @@ pub fn run<I: Ip>(packet: &impl Cut) -> Result<(), ResizeError> {
     let len = ip.payload_len().ok_or(ResizeError)?;
     let options_len = tcp.header_len().saturating_sub(TcpHeader::LEN);
     let options = sum_options(packet, at + TcpHeader::LEN, options_len).ok_or(ResizeError)?;
-    let (ip, udp) = restore(ip, tcp, len, options).ok_or(ResizeError)?;
+    let (new_ip, udp) = restore(ip, tcp, len, options).ok_or(ResizeError)?;
     packet.cut_after_ip(TcpHeader::GROWTH + options_len)?;
-    packet.write(link_len(), ip).ok_or(ResizeError)?;
-    packet.write(at, udp).ok_or(ResizeError)
+    let overwritten: UdpHeader = packet.read(at).ok_or(ResizeError)?;
+    packet.write(link_len(), new_ip).ok_or(ResizeError)?;
+    packet.write(at, udp).ok_or(ResizeError)?;
+    packet.sum_changed(
+        Sum::new()
+            .record(&new_ip)
+            .without(Sum::new().record(&ip))
+            .record(&udp)
+            .without(Sum::new().record(&overwritten)),
+    );
+    Ok(())
 }
 
 /// Options come from a middlebox: ours have none on data.

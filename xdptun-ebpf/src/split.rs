@@ -7,26 +7,30 @@
 //! piece back: datagrams out of the interface, where `egress` meets them one by
 //! one, and segments that GRO had merged into it again, for `ingress`.
 
-use aya_ebpf::bindings::{BPF_F_INGRESS, TC_ACT_SHOT};
-use aya_ebpf::helpers::generated::bpf_redirect;
+use aya_ebpf::bindings::TC_ACT_SHOT;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::parse::locate;
 use xdptun_common::wire::{
-    EthernetHeader, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
+    EtherType, EthernetHeader, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
 };
 
-use crate::maps::{ifindex, splitter};
-use crate::packet::{View, make_linear, skb_ip_version};
+use crate::maps::{has_ethernet, ifindex, splitter};
+use crate::packet::{View, send_out, send_up, skb_ip_version};
+use crate::resize::{make_linear, push_link};
 use crate::rules;
 
-/// The verdict that sends a super-packet to the splitter.
+/// The verdict that sends a super-packet to the splitter. The pair is Ethernet,
+/// so a packet without link header gets one; nobody looks at its addresses, and
+/// it is taken off again where the pieces leave for such an interface.
 #[inline(always)]
-pub fn hand_over() -> i32 {
-    match splitter() {
-        // SAFETY: no pointers are involved.
-        Some(near_end) => unsafe { bpf_redirect(near_end, 0) as i32 },
-        None => TC_ACT_SHOT,
+pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
+    let Some(near_end) = splitter() else {
+        return TC_ACT_SHOT;
+    };
+    if !has_ethernet() && push_link(ctx, EthernetHeader::nameless(ether_type)).is_err() {
+        return TC_ACT_SHOT;
     }
+    send_out(near_end)
 }
 
 /// The verdict that sends a piece back. Only datagrams on the way out and
@@ -39,13 +43,11 @@ pub fn send_home(ctx: &TcContext) -> i32 {
         Some(IpVersion::V6) => owned_protocol::<Ipv6Header>(ctx),
         None => None,
     };
-    let flags = match protocol {
-        Some(Protocol::UDP) => 0,
-        Some(Protocol::TCP) => u64::from(BPF_F_INGRESS),
-        _ => return TC_ACT_SHOT,
-    };
-    // SAFETY: no pointers are involved.
-    unsafe { bpf_redirect(ifindex(), flags) as i32 }
+    match protocol {
+        Some(Protocol::UDP) => send_out(ifindex()),
+        Some(Protocol::TCP) => send_up(ifindex()),
+        _ => TC_ACT_SHOT,
+    }
 }
 
 /// The protocol of a piece, if one of its ports is ours.

@@ -3,23 +3,27 @@
 //! a datagram of an owned port must not hide behind one.
 
 use aya_ebpf::programs::TcContext;
-use xdptun_common::parse::locate;
+use xdptun_common::parse::{Shape, locate};
 use xdptun_common::wire::{
     EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
 };
 
+use crate::control::Was;
 use crate::maps::has_ethernet;
-use crate::packet::{Packet as _, View, make_linear};
+use crate::packet::{Packet as _, View};
+use crate::resize::make_linear;
 use crate::rules;
+use crate::table::find;
 
 /// Length of a tag in bytes (IEEE 802.1Q section 9.3).
 const TAG: usize = 4;
 /// Tags that are looked behind: 802.1ad has two.
 const MAX_TAGS: usize = 2;
 
-/// Whether a frame that is not plain IP holds a datagram of an owned port.
+/// Whether a frame that is not plain IP holds a datagram of an owned port, to or
+/// from a peer.
 #[inline(never)]
-pub fn hides_datagram(ctx: &TcContext) -> bool {
+pub fn hides_datagram(ctx: &TcContext, way: Was) -> bool {
     if !has_ethernet() {
         return false;
     }
@@ -31,8 +35,8 @@ pub fn hides_datagram(ctx: &TcContext) -> bool {
         };
         match EtherType(u16::from_be(ether_type)) {
             EtherType::VLAN | EtherType::SERVICE_VLAN => l3 += TAG,
-            EtherType::IPV4 => return is_owned_datagram::<Ipv4Header>(ctx, l3),
-            EtherType::IPV6 => return is_owned_datagram::<Ipv6Header>(ctx, l3),
+            EtherType::IPV4 => return is_owned_datagram::<Ipv4Header>(ctx, l3, way),
+            EtherType::IPV6 => return is_owned_datagram::<Ipv6Header>(ctx, l3, way),
             _ => return false,
         }
     }
@@ -40,12 +44,22 @@ pub fn hides_datagram(ctx: &TcContext) -> bool {
 }
 
 #[inline(always)]
-fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize) -> bool {
+fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, way: Was) -> bool {
     if make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).is_err() {
         return false;
     }
     let Some(located) = locate::<I>(&View(ctx), l3) else {
         return false;
     };
-    located.protocol == Protocol::UDP && located.ports(&View(ctx)).is_some_and(rules::owns_either)
+    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+        return false;
+    }
+    let Some(ports) = located.ports(&View(ctx)) else {
+        return false;
+    };
+    let key = match way {
+        Was::Outbound => located.outbound(ports),
+        Was::Inbound => located.inbound(ports),
+    };
+    rules::owns_either(ports) && (rules::is_peer(key.remote_address()) || find(&key).is_some())
 }

@@ -20,10 +20,11 @@ pub struct Interface {
     pub mtu: u32,
     /// The length of its link header in bytes: [`LINK_ETHERNET`] or [`LINK_NONE`].
     pub link_len: u32,
-    /// Whether it is one end of a veth pair.
-    pub is_veth: bool,
+    kind: Option<InfoKind>,
     /// Whether it is administratively up.
     pub is_up: bool,
+    /// Names of the VLAN devices on it.
+    pub vlans: Vec<String>,
 }
 
 impl Interface {
@@ -34,12 +35,18 @@ impl Interface {
     /// If there is none of that name, or its link layer is one that xdptun
     /// cannot rewrite.
     pub fn find(name: &str) -> Result<Self> {
-        let found = netlink::block_on(async |handle| {
+        let (found, all) = netlink::block_on(async |handle| {
             let request = handle.link().get().match_name(name.to_owned());
-            Ok(request.execute().try_next().await)
+            let found = request.execute().try_next().await;
+            let all = handle.link().get().execute().try_collect::<Vec<_>>().await;
+            Ok((found, all.context("cannot list the interfaces")?))
         })?;
         match found {
-            Ok(Some(message)) => Self::from_message(name, &message),
+            Ok(Some(message)) => {
+                let mut interface = Self::from_message(name, &message)?;
+                interface.vlans = vlans_on(interface.index, &all);
+                Ok(interface)
+            }
             // The kernel's ENODEV, and its EINVAL for names that cannot exist.
             Ok(None) | Err(rtnetlink::Error::NetlinkError(_)) => {
                 bail!("{name}: no such interface; `ip link` lists them")
@@ -64,17 +71,88 @@ impl Interface {
                 LinkAttribute::Mtu(mtu) => Some(*mtu),
                 _ => None,
             });
-        let is_veth = message.attributes.iter().any(|attribute| {
-            matches!(attribute, LinkAttribute::LinkInfo(info)
-                if info.contains(&LinkInfo::Kind(InfoKind::Veth)))
-        });
         Ok(Self {
             name: name.to_owned(),
             index: message.header.index,
             mtu: mtu.with_context(|| format!("{name}: the kernel names no MTU"))?,
             link_len,
-            is_veth,
+            kind: kind(message).cloned(),
             is_up: message.header.flags.contains(LinkFlags::Up),
+            vlans: Vec::new(),
         })
+    }
+}
+
+impl Interface {
+    /// Why native XDP is not to be chosen here although the driver takes it.
+    #[must_use]
+    pub fn spare_xdp(&self) -> Option<&'static str> {
+        match self.kind {
+            // It costs all other TCP through the pair more than XDP gains.
+            Some(InfoKind::Veth) => Some("it would switch TSO off at the other end of the veth"),
+            // Who writes to it may merge segments, which XDP cannot see.
+            Some(InfoKind::Tun) => Some("a tun device may hand over merged segments"),
+            _ => None,
+        }
+    }
+}
+
+/// The names of the VLAN devices whose parent is the link `parent`.
+fn vlans_on(parent: u32, links: &[LinkMessage]) -> Vec<String> {
+    links
+        .iter()
+        .filter(|link| {
+            link.attributes.contains(&LinkAttribute::Link(parent))
+                && kind(link) == Some(&InfoKind::Vlan)
+        })
+        .filter_map(|link| {
+            link.attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    LinkAttribute::IfName(name) => Some(name.clone()),
+                    _ => None,
+                })
+        })
+        .collect()
+}
+
+fn kind(link: &LinkMessage) -> Option<&InfoKind> {
+    link.attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkAttribute::LinkInfo(info) => Some(info),
+            _ => None,
+        })
+        .flatten()
+        .find_map(|info| match info {
+            LinkInfo::Kind(kind) => Some(kind),
+            _ => None,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, parent: u32, kind: InfoKind) -> LinkMessage {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Link(parent),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+        ];
+        link
+    }
+
+    #[test]
+    fn only_the_vlans_of_the_interface_are_named() {
+        let links = [
+            link("eth0.100", 2, InfoKind::Vlan),
+            link("eth1.100", 3, InfoKind::Vlan),
+            link("veth0", 2, InfoKind::Veth),
+            link("eth0.200", 2, InfoKind::Vlan),
+        ];
+        assert_eq!(vlans_on(2, &links), ["eth0.100", "eth0.200"]);
+        assert!(vlans_on(4, &links).is_empty());
     }
 }

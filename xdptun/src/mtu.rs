@@ -1,5 +1,7 @@
 //! Which MTU a WireGuard device over xdptun can have.
 
+use serde::Serialize;
+
 /// IPv4 header, TCP header, and what WireGuard adds to a packet (type, index,
 /// counter and tag: 32 bytes; `protocol.tex` section 5.4.6).
 const OVERHEAD_V4: u32 = 20 + 20 + 32;
@@ -10,7 +12,7 @@ pub const WIREGUARD_DEFAULT: u32 = 1420;
 
 /// The largest MTU of a WireGuard device whose packets, disguised, still fit
 /// the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WireguardMtu {
     /// Peers reached over IPv4.
     pub v4: u32,

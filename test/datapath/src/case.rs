@@ -8,8 +8,10 @@ use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, FlowKey};
 
 use crate::diff;
-use crate::kernel::{Counted, Datapath, Program, Ran, ReplyBudget, Reported, Skb};
+use crate::kernel::{Budget, Counted, Datapath, Limited, Ran, Reported};
 use crate::moment::Moment;
+use crate::packet::Fragmented;
+use crate::program::{Program, Skb};
 
 /// What becomes of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +27,13 @@ enum Verdict {
 impl Verdict {
     /// `TC_ACT_*` and `XDP_*` of the kernel's headers.
     const fn value(self, program: Program) -> u32 {
-        match (program, self) {
-            (Program::FastIn, Self::Pass) => 2,
-            (Program::FastIn, Self::Drop) => 1,
-            (Program::FastIn, Self::Redirect) => 4,
-            (Program::Egress | Program::Ingress | Program::Splitter, Self::Pass) => u32::MAX,
-            (Program::Egress | Program::Ingress | Program::Splitter, Self::Drop) => 2,
-            (Program::Egress | Program::Ingress | Program::Splitter, Self::Redirect) => 7,
+        match (program.is_xdp(), self) {
+            (true, Self::Pass) => 2,
+            (true, Self::Drop) => 1,
+            (true, Self::Redirect) => 4,
+            (false, Self::Pass) => u32::MAX,
+            (false, Self::Drop) => 2,
+            (false, Self::Redirect) => 7,
         }
     }
 }
@@ -44,12 +46,15 @@ pub struct Case {
     packet: Vec<u8>,
     skb: Skb,
     flows: BTreeMap<FlowKey, Flow>,
-    replies: Option<ReplyBudget>,
+    budgets: BTreeMap<Limited, Budget>,
+    fragmented: BTreeMap<Fragmented, u64>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
     expected_counters: Counted,
     expected_flows: BTreeMap<FlowKey, Flow>,
+    /// Since when; now, if no time is given.
+    expected_fragmented: BTreeMap<Fragmented, Option<u64>>,
     expected_reports: Vec<(Kind, FlowKey, Vec<u8>)>,
 }
 
@@ -62,12 +67,14 @@ impl Case {
             program,
             skb: Skb::default(),
             flows: BTreeMap::new(),
-            replies: None,
+            budgets: BTreeMap::new(),
+            fragmented: BTreeMap::new(),
             verdict: Verdict::Pass,
             expected_packet: Some(packet.clone()),
             expected_mark: 0,
             expected_counters: Counted::new(),
             expected_flows: BTreeMap::new(),
+            expected_fragmented: BTreeMap::new(),
             expected_reports: Vec::new(),
             packet,
         }
@@ -147,10 +154,25 @@ impl Case {
         self
     }
 
-    /// Every CPU has this budget of replies.
+    /// Every CPU has this budget.
     #[must_use]
-    pub const fn replies(mut self, budget: ReplyBudget) -> Self {
-        self.replies = Some(budget);
+    pub fn budget(mut self, limited: Limited, budget: Budget) -> Self {
+        self.budgets.insert(limited, budget);
+        self
+    }
+
+    /// The first fragment of this datagram was refused then (nanoseconds).
+    #[must_use]
+    pub fn refused(mut self, datagram: Fragmented, then: u64) -> Self {
+        self.fragmented.insert(datagram, then);
+        self.expected_fragmented.insert(datagram, Some(then));
+        self
+    }
+
+    /// From now on, the other fragments of this datagram are refused.
+    #[must_use]
+    pub fn remembers(mut self, datagram: Fragmented) -> Self {
+        self.expected_fragmented.insert(datagram, None);
         self
     }
 
@@ -162,7 +184,7 @@ impl Case {
         self
     }
 
-    /// The packet goes back to the wire as this one.
+    /// The packet goes back where it came from as this one.
     #[must_use]
     pub fn answers(mut self, packet: impl Into<Vec<u8>>) -> Self {
         self.verdict = Verdict::Redirect;
@@ -226,8 +248,9 @@ impl Case {
     fn run(&self, datapath: &mut Datapath, at: Moment) -> Option<String> {
         datapath.reset();
         datapath.set_flows(&self.flows);
-        if let Some(budget) = self.replies {
-            datapath.set_replies(budget);
+        datapath.set_fragmented(&self.fragmented);
+        for (limited, budget) in &self.budgets {
+            datapath.set_budget(*limited, *budget);
         }
         datapath.load(self.program);
         let ran = datapath.run(self.program, &self.packet, self.skb);
@@ -248,6 +271,12 @@ impl Case {
             .collect();
         wrong += &section("records", &reports, &datapath.reported());
         wrong += &section("flows", &self.expected_flows, &datapath.flows());
+        let fragmented: BTreeMap<Fragmented, u64> = self
+            .expected_fragmented
+            .iter()
+            .map(|(datagram, then)| (*datagram, then.unwrap_or(at.ns())))
+            .collect();
+        wrong += &section("fragments", &fragmented, &datapath.fragmented());
         Some(wrong)
     }
 
@@ -258,7 +287,7 @@ impl Case {
                 writeln!(wrong, "packet: {}", diff::hexdump(expected, &ran.packet))
                     .expect("a string");
             }
-            if self.program != Program::FastIn {
+            if !self.program.is_xdp() {
                 wrong += &section("mark", &self.expected_mark, &ran.mark);
             }
         }

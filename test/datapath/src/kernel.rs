@@ -7,18 +7,20 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
-use xdptun_common::config::{LINK_ETHERNET, global};
+use xdptun_common::config::global;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::{Plain, read_plain};
 
 use crate::moment::{Moment, SECRET};
+use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
+use crate::program::{Config, Program, Skb};
 
 /// Flows that the table has room for.
 pub const MAX_FLOWS: u32 = 4;
-/// The MTU that the programs are told, for the MSS option.
+/// The MTU that the programs are told unless a test says otherwise.
 pub const MTU: u16 = 1500;
 
 /// A shared record as aya wants it.
@@ -28,97 +30,6 @@ struct Record<T>(T);
 
 // SAFETY: `Plain` promises what `Pod` asks for: no padding, any bytes valid.
 unsafe impl<T: Plain> Pod for Record<T> {}
-
-/// One of the programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// tc egress.
-    Egress,
-    /// tc ingress.
-    Ingress,
-    /// tc ingress of the splitter's far end.
-    Splitter,
-    /// XDP.
-    FastIn,
-}
-
-impl Program {
-    /// Those on the interface itself, which meet every packet.
-    pub const ALL: [Self; 3] = [Self::Egress, Self::Ingress, Self::FastIn];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Egress => "xdptun_egress",
-            Self::Ingress => "xdptun_ingress",
-            Self::Splitter => "xdptun_splitter",
-            Self::FastIn => "xdptun_fast_in",
-        }
-    }
-}
-
-/// What the programs are told when they are loaded.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Only the configured peers are ours.
-    pub peers_only: bool,
-    /// XDP has refused plain UDP before tc sees a packet.
-    pub xdp: bool,
-    /// Length of the link header.
-    pub link_len: u32,
-    /// The interface that answers leave by.
-    pub ifindex: u32,
-    /// The near end of the splitter; 0 if there is none.
-    pub splitter: u32,
-    /// Whether every packet is traced.
-    pub trace: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            peers_only: false,
-            xdp: false,
-            link_len: LINK_ETHERNET,
-            // No such interface: clones that a program sends are lost at once.
-            ifindex: i32::MAX.cast_unsigned(),
-            splitter: 0,
-            trace: false,
-        }
-    }
-}
-
-/// What goes with a packet to a tc program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skb {
-    /// The packet mark.
-    pub mark: u32,
-    /// Index of the packet's interface; 0 is the loopback, MTU 65536.
-    pub ifindex: u32,
-    /// Not zero if the buffer holds several segments.
-    pub gso_size: u32,
-}
-
-impl Skb {
-    /// `sizeof(struct __sk_buff)`, `include/uapi/linux/bpf.h`.
-    const LEN: usize = 192;
-    // Where the fields are in it.
-    const MARK: usize = 8;
-    const IFINDEX: usize = 40;
-    const GSO_SEGS: usize = 164;
-    const GSO_SIZE: usize = 176;
-
-    fn context(self) -> [u8; Self::LEN] {
-        let mut context = [0; Self::LEN];
-        let mut put = |at: usize, value: u32| {
-            context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        };
-        put(Self::MARK, self.mark);
-        put(Self::IFINDEX, self.ifindex);
-        put(Self::GSO_SIZE, self.gso_size);
-        put(Self::GSO_SEGS, if self.gso_size == 0 { 0 } else { 2 });
-        context
-    }
-}
 
 /// What a run gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +55,18 @@ pub struct Reported {
     pub frame: Vec<u8>,
 }
 
-/// A CPU's budget of replies: tokens, and when it was last filled (nanoseconds).
-pub type ReplyBudget = [u64; 2];
+/// What is limited, by its index in the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Limited {
+    /// Segments that answer segments.
+    Replies = 0,
+    /// ICMP errors.
+    Errors = 1,
+}
+
+/// A CPU's budget: tokens, and when it was last filled (nanoseconds).
+pub type Budget = [u64; 2];
 
 /// How often each counter moved.
 pub type Counted = BTreeMap<&'static str, u64>;
@@ -156,7 +77,8 @@ pub struct Datapath {
     loaded: Vec<Program>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: PerCpuArray<MapData, u64>,
-    replies: PerCpuArray<MapData, ReplyBudget>,
+    budgets: PerCpuArray<MapData, Budget>,
+    fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
     counted: Vec<u64>,
 }
@@ -185,16 +107,18 @@ impl Datapath {
     pub fn new(config: &Config) -> Self {
         require_root();
         let peers_only = u32::from(config.peers_only);
-        let xdp = u32::from(config.xdp);
+        let xdp = config.ingress as u32;
+        let shrink_twice = u32::from(config.shrink_twice);
         let log_level: u8 = if config.trace { u8::MAX } else { 0 };
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
             .override_global(global::IFINDEX, &config.ifindex, true)
             .override_global(global::LINK_LEN, &config.link_len, true)
-            .override_global(global::MTU, &u32::from(MTU), true)
+            .override_global(global::MTU, &u32::from(config.mtu), true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
             .override_global(global::XDP, &xdp, true)
             .override_global(global::SPLITTER, &config.splitter, true)
+            .override_global(global::SHRINK_TWICE, &shrink_twice, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .load(xdptun::datapath::OBJECT)
@@ -204,7 +128,8 @@ impl Datapath {
         Self {
             flows: take(&mut ebpf, "FLOWS"),
             counters: take(&mut ebpf, "COUNTERS"),
-            replies: take(&mut ebpf, "REPLIES"),
+            budgets: take(&mut ebpf, "BUDGETS"),
+            fragments: take(&mut ebpf, "FRAGMENTS"),
             events: take(&mut ebpf, "EVENTS"),
             counted: vec![0; Outcome::ALL.len() + Sent::ALL.len()],
             loaded: Vec::new(),
@@ -222,7 +147,7 @@ impl Datapath {
             return;
         }
         let result = match program {
-            Program::FastIn => self.xdp(program).load(),
+            Program::FastIn | Program::FastFrags => self.xdp(program).load(),
             Program::Egress | Program::Ingress | Program::Splitter => {
                 self.classifier(program).load()
             }
@@ -259,10 +184,10 @@ impl Datapath {
     /// # Panics
     ///
     /// If the kernel does not take the packet (shorter than an Ethernet header,
-    /// longer than a page).
+    /// or longer than a page, unless the program takes several buffers).
     pub fn run(&mut self, program: Program, packet: &[u8], skb: Skb) -> Ran {
         self.load(program);
-        let mut data_out = vec![0; 2 * 4096];
+        let mut data_out = vec![0; packet.len() + 4096];
         let (context, mut context_out) = (skb.context(), [0; Skb::LEN]);
         let mut options = TestRunOptions {
             data_in: Some(packet),
@@ -270,7 +195,7 @@ impl Datapath {
             ..TestRunOptions::default()
         };
         let result = match program {
-            Program::FastIn => self.xdp(program).test_run(options),
+            Program::FastIn | Program::FastFrags => self.xdp(program).test_run(options),
             Program::Egress | Program::Ingress | Program::Splitter => {
                 options.ctx_in = Some(&context);
                 options.ctx_out = Some(&mut context_out);
@@ -325,28 +250,61 @@ impl Datapath {
             .expect("nobody else writes to the table")
     }
 
-    /// Sets the budget of replies of every CPU.
+    /// Makes these the datagrams whose fragments are refused, since when, and no
+    /// others.
     ///
     /// # Panics
     ///
     /// If the map cannot be written.
-    pub fn set_replies(&mut self, budget: ReplyBudget) {
-        let cpus = nr_cpus().expect("the number of CPUs");
-        let values = PerCpuValues::try_from(vec![budget; cpus]).expect("one for each CPU");
-        self.replies
-            .set(0, values, 0)
-            .expect("the map of replies can be written");
+    pub fn set_fragmented<'a>(
+        &mut self,
+        fragmented: impl IntoIterator<Item = (&'a Fragmented, &'a u64)>,
+    ) {
+        for key in self.fragmented().into_keys() {
+            self.fragments
+                .remove(&key)
+                .expect("the datagram was there a moment ago");
+        }
+        for (key, since) in fragmented {
+            self.fragments
+                .insert(key, since, 0)
+                .expect("the map of fragments can be written");
+        }
     }
 
-    /// The budgets of replies, one for each CPU.
+    /// The datagrams whose fragments are refused, and since when (nanoseconds).
     ///
     /// # Panics
     ///
     /// If the map cannot be read.
     #[must_use]
-    pub fn replies(&self) -> Vec<ReplyBudget> {
-        let values = self.replies.get(&0, 0);
-        values.expect("the map of replies can be read").to_vec()
+    pub fn fragmented(&self) -> BTreeMap<Fragmented, u64> {
+        let entries: Result<_, _> = self.fragments.iter().collect();
+        entries.expect("nobody else writes to the map")
+    }
+
+    /// Sets a budget of every CPU.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_budget(&mut self, limited: Limited, budget: Budget) {
+        let cpus = nr_cpus().expect("the number of CPUs");
+        let values = PerCpuValues::try_from(vec![budget; cpus]).expect("one for each CPU");
+        self.budgets
+            .set(limited as u32, values, 0)
+            .expect("the map of budgets can be written");
+    }
+
+    /// The budgets of one kind, one for each CPU.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn budgets(&self, limited: Limited) -> Vec<Budget> {
+        let values = self.budgets.get(&(limited as u32), 0);
+        values.expect("the map of budgets can be read").to_vec()
     }
 
     /// Which counters moved since the last call, and how far.
@@ -389,10 +347,13 @@ impl Datapath {
         reported
     }
 
-    /// Forgets flows, counts and records, and lets replies go.
+    /// Forgets flows, fragments, counts and records, and fills the budgets.
     pub fn reset(&mut self) {
         self.set_flows([]);
-        self.set_replies([4096, Moment::now().ns()]);
+        self.set_fragmented([]);
+        let now = Moment::now().ns();
+        self.set_budget(Limited::Replies, [4096, now]);
+        self.set_budget(Limited::Errors, [256, now]);
         self.counted();
         self.reported();
     }

@@ -8,21 +8,27 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`packet`] | builds frames field by field; checksums by `etherparse` |
+//! | [`icmp`] | ICMP messages, and what they quote |
 //! | [`path`] | the two hosts of all tests, and their flow |
 //! | [`moment`] | the kernel's coarse clock, which a row knows exactly |
+//! | [`program`] | the programs, what they are told, and what goes with a packet |
 //! | [`kernel`] | loads the programs, fills and reads their maps, runs them |
 //! | [`case`] | one run and what it must lead to; runs tables |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
 pub mod diff;
+pub mod icmp;
 pub mod kernel;
 pub mod moment;
 pub mod packet;
 pub mod path;
+pub mod program;
 
 pub use case::{Case, Row, check, row};
-pub use kernel::{Config, Datapath, Program, Skb};
+pub use icmp::Message;
+pub use kernel::{Datapath, Limited};
 pub use moment::Moment;
 pub use packet::{Packet, flags};
 pub use path::{Family, Path};
+pub use program::{Config, Program, Skb};

@@ -3,7 +3,7 @@
 //! Checksums are those of `etherparse`, computed over the finished packet:
 //! nothing of the arithmetic under test is used to judge it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use etherparse::{
     IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header,
@@ -47,12 +47,15 @@ pub fn payload(len: usize) -> Vec<u8> {
 /// fills in.
 pub type Extension = (IpNumber, Vec<u8>);
 
+/// A datagram that was cut into fragments; see [`Packet::fragmented`].
+pub type Fragmented = [u8; 36];
+
 /// A frame under construction. Every length and checksum that is not set by
 /// hand is right.
 #[derive(Clone, Debug)]
 pub struct Packet {
     link: Option<[[u8; 6]; 2]>,
-    vlan: Option<u16>,
+    tags: Vec<[u16; 2]>,
     network: Network,
     transport: Transport,
     payload: Vec<u8>,
@@ -121,7 +124,7 @@ impl Packet {
         };
         Self {
             link: Some([mac(to), mac(from)]),
-            vlan: None,
+            tags: Vec::new(),
             network,
             transport: Transport::Other(protocol),
             payload: Vec::new(),
@@ -257,37 +260,72 @@ impl Packet {
 
     /// A fragment that starts at `offset` (in units of eight bytes).
     #[must_use]
-    pub fn fragment(mut self, offset: u16, more: bool) -> Self {
+    pub fn fragment(self, offset: u16, more: bool) -> Self {
+        self.fragment_of(0x1234_5678, offset, more)
+    }
+
+    /// A fragment of the datagram with this identification, of which IPv4 has
+    /// the low half only.
+    #[must_use]
+    pub fn fragment_of(mut self, id: u32, offset: u16, more: bool) -> Self {
         match &mut self.network {
             Network::V4(ip) => {
+                ip.identification = id as u16;
                 ip.dont_fragment = false;
                 ip.more_fragments = more;
                 ip.fragment_offset = IpFragOffset::try_new(offset).expect("thirteen bits");
             }
             Network::V6(_, extensions) => {
                 let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
-                let body = vec![0, 0, high, low, 0x12, 0x34, 0x56, 0x78];
+                let body = [&[0, 0, high, low][..], &id.to_be_bytes()].concat();
                 extensions.push((IpNumber::IPV6_FRAGMENTATION_HEADER, body));
             }
         }
         self
     }
 
-    /// IPv4 options: so many words, all "no operation".
+    /// What names the datagram of a fragment: both addresses, IPv4 as v4-mapped,
+    /// and the identification in four bytes.
+    #[must_use]
+    pub fn fragmented(&self) -> Fragmented {
+        let (source, destination, id) = match &self.network {
+            Network::V4(ip) => (
+                Ipv4Addr::from(ip.source).to_ipv6_mapped().octets(),
+                Ipv4Addr::from(ip.destination).to_ipv6_mapped().octets(),
+                [0; 2].into_iter().chain(ip.identification.to_be_bytes()),
+            ),
+            Network::V6(ip, extensions) => {
+                let fragment =
+                    |(number, _): &&Extension| *number == IpNumber::IPV6_FRAGMENTATION_HEADER;
+                let (_, body) = extensions.iter().find(fragment).expect("a fragment");
+                let half = |at: usize| [body[at], body[at + 1]];
+                (
+                    ip.source,
+                    ip.destination,
+                    half(4).into_iter().chain(half(6)),
+                )
+            }
+        };
+        let bytes: Vec<u8> = source.into_iter().chain(destination).chain(id).collect();
+        bytes.try_into().expect("36 bytes")
+    }
+
+    /// IPv4 options: so many words of bytes that no two are alike.
     #[must_use]
     pub fn ip_options(mut self, words: usize) -> Self {
         if let Network::V4(ip) = &mut self.network {
-            ip.options = Ipv4Options::try_from([1; 40].get(..words * 4).expect("ten words"))
-                .expect("whole words");
+            let options = payload(words * 4);
+            ip.options = Ipv4Options::try_from(&*options).expect("ten words at most");
         }
         self
     }
 
-    /// One more IPv6 extension header of `units` times eight bytes, padding all.
+    /// One more IPv6 extension header of `units` times eight bytes, all of them
+    /// one option.
     #[must_use]
     pub fn extension(mut self, number: IpNumber, units: u8) -> Self {
         if let Network::V6(_, extensions) = &mut self.network {
-            let mut body = vec![0; usize::from(units) * 8];
+            let mut body = payload(usize::from(units) * 8);
             // The authentication header counts in words (RFC 4302 section 2.2).
             let authentication = number == IpNumber::AUTHENTICATION_HEADER;
             body[1] = if authentication {
@@ -295,20 +333,29 @@ impl Packet {
             } else {
                 units - 1
             };
-            // PadN (RFC 8200 section 4.2); to a routing header, type 1, nothing left.
+            // PadN (RFC 8200 section 4.2) with bytes that are not zero; to a
+            // routing header, type 1, nothing left.
             body[2] = 1;
-            if number != IpNumber::IPV6_ROUTE_HEADER {
-                body[3] = units * 8 - 4;
-            }
+            body[3] = match number {
+                IpNumber::IPV6_ROUTE_HEADER => 0,
+                _ => units * 8 - 4,
+            };
             extensions.push((number, body));
         }
         self
     }
 
-    /// An 802.1Q tag in the frame.
+    /// One more 802.1Q tag in the frame.
     #[must_use]
-    pub fn vlan(mut self, id: u16) -> Self {
-        self.vlan = Some(id);
+    pub fn vlan(self, id: u16) -> Self {
+        self.tag(0x8100, id)
+    }
+
+    /// One more tag in the frame, behind those that are there; its type names
+    /// the kind: 0x8100 (802.1Q), 0x88a8 (802.1ad).
+    #[must_use]
+    pub fn tag(mut self, ether_type: u16, id: u16) -> Self {
+        self.tags.push([ether_type, id]);
         self
     }
 
@@ -352,10 +399,12 @@ impl Packet {
         if let Some([destination, source]) = self.link {
             frame.extend(destination);
             frame.extend(source);
-            if let Some(id) = self.vlan {
-                frame.extend([0x81, 0x00]);
-                frame.extend(id.to_be_bytes());
-            }
+            frame.extend(
+                self.tags
+                    .as_flattened()
+                    .iter()
+                    .flat_map(|n| n.to_be_bytes()),
+            );
             frame.extend(self.ether_type());
         }
         let (protocol, transport) = self.transport();
@@ -369,6 +418,16 @@ impl Packet {
             frame.push(0xaa);
         }
         frame
+    }
+
+    /// The IP packet as an ICMP error quotes it: its headers up to the transport
+    /// header, and `len` bytes from there.
+    #[must_use]
+    pub fn quote(&self, len: usize) -> Vec<u8> {
+        let whole = self.clone().without_link().bytes();
+        let (_, transport) = self.transport();
+        let after_ip = whole.len() - self.payload.len() - transport.len();
+        whole[..after_ip + len].to_vec()
     }
 
     fn network(&self, protocol: IpNumber, transport_len: usize) -> Vec<u8> {

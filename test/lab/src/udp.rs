@@ -31,19 +31,43 @@ pub fn bind(netns: &Netns, address: impl Into<SocketAddr>) -> Result<UdpSocket> 
 
 /// Makes a socket send with UDP checksum 0, which IPv4 allows (RFC 768).
 pub fn without_checksum(socket: &UdpSocket) -> Result<()> {
-    let on: libc::c_int = 1;
-    let length = libc::socklen_t::try_from(size_of_val(&on)).expect("an int is small");
-    // SAFETY: the pointer and length describe `on`.
+    set_int(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).context("SO_NO_CHECK refused")
+}
+
+/// Makes a socket send whatever fits the interface, unfragmented, and without
+/// regard to what the kernel has learnt of the path: as QUIC stacks do that
+/// search its MTU by themselves.
+pub fn probe_mtu(socket: &UdpSocket) -> Result<()> {
+    match socket.local_addr()? {
+        SocketAddr::V4(_) => set_int(
+            socket,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_PROBE,
+        ),
+        SocketAddr::V6(_) => set_int(
+            socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_PROBE,
+        ),
+    }
+    .context("cannot choose the MTU discovery")
+}
+
+fn set_int(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> Result<()> {
+    let length = libc::socklen_t::try_from(size_of_val(&value)).expect("an int is small");
+    // SAFETY: the pointer and length describe `value`.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NO_CHECK,
-            (&raw const on).cast(),
+            level,
+            name,
+            (&raw const value).cast(),
             length,
         )
     };
-    Errno::result(result).context("SO_NO_CHECK refused")?;
+    Errno::result(result)?;
     Ok(())
 }
 

@@ -79,22 +79,22 @@ fn a_clsact_qdisc_and_filter_of_others_stay() {
 #[test]
 fn a_failed_attach_leaves_nothing_behind() {
     let net = Direct::new().unwrap();
-    // The maximum MTU of native XDP on a veth is below this.
-    for host in [&net.a, &net.b] {
-        xdptun_lab::link::set_mtu(&host.netns, Host::DEV, 9000).unwrap();
-    }
+    // A bridge has no native XDP.
+    const BRIDGE: &str = "br0";
+    let add = ["link", "add", BRIDGE, "type", "bridge"];
+    net.a.netns.run("ip", add).unwrap();
     let before = both(&net);
     let args = [
         "attach",
         "--iface",
-        Host::DEV,
+        BRIDGE,
         "--port",
         "8000",
         "--ingress",
         "xdp",
     ];
     let refused = xdptun_test_net::cli::run(&net.a.netns, &args).unwrap();
-    refused.assert_one_line(&[Host::DEV, "XDP", "--ingress tc"]);
+    refused.assert_one_line(&[BRIDGE, "XDP", "--ingress tc"]);
     assert_eq!(both(&net), before);
 }
 

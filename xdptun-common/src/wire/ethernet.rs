@@ -28,6 +28,17 @@ impl EthernetHeader {
     /// Length in bytes.
     pub const LEN: usize = size_of::<Self>();
 
+    /// A header that names no stations.
+    #[inline(always)]
+    #[must_use]
+    pub const fn nameless(ether_type: EtherType) -> Self {
+        Self {
+            destination: [0; 6],
+            source: [0; 6],
+            ether_type: ether_type.0.to_be_bytes(),
+        }
+    }
+
     /// What follows the header.
     #[inline(always)]
     #[must_use]

@@ -12,6 +12,18 @@ impl Protocol {
     pub const TCP: Self = Self(6);
     /// User Datagram Protocol.
     pub const UDP: Self = Self(17);
+    /// Internet Control Message Protocol (RFC 792).
+    pub const ICMP: Self = Self(1);
+    /// ICMP for IPv6 (RFC 4443).
+    pub const ICMPV6: Self = Self(58);
+    /// IPv6 hop-by-hop options (RFC 8200 section 4.3).
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// IPv6 fragment header (RFC 8200 section 4.5).
+    pub const IPV6_FRAGMENT: Self = Self(44);
+    /// Authentication header (RFC 4302).
+    pub const AUTHENTICATION: Self = Self(51);
+    /// IPv6 destination options (RFC 8200 section 4.6).
+    pub const DESTINATION_OPTIONS: Self = Self(60);
 
     /// Whether an IPv6 next-header value names an extension header that may
     /// stand before UDP or TCP (RFC 8200 section 4.1, RFC 7045), the fragment
@@ -21,9 +33,6 @@ impl Protocol {
     pub const fn is_ipv6_extension(self) -> bool {
         matches!(self.0, 0 | 43 | 51 | 60 | 135 | 139 | 140)
     }
-
-    /// The IPv6 fragment header (RFC 8200 section 4.5).
-    pub const IPV6_FRAGMENT: Self = Self(44);
 }
 
 /// The two versions of IP.
@@ -53,8 +62,9 @@ pub trait Ip: crate::Plain {
     fn header_len(&self) -> usize;
     /// The protocol of what follows the fixed header and IPv4 options.
     fn protocol(&self) -> Protocol;
-    /// Whether this is a fragment, and if so whether it is the first one.
-    fn fragment(&self) -> Option<Fragment>;
+    /// Whether this is a fragment, and if so which one, and the number it shares
+    /// with the others.
+    fn fragment(&self) -> Option<(Fragment, u32)>;
     /// What follows header and options, in bytes; `None` if the field is too small.
     fn payload_len(&self) -> Option<usize>;
     /// Source address, IPv4 as v4-mapped (RFC 4291 section 2.5.5.2).
@@ -64,6 +74,21 @@ pub trait Ip: crate::Plain {
     /// The same header around another payload; the IPv4 checksum follows.
     #[must_use]
     fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self;
+    /// The same header before `options_len` bytes of options and then
+    /// `transport_len` bytes. `change` is by how much the sum of the options
+    /// changes. IPv6 extension headers count as options; `next` is the type of
+    /// the first of them, in IPv4 and without any that of the transport.
+    #[must_use]
+    fn with_options(
+        self,
+        next: Protocol,
+        options_len: usize,
+        change: Sum,
+        transport_len: u16,
+    ) -> Self;
+    /// The same header with the checksum that it has without options.
+    #[must_use]
+    fn with_fresh_checksum(self) -> Self;
     /// A fresh header for a segment of our own, from `source` to `destination`,
     /// with default hop limit, not to be fragmented.
     fn bare(source: [u8; 16], destination: [u8; 16], protocol: Protocol, payload_len: u16) -> Self;
@@ -164,15 +189,16 @@ impl Ip for Ipv4Header {
     }
 
     #[inline(always)]
-    fn fragment(&self) -> Option<Fragment> {
+    fn fragment(&self) -> Option<(Fragment, u32)> {
         let field = u16::from_be_bytes(self.flags_fragment);
-        if field & FRAGMENT_OFFSET != 0 {
-            Some(Fragment::Later)
+        let fragment = if field & FRAGMENT_OFFSET != 0 {
+            Fragment::Later
         } else if field & MORE_FRAGMENTS != 0 {
-            Some(Fragment::First)
+            Fragment::First
         } else {
-            None
-        }
+            return None;
+        };
+        Some((fragment, u16::from_be_bytes(self.identification).into()))
     }
 
     #[inline(always)]
@@ -208,6 +234,50 @@ impl Ip for Ipv4Header {
             protocol: protocol.0,
             checksum,
             ..self
+        }
+    }
+
+    #[inline(always)]
+    fn with_options(
+        self,
+        next: Protocol,
+        options_len: usize,
+        change: Sum,
+        transport_len: u16,
+    ) -> Self {
+        let header_len = Self::LEN + options_len;
+        let version_ihl = 0x40 | (header_len / 4) as u8 & 0x0f;
+        let total_len = (header_len as u16)
+            .wrapping_add(transport_len)
+            .to_be_bytes();
+        // As in `with_payload`: a header that was damaged stays so.
+        let checksum = Sum::of_checksum(self.checksum)
+            .combine(change)
+            .without_word([self.version_ihl, self.tos])
+            .without_word(self.total_len)
+            .without_word([self.ttl, self.protocol])
+            .word([version_ihl, self.tos])
+            .word(total_len)
+            .word([self.ttl, next.0])
+            .checksum();
+        Self {
+            version_ihl,
+            total_len,
+            protocol: next.0,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn with_fresh_checksum(self) -> Self {
+        let header = Self {
+            checksum: [0; 2],
+            ..self
+        };
+        Self {
+            checksum: Sum::new().record(&header).checksum(),
+            ..header
         }
     }
 
@@ -280,7 +350,7 @@ impl Ip for Ipv6Header {
     }
 
     #[inline(always)]
-    fn fragment(&self) -> Option<Fragment> {
+    fn fragment(&self) -> Option<(Fragment, u32)> {
         // The fragment header is an extension header; `parse` finds it there.
         None
     }
@@ -307,6 +377,22 @@ impl Ip for Ipv6Header {
             next_header: protocol.0,
             ..self
         }
+    }
+
+    #[inline(always)]
+    fn with_options(
+        self,
+        next: Protocol,
+        options_len: usize,
+        _change: Sum,
+        transport_len: u16,
+    ) -> Self {
+        self.with_payload(next, (options_len as u16).wrapping_add(transport_len))
+    }
+
+    #[inline(always)]
+    fn with_fresh_checksum(self) -> Self {
+        self
     }
 
     #[inline(always)]

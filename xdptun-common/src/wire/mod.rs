@@ -8,29 +8,16 @@
 pub(crate) use ip::address_words;
 
 mod ethernet;
+mod icmp;
 mod ip;
 mod tcp;
 mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader};
+pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{
     Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, ip_addr,
     is_multicast_or_broadcast,
 };
 pub use tcp::{Flags, SynOptions, TcpHeader};
 pub use udp::UdpHeader;
-
-/// Read access to the bytes of a packet.
-///
-/// In the kernel this is a bounds-checked load from packet memory, on the host
-/// a slice, so the same parser serves both.
-pub trait Bytes {
-    /// The record at `offset`, or `None` if the packet ends before its end.
-    fn read<T: crate::Plain>(&self, offset: usize) -> Option<T>;
-}
-
-impl Bytes for [u8] {
-    fn read<T: crate::Plain>(&self, offset: usize) -> Option<T> {
-        self.get(offset..).and_then(crate::read_plain)
-    }
-}

@@ -232,6 +232,13 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         };
         writeln!(out, "{name}: {advice}")?;
     }
+    if !interface.vlans.is_empty() {
+        writeln!(
+            out,
+            "{name}: datagrams of {} are refused here; attach to the VLAN's own device to carry them",
+            interface.vlans.join(", ")
+        )?;
+    }
     if !interface.is_up {
         writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
     }

@@ -12,6 +12,8 @@ use xdptun_common::flow::{Flow, FlowKey};
 
 use crate::clock::{monotonic_ns, since};
 use crate::datapath::Pinned;
+use crate::interface::Interface;
+use crate::mtu::WireguardMtu;
 
 /// Show attachments of this network namespace, their counters and flows.
 #[derive(Args)]
@@ -35,6 +37,10 @@ struct InterfaceStatus {
     ifindex: u32,
     ports: Vec<String>,
     peers: Vec<String>,
+    /// MTU of the interface in bytes; none if it is gone.
+    mtu: Option<u32>,
+    /// The largest MTU of a WireGuard device inside.
+    wireguard_mtu: Option<WireguardMtu>,
     ingress: &'static str,
     hooks: Vec<String>,
     /// Process id of the daemon, if it lives.
@@ -81,6 +87,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
     let now = monotonic_ns();
+    // As it is now, not as it was at attach.
+    let mtu = Interface::find(&pinned.name())
+        .ok()
+        .map(|interface| interface.mtu);
     let maps = &pinned.maps;
     let mut flows: Vec<(FlowKey, Flow)> = maps.flows().collect();
     flows.sort_unstable_by_key(|(key, _)| *key);
@@ -89,6 +99,8 @@ fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
         ifindex: pinned.ifindex,
         ports: maps.ports()?.iter().map(ToString::to_string).collect(),
         peers: maps.peers()?.iter().map(ToString::to_string).collect(),
+        mtu,
+        wireguard_mtu: mtu.map(WireguardMtu::on),
         ingress: pinned.ingress().name(),
         hooks: pinned.hooks(),
         daemon: pinned.daemon()?.map(nix::unistd::Pid::as_raw),
@@ -140,6 +152,14 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     }
     writeln!(out, "  hooks  {}", interface.hooks.join(", "))?;
     writeln!(out, "  daemon {daemon}")?;
+    match (interface.mtu, interface.wireguard_mtu) {
+        (Some(mtu), Some(wireguard)) => writeln!(
+            out,
+            "  MTU    {mtu}; for WireGuard inside {} over IPv4, {} over IPv6",
+            wireguard.v4, wireguard.v6
+        )?,
+        _ => writeln!(out, "  MTU    unknown: the interface is gone")?,
+    }
 
     let mut flows = table([
         "LOCAL", "REMOTE", "STATE", "SENT", "RECEIVED", "AGE", "IDLE",

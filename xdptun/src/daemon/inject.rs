@@ -122,7 +122,9 @@ fn complete_checksum<I: Ip>(frame: &mut [u8], link_len: usize) {
         return;
     };
     let range = located.offset..located.offset + located.len;
-    if located.shape != Shape::Plain || located.protocol != IpProtocol::UDP {
+    if !matches!(located.shape, Shape::Plain | Shape::Options)
+        || located.protocol != IpProtocol::UDP
+    {
         return;
     }
     let Some(datagram) = frame.get_mut(range) else {
@@ -145,7 +147,10 @@ fn complete_checksum<I: Ip>(frame: &mut [u8], link_len: usize) {
 
 #[cfg(test)]
 mod tests {
-    use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+    use etherparse::{
+        IpHeaders, IpNumber, Ipv4Header as OtherIpv4Header, PacketBuilder, SlicedPacket,
+        TransportSlice,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -159,12 +164,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pending_checksum_becomes_the_right_one(v6: bool, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn a_pending_checksum_becomes_the_right_one(
+            v6: bool,
+            options in 0..=10_usize,
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let ethernet = PacketBuilder::ethernet2([1; 6], [2; 6]);
             let ip = if v6 {
                 ethernet.ipv6([3; 16], [4; 16], 64)
             } else {
-                ethernet.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+                let mut header = OtherIpv4Header::new(0, 64, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+                header.options = vec![1; options * 4].as_slice().try_into().unwrap();
+                ethernet.ip(IpHeaders::Ipv4(header, Default::default()))
             };
             let mut frame = Vec::new();
             ip.udp(8000, 40000).write(&mut frame, &payload).unwrap();

@@ -12,12 +12,15 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp,
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
-use xdptun_common::config::{Attachment, Filters, IngressMode, LINK_ETHERNET, global};
+use xdptun_common::config::{Attachment, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
 
 use super::maps::{Maps, take_events};
-use super::splitter::{self, Splitter};
-use super::{OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_PROGRAM, clsact, pins, remove, strip};
+use super::splitter;
+use super::{
+    OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_FRAGS_PROGRAM, XDP_PROGRAM, clsact, pins, remove,
+    strip,
+};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -116,10 +119,8 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
         IngressChoice::Tc => IngressMode::Tc,
         IngressChoice::Xdp => IngressMode::Xdp,
         IngressChoice::XdpGeneric => IngressMode::XdpGeneric,
-        // Native XDP on a veth switches its peer's TSO off, which costs all
-        // other TCP through it more than XDP gains.
-        IngressChoice::Auto if interface.is_veth => {
-            xdp_refusal = Some("it would switch TSO off at the other end of the veth".to_owned());
+        IngressChoice::Auto if let Some(reason) = interface.spare_xdp() => {
+            xdp_refusal = Some(reason.to_owned());
             IngressMode::Tc
         }
         IngressChoice::Auto => {
@@ -145,30 +146,30 @@ fn attach_as(
     options: &AttachOptions,
     ingress: IngressMode,
 ) -> Result<Attached> {
-    let splitter = match interface.link_len {
-        // The pair is Ethernet, and only such packets can be handed to it.
-        LINK_ETHERNET => Some(splitter::create(interface.index)?),
-        _ => None,
-    };
-    let near_end = splitter.as_ref().map_or(0, |pair| pair.near);
+    let splitter = splitter::create(interface.index)?;
     let Prepared {
         mut ebpf,
         maps,
         events,
         tcx,
-    } = prepare(&interface, options, ingress, near_end)?;
+    } = prepare(&interface, options, ingress, splitter.near)?;
     let directory = pins::directory(interface.index)?;
     // XDP first, for it is what a driver may refuse.
     if let Some(mode) = xdp_mode(ingress) {
         attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
     }
-    if let Some(Splitter { far, .. }) = &splitter {
-        let hook = TcAttachType::Ingress;
-        if !tcx {
-            clsact::add(far)?;
-        }
-        attach_tc(&mut ebpf, &directory, far, SPLITTER_PROGRAM, hook, tcx)?;
+    if !tcx {
+        clsact::add(&splitter.far)?;
     }
+    let hook = TcAttachType::Ingress;
+    attach_tc(
+        &mut ebpf,
+        &directory,
+        &splitter.far,
+        SPLITTER_PROGRAM,
+        hook,
+        tcx,
+    )?;
     // Egress before ingress: what ingress hands to egress must find it there.
     for (program, hook) in TC_PROGRAMS.into_iter().rev() {
         attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
@@ -241,6 +242,11 @@ fn prepare(
     })
 }
 
+/// The first kernel that moves the start of a packet before it looks at a pending
+/// checksum (`bpf: pull before calling skb_postpull_rcsum`). Some older ones have
+/// the change too; they take one step more than they need.
+const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
+
 fn load(
     interface: &Interface,
     options: &AttachOptions,
@@ -250,7 +256,7 @@ fn load(
     let secret = random_secret()?;
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(!options.peers.is_empty());
-    let xdp = u32::from(ingress != IngressMode::Tc);
+    let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
     EbpfLoader::new()
         .override_global(global::SECRET, &secret.0, true)
         .override_global(global::IFINDEX, &interface.index, true)
@@ -258,7 +264,8 @@ fn load(
         .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
         .override_global(global::SPLITTER, &near_end, true)
-        .override_global(global::XDP, &xdp, true)
+        .override_global(global::SHRINK_TWICE, &shrink_twice, true)
+        .override_global(global::XDP, &(ingress as u32), true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
         .load(OBJECT)
@@ -305,9 +312,23 @@ const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
     }
 }
 
-fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
+/// Loads the XDP program that fits, and names it. A kernel that knows no packets
+/// in several buffers (before 5.18) gets the one that takes none. So does the
+/// stack, which puts such packets into one piece by itself: of a packet that it
+/// copies for the other program it forgets the length of the link header
+/// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
+fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
+    if mode != XdpMode::Skb && program::<Xdp>(ebpf, XDP_FRAGS_PROGRAM)?.load().is_ok() {
+        return Ok(XDP_FRAGS_PROGRAM);
+    }
     let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
     program.load().with_context(|| rejected(XDP_PROGRAM))?;
+    Ok(XDP_PROGRAM)
+}
+
+fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
+    let loaded = load_xdp(ebpf, mode)?;
+    let program: &mut Xdp = program(ebpf, loaded)?;
     let id = program
         .attach(name, mode)
         .map_err(|error| match os_error(&error) {

@@ -31,6 +31,8 @@ const TC_PROGRAMS: [(&str, TcAttachType); 2] = [
 ];
 /// The XDP program.
 const XDP_PROGRAM: &str = "xdptun_fast_in";
+/// The same for packets in several buffers.
+const XDP_FRAGS_PROGRAM: &str = "xdptun_fast_frags";
 /// The program at the splitter's far end.
 const SPLITTER_PROGRAM: &str = "xdptun_splitter";
 

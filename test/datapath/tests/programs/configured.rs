@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use xdptun_common::config::LINK_NONE;
+use xdptun_common::config::{IngressMode, LINK_NONE};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED, syn_options};
@@ -41,14 +41,23 @@ fn strangers_are_not_ours() {
         rows.push(row(format!("{family:?} datagram out"), move |_| {
             Case::egress(path.outbound().payload(payload(50)))
         }));
-        rows.push(row(
-            format!("{family:?} datagram out, options"),
-            move |_| {
-                let datagram = path.outbound().payload(payload(50));
-                Case::egress(datagram.fragment(0, true).ip_options(2))
-            },
-        ));
-        for program in [Program::Ingress, Program::FastIn] {
+        let datagram = path.outbound().payload(payload(50));
+        for (name, packet) in [
+            (
+                "options",
+                datagram.clone().ip_options(2).extension(60.into(), 2),
+            ),
+            ("first fragment", datagram.clone().fragment(0, true)),
+            ("tag", datagram.vlan(7)),
+        ] {
+            rows.push(row(format!("{family:?} datagram out, {name}"), {
+                move |_| Case::egress(&packet)
+            }));
+        }
+        rows.push(row(format!("{family:?} datagram in, tag"), move |_| {
+            Case::ingress(path.inbound().payload(payload(50)).vlan(7))
+        }));
+        for program in Program::INBOUND {
             rows.push(row(format!("{program:?} {family:?} datagram in"), {
                 move |_| Case::new(program, path.inbound().payload(payload(50)))
             }));
@@ -81,7 +90,7 @@ fn peers_are_ours() {
         rows.push(row(format!("{family:?} SYN in"), move |at| {
             answered(at, path)
         }));
-        for program in [Program::Ingress, Program::FastIn] {
+        for program in Program::INBOUND {
             rows.push(row(format!("{program:?} {family:?} datagram in"), {
                 move |_| Case::new(program, path.inbound()).drops(Outcome::RxDropPlainUdp)
             }));
@@ -96,16 +105,32 @@ fn a_flow_makes_a_stranger_ours() {
     let mut rows: Vec<Row> = Vec::new();
     for family in Family::ALL {
         let path = Path::with_stranger(family);
-        for program in [Program::Ingress, Program::FastIn] {
+        for program in Program::INBOUND {
             rows.push(row(format!("{program:?} {family:?} data in"), move |at| {
                 restores(program, at, path, &path.inbound().payload(payload(9)), 9)
             }));
         }
         rows.push(row(format!("{family:?} first fragment out"), move |at| {
-            let datagram = path.outbound().payload(payload(50));
-            Case::egress(datagram.fragment(0, true))
+            let fragment = path.outbound().payload(payload(50)).fragment(0, true);
+            Case::egress(&fragment)
                 .flow(path.key(), path.established(at))
                 .drops(Outcome::TxDropFragment)
+                .remembers(fragment.fragmented())
+        }));
+        for (program, packet, outcome) in [
+            (Program::Egress, path.outbound(), Outcome::TxDropVlan),
+            (Program::Ingress, path.inbound(), Outcome::RxDropPlainUdp),
+        ] {
+            rows.push(row(format!("{program:?} {family:?} behind a tag"), {
+                move |at| {
+                    Case::new(program, packet.clone().vlan(7))
+                        .flow(path.key(), path.established(at))
+                        .drops(outcome)
+                }
+            }));
+        }
+        rows.push(row(format!("{family:?} ICMP about data"), move |at| {
+            crate::icmp::about_data(at, path)
         }));
     }
     check(&mut lock(&PEERS_ONLY), rows);
@@ -114,27 +139,38 @@ fn a_flow_makes_a_stranger_ours() {
 /// With XDP in front, what tc sees of UDP was restored there.
 #[test]
 fn behind_xdp_tc_leaves_udp_alone() {
-    let mut datapath = Datapath::new(&Config {
-        xdp: true,
-        ..Config::default()
-    });
-    let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
-        let path = Path::server(family);
-        rows.push(row(format!("{family:?} datagram"), move |at| {
-            Case::ingress(path.inbound().payload(payload(50)))
-                .flow(path.key(), path.established(at))
-        }));
-        rows.push(row(format!("{family:?} datagram, no flow"), move |_| {
-            Case::ingress(path.inbound().payload(payload(50)))
-        }));
-        rows.push(row(format!("{family:?} data"), move |at| {
-            let datagram = path.inbound().payload(payload(50));
-            restores(Program::Ingress, at, path, &datagram, 50)
-        }));
-        rows.push(row(format!("{family:?} SYN"), move |at| answered(at, path)));
+    for ingress in [IngressMode::Xdp, IngressMode::XdpGeneric] {
+        let mut datapath = Datapath::new(&Config {
+            ingress,
+            ..Config::default()
+        });
+        let mut rows: Vec<Row> = Vec::new();
+        for family in Family::ALL {
+            let path = Path::server(family);
+            rows.push(row(format!("{family:?} datagram"), move |at| {
+                Case::ingress(path.inbound().payload(payload(50)))
+                    .flow(path.key(), path.established(at))
+            }));
+            rows.push(row(format!("{family:?} datagram, no flow"), move |_| {
+                Case::ingress(path.inbound().payload(payload(50)))
+            }));
+            rows.push(row(format!("{family:?} data"), move |at| {
+                let datagram = path.inbound().payload(payload(50));
+                restores(Program::Ingress, at, path, &datagram, 50)
+            }));
+            rows.push(row(format!("{family:?} SYN"), move |at| answered(at, path)));
+            // XDP in the stack cannot see that a buffer holds several segments, and
+            // has made one datagram of them.
+            rows.push(row(format!("{family:?} merged datagrams"), move |_| {
+                let case = Case::ingress(path.inbound().payload(payload(2000))).merged(1000);
+                match ingress {
+                    IngressMode::XdpGeneric => case.drops(Outcome::RxDropMerged),
+                    _ => case,
+                }
+            }));
+        }
+        check(&mut datapath, rows);
     }
-    check(&mut datapath, rows);
 }
 
 /// A TUN device has no link header. (The tc programs cannot be run on such a
@@ -146,32 +182,45 @@ fn without_a_link_header() {
         ..Config::default()
     });
     let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
+    let by_each = |program| Family::ALL.map(|family| (program, family));
+    for (program, family) in Program::XDP.into_iter().flat_map(by_each) {
         let path = Path::client(family);
         for len in lengths() {
-            rows.push(row(format!("{family:?}, {len} bytes"), move |at| {
-                let datagram = path.inbound().payload(payload(len)).without_link();
-                restores(Program::FastIn, at, path, &datagram, len)
-            }));
+            rows.push(row(
+                format!("{program:?} {family:?}, {len} bytes"),
+                move |at| {
+                    let datagram = path.inbound().payload(payload(len)).without_link();
+                    restores(program, at, path, &datagram, len)
+                },
+            ));
         }
-        rows.push(row(format!("{family:?} plain UDP"), move |_| {
-            Case::new(Program::FastIn, path.inbound().without_link()).drops(Outcome::RxDropPlainUdp)
-        }));
-        rows.push(row(format!("{family:?} other port"), move |_| {
-            let path = Path::new(family, OTHER, OTHER);
-            Case::new(Program::FastIn, path.inbound().without_link())
-        }));
-        rows.push(row(format!("{family:?} ACK"), move |at| {
+        rows.push(row(
+            format!("{program:?} {family:?} plain UDP"),
+            move |_| {
+                Case::new(program, path.inbound().without_link()).drops(Outcome::RxDropPlainUdp)
+            },
+        ));
+        rows.push(row(
+            format!("{program:?} {family:?} other port"),
+            move |_| {
+                let path = Path::new(family, OTHER, OTHER);
+                Case::new(program, path.inbound().without_link())
+            },
+        ));
+        rows.push(row(format!("{program:?} {family:?} ACK"), move |at| {
             let flow = path.established(at);
             let packet = path.inbound().without_link();
             let packet = packet.segment(flags::ACK, flow.rcv_nxt, flow.snd_nxt);
-            Case::new(Program::FastIn, packet).flow(path.key(), flow)
+            Case::new(program, packet).flow(path.key(), flow)
         }));
-        rows.push(row(format!("{family:?} with a link header"), move |at| {
-            let path = Path::new(family, OWNED, OTHER);
-            let flow = path.established(at);
-            Case::new(Program::FastIn, segment(&flow, &path.inbound())).flow(path.key(), flow)
-        }));
+        rows.push(row(
+            format!("{program:?} {family:?} with a link header"),
+            move |at| {
+                let path = Path::new(family, OWNED, OTHER);
+                let flow = path.established(at);
+                Case::new(program, segment(&flow, &path.inbound())).flow(path.key(), flow)
+            },
+        ));
     }
     check(&mut datapath, rows);
 }

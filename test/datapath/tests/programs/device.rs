@@ -1,4 +1,4 @@
-//! What depends on a real interface: its MTU, and the clone that leaves by it.
+//! What depends on a real interface: the clone that leaves by it.
 
 use std::time::Duration;
 
@@ -7,56 +7,10 @@ use aya::programs::tc::qdisc_add_clsact;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_lab::{Capture, Direct, Host, link, wait};
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::{
-    Case, Config, Datapath, Family, Moment, Path, Program, Row, check, flags, row,
-};
+use xdptun_test_datapath::{Config, Datapath, Moment, Program, check, flags, row};
 
 use crate::effects::acknowledged;
-use crate::largest;
 use crate::restored::restores;
-
-#[test]
-fn a_segment_that_exceeds_the_mtu() {
-    let net = Direct::new().unwrap();
-    let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();
-    let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
-        let path = Path::client(family);
-        let largest = largest(family);
-        // A datagram of these lengths fits by itself.
-        for excess in [1, 2, 11, 12] {
-            let datagram = path.outbound().payload(payload(largest + excess));
-            let again = datagram.clone();
-            rows.push(row(format!("{family:?}, {excess} too many"), move |at| {
-                Case::egress(&datagram)
-                    .on(ifindex)
-                    .flow(path.key(), path.established(at))
-                    .drops(Outcome::TxDropTooBig)
-            }));
-            rows.push(row(format!("{family:?}, {excess} too many, no flow"), {
-                move |_| {
-                    Case::egress(&again)
-                        .on(ifindex)
-                        .drops(Outcome::TxDropTooBig)
-                }
-            }));
-        }
-        rows.push(row(format!("{family:?}, just fits"), move |at| {
-            let datagram = path.outbound().payload(payload(largest));
-            crate::established::disguises(at, path, &datagram, largest).on(ifindex)
-        }));
-        rows.push(row(format!("{family:?}, just fits, padded"), move |at| {
-            let datagram = path.outbound().payload(payload(largest));
-            crate::established::disguises(at, path, &datagram, largest)
-                .on(ifindex)
-                .meets(datagram.padded_to(1514))
-        }));
-    }
-    net.a
-        .netns
-        .enter(|| check(&mut Datapath::new(&Config::default()), rows))
-        .unwrap();
-}
 
 /// Ingress sends a clone of the segment out of the interface, where egress makes
 /// it the acknowledgement; what the clone becomes must not show in the datagram.
@@ -67,26 +21,30 @@ fn an_acknowledgement_leaves_by_the_interface() {
     let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();
     let capture = Capture::start(&net.b.netns, Host::DEV).unwrap();
     let rows = || {
-        let table = [("bytes", 65_536 - 200, 0), ("time", 0, 40)];
-        table.into_iter().flat_map(move |(name, bytes, sent_ms)| {
-            crate::paths().map(move |path| {
-                row(format!("{path:?}, due by {name}"), move |at| {
-                    let datagram = path.inbound().payload(payload(200));
-                    let mut flow = path.established(at);
-                    flow.acked = flow.rcv_nxt.wrapping_sub(bytes);
-                    flow.sent_at = at.before_ms(sent_ms);
-                    restores(Program::Ingress, at, path, &datagram, 200)
-                        .marked(0x1234)
-                        .flow(path.key(), flow)
-                        .counts(Outcome::TxRequested)
-                        .sends(Sent::Ack)
-                        .changes(path.key(), |flow| {
-                            crate::effects::received(flow, at, 200);
-                            acknowledged(flow, at);
-                        })
-                })
-            })
-        })
+        let mut rows = Vec::new();
+        for (name, bytes, sent_ms) in [("bytes", 65_536 - 200, 0), ("time", 0, 40)] {
+            for path in crate::paths() {
+                let plain = path.inbound().payload(payload(200));
+                let with_options = plain.clone().ip_options(3).extension(60.into(), 2);
+                for (what, datagram) in [("", plain), (", with options", with_options)] {
+                    rows.push(row(format!("{path:?}, due by {name}{what}"), move |at| {
+                        let mut flow = path.established(at);
+                        flow.acked = flow.rcv_nxt.wrapping_sub(bytes);
+                        flow.sent_at = at.before_ms(sent_ms);
+                        restores(Program::Ingress, at, path, &datagram, 200)
+                            .marked(0x1234)
+                            .flow(path.key(), flow)
+                            .counts(Outcome::TxRequested)
+                            .sends(Sent::Ack)
+                            .changes(path.key(), |flow| {
+                                crate::effects::received(flow, at, 200);
+                                acknowledged(flow, at);
+                            })
+                    }));
+                }
+            }
+        }
+        rows
     };
     net.a
         .netns

@@ -8,10 +8,10 @@ use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flag
 
 use crate::effects::in_state;
 use crate::restored::segment;
-use crate::{datapath, paths};
+use crate::{datapath, largest, options, paths};
 
-#[test]
-fn all_but_the_common_case_is_left_to_tc() {
+/// All but the common case.
+fn left_to_tc(program: Program) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         let key = path.key();
@@ -47,17 +47,17 @@ fn all_but_the_common_case_is_left_to_tc() {
             ),
             ("strange ACK", segment(flags::DATA, [0, FAR], 100)),
             ("TCP options", data().options(&[1; 12])),
-            ("IP options", data().ip_options(2)),
+            (
+                "longer than the MTU",
+                segment(flags::DATA, [0, 0], largest(path.family()) + 1),
+            ),
             ("first fragment", data().fragment(0, true)),
             ("later fragment", data().fragment(8, true)),
             ("longer than its header says", data().transport_len(19)),
         ];
         for (name, packet) in table {
-            if path.family() == Family::V6 && name == "IP options" {
-                continue;
-            }
             rows.push(row(format!("{path:?} {name}"), move |at| {
-                Case::new(Program::FastIn, &packet).flow(key, path.established(at))
+                Case::new(program, &packet).flow(key, path.established(at))
             }));
         }
         for state in [
@@ -69,24 +69,36 @@ fn all_but_the_common_case_is_left_to_tc() {
             let packet = data();
             rows.push(row(format!("{path:?} data in {state:?}"), move |at| {
                 let flow = in_state(path.established(at), state);
-                Case::new(Program::FastIn, &packet).flow(key, flow)
+                Case::new(program, &packet).flow(key, flow)
             }));
         }
         let packet = data();
         rows.push(row(format!("{path:?} data without a flow"), move |_| {
-            Case::new(Program::FastIn, &packet)
+            Case::new(program, &packet)
         }));
     }
-    let path = Path::client(Family::V6);
-    for number in [0, 43, 60] {
-        rows.push(row(format!("extension header {number}"), move |at| {
-            let flow = path.established(at);
-            let datagram = path.inbound().payload(payload(20));
-            let packet = segment(&flow, &datagram).extension(number.into(), 1);
-            Case::new(Program::FastIn, packet).flow(path.key(), flow)
-        }));
+    for family in Family::ALL {
+        let path = Path::client(family);
+        for options in options::carried(family)
+            .into_iter()
+            .chain(options::refused(family))
+        {
+            rows.push(row(format!("{options:?}"), move |at| {
+                let flow = path.established(at);
+                let datagram = path.inbound().payload(payload(20));
+                let packet = options.on(segment(&flow, &datagram));
+                Case::new(program, packet).flow(path.key(), flow)
+            }));
+        }
     }
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn all_but_the_common_case_is_left_to_tc() {
+    for program in Program::XDP {
+        check(&mut datapath(), left_to_tc(program));
+    }
 }
 
 /// tc restores that segment and acknowledges it as well.
@@ -94,22 +106,26 @@ fn all_but_the_common_case_is_left_to_tc() {
 fn a_segment_whose_acknowledgement_is_due() {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
-        for (name, unacknowledged, sent_ms, due) in [
+        let table = [
             ("bytes", 65_536 - 100, 0, true),
             ("fewer bytes", 65_536 - 101, 0, false),
             ("time", 0, 40, true),
             ("less time", 0, 39, false),
             ("bytes ahead", 100u32.wrapping_neg(), 1000, false),
-        ] {
-            rows.push(row(format!("{path:?} {name}"), move |at| {
+        ];
+        let by_each = |program| table.map(|due| (program, due));
+        for (program, (name, unacknowledged, sent_ms, due)) in
+            Program::XDP.into_iter().flat_map(by_each)
+        {
+            rows.push(row(format!("{program:?} {path:?} {name}"), move |at| {
                 let mut flow = path.established(at);
                 flow.acked = flow.rcv_nxt.wrapping_sub(unacknowledged);
                 flow.sent_at = at.before_ms(sent_ms);
                 let datagram = path.inbound().payload(payload(100));
                 if due {
-                    Case::new(Program::FastIn, segment(&flow, &datagram)).flow(path.key(), flow)
+                    Case::new(program, segment(&flow, &datagram)).flow(path.key(), flow)
                 } else {
-                    crate::restored::restores(Program::FastIn, at, path, &datagram, 100)
+                    crate::restored::restores(program, at, path, &datagram, 100)
                         .flow(path.key(), flow)
                         .changes(path.key(), |flow| {
                             crate::effects::received(flow, at, 100);
@@ -125,7 +141,7 @@ fn a_segment_whose_acknowledgement_is_due() {
 #[test]
 fn plain_udp_is_refused() {
     let mut rows: Vec<Row> = Vec::new();
-    for program in [Program::Ingress, Program::FastIn] {
+    for program in Program::INBOUND {
         for path in paths() {
             let plain = path.inbound().payload(payload(100));
             let mut table = vec![

@@ -3,13 +3,13 @@
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::State;
 use xdptun_test_datapath::path::syn_options;
-use xdptun_test_datapath::{Case, Family, Moment, Path, Program, Skb, check, flags, row};
+use xdptun_test_datapath::{Case, Family, Limited, Moment, Path, Program, Skb, check, flags, row};
 
 use crate::datapath;
 use crate::effects::in_state;
 
 /// No tokens, and none to come: the bucket was filled in the future.
-const EMPTY: [u64; 2] = [0, u64::MAX];
+pub const EMPTY: [u64; 2] = [0, u64::MAX];
 
 #[test]
 fn without_budget_nothing_is_answered() {
@@ -22,19 +22,19 @@ fn without_budget_nothing_is_answered() {
     let rows = [
         row("SYN", move |_| {
             Case::ingress(syn())
-                .replies(EMPTY)
+                .budget(Limited::Replies, EMPTY)
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
         }),
         row("segment for nobody", move |_| {
             Case::ingress(path.inbound().segment(flags::DATA, 7, 8))
-                .replies(EMPTY)
+                .budget(Limited::Replies, EMPTY)
                 .drops(Outcome::RxDropNoFlow)
                 .sends(Sent::Limited)
         }),
         row("SYN on an open flow", move |at| {
             Case::ingress(syn())
-                .replies(EMPTY)
+                .budget(Limited::Replies, EMPTY)
                 .flow(key, path.established(at))
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
@@ -44,7 +44,7 @@ fn without_budget_nothing_is_answered() {
             let flow = in_state(path.established(at), State::FinSent);
             let fin = flags::FIN | flags::ACK;
             Case::ingress(path.inbound().segment(fin, flow.rcv_nxt, flow.snd_nxt))
-                .replies(EMPTY)
+                .budget(Limited::Replies, EMPTY)
                 .flow(key, flow)
                 .drops(Outcome::RxFin)
                 .sends(Sent::Limited)
@@ -56,7 +56,8 @@ fn without_budget_nothing_is_answered() {
                 })
         }),
         row("what needs no answer goes on", move |at| {
-            crate::restored::restores(Program::Ingress, at, path, &path.inbound(), 0).replies(EMPTY)
+            crate::restored::restores(Program::Ingress, at, path, &path.inbound(), 0)
+                .budget(Limited::Replies, EMPTY)
         }),
     ];
     check(&mut datapath(), rows);
@@ -69,10 +70,10 @@ fn the_budget_is_spent_and_earned() {
     let segment = path.inbound().segment(flags::ACK, 7, 8).bytes();
     let mut answers = |budget| {
         datapath.reset();
-        datapath.set_replies(budget);
+        datapath.set_budget(Limited::Replies, budget);
         // Which CPU runs the program is not ours to choose.
         let ran = datapath.run(Program::Ingress, &segment, Skb::default());
-        let after: Vec<_> = datapath.replies();
+        let after = datapath.budgets(Limited::Replies);
         let changed: Vec<_> = after.into_iter().filter(|cpu| *cpu != budget).collect();
         (ran.verdict == 7, changed)
     };

@@ -140,7 +140,7 @@ fn mapped_addresses() {
     let (local, remote) = (mapped(path.local), mapped(path.remote));
     let segment = Packet::datagram(remote, local).payload(payload(50));
     let segment = segment.segment(flags::DATA, 0xffff_fff0, 0xffff_ffe0);
-    for program in [Program::Ingress, Program::FastIn] {
+    for program in Program::INBOUND {
         let segment = segment.clone();
         rows.push(row(format!("{program:?} segment"), move |at| {
             Case::new(program, &segment).flow(path.key(), path.established(at))
@@ -172,25 +172,6 @@ fn later_fragments() {
     check(&mut datapath(), rows);
 }
 
-/// XDP leaves a tag inside the frame to tc.
-#[test]
-fn vlan_tags() {
-    let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
-        let path = Path::client(family);
-        rows.push(row(format!("{family:?} UDP"), move |_| {
-            Case::new(Program::FastIn, path.inbound().vlan(7))
-        }));
-        rows.push(row(format!("{family:?} data"), move |at| {
-            let flow = path.established(at);
-            let datagram = path.inbound().payload(payload(50));
-            let segment = crate::restored::segment(&flow, &datagram).vlan(7);
-            Case::new(Program::FastIn, segment).flow(path.key(), flow)
-        }));
-    }
-    check(&mut datapath(), rows);
-}
-
 /// Seen only because the interface listens to everything, or is in a bridge.
 #[test]
 fn frames_for_other_hosts() {
@@ -201,6 +182,7 @@ fn frames_for_other_hosts() {
             ("datagram", path.inbound()),
             ("SYN", path.inbound().segment(flags::SYN, 9, 0)),
             ("stray data", path.inbound().segment(flags::DATA, 9, 9)),
+            ("datagram behind a tag", path.inbound().vlan(7)),
         ] {
             rows.push(row(format!("{family:?} {name}"), move |_| {
                 let mut frame: Vec<u8> = Vec::from(&packet);

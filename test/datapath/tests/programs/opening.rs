@@ -19,7 +19,7 @@ fn syn(at: Moment, path: Path) -> Packet {
 }
 
 /// The datagram is queued, and a SYN of a new flow leaves in its place.
-fn opens(at: Moment, path: Path, datagram: &Packet) -> Case {
+pub fn opens(at: Moment, path: Path, datagram: &Packet) -> Case {
     Case::egress(datagram)
         .passes_as(syn(at, path))
         .counts(Outcome::TxOpened)
@@ -29,17 +29,16 @@ fn opens(at: Moment, path: Path, datagram: &Packet) -> Case {
 }
 
 /// The datagram is queued and nothing leaves.
-fn waits(path: Path, flow: Flow) -> Case {
-    let datagram = path.outbound().payload(payload(77));
-    Case::egress(&datagram)
+pub fn waits(path: Path, flow: Flow, datagram: &Packet) -> Case {
+    Case::egress(datagram)
         .flow(path.key(), flow)
         .swallows()
         .counts(Outcome::TxQueued)
         .queues(path.key(), datagram)
 }
 
-#[test]
-fn the_first_datagram_opens_the_flow() {
+/// The first datagram of a flow, of each length.
+pub fn first_datagrams() -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         // Around the length of what is pulled out and put back, and of the
@@ -62,7 +61,12 @@ fn the_first_datagram_opens_the_flow() {
         }));
     }
     const { assert!(LARGE_FRAME > SMALL_FRAME) };
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn the_first_datagram_opens_the_flow() {
+    check(&mut datapath(), first_datagrams());
 }
 
 #[test]
@@ -77,6 +81,8 @@ fn the_next_datagrams_wait_for_the_time_of_the_next_syn() {
     ] {
         for family in Family::ALL {
             let path = Path::client(family);
+            let datagram = path.outbound().payload(payload(77));
+            let waits = move |flow| waits(path, flow, &datagram);
             let flow = move |at: Moment, before: u64| {
                 let mut flow = in_state(path.opening(at), state);
                 flow.opened_at = at.before_ms(9000);
@@ -85,20 +91,22 @@ fn the_next_datagrams_wait_for_the_time_of_the_next_syn() {
                 flow
             };
             let name = format!("{family:?} {state:?} after {syns} SYNs");
-            rows.push(row(format!("{name}, at once"), move |at| {
-                waits(path, flow(at, 0))
+            rows.push(row(format!("{name}, at once"), {
+                let waits = waits.clone();
+                move |at| waits(flow(at, 0))
             }));
             // A claim makes the time odd; and a CPU that is a tick behind may
             // meet the claim of one that is not.
             for (ahead, ns) in [("the same tick", 1), ("the tick before", 4 * MS)] {
+                let waits = waits.clone();
                 rows.push(row(format!("{name}, in {ahead}"), move |at| {
                     let mut flow = flow(at, 0);
                     flow.syn_at += ns;
-                    waits(path, flow)
+                    waits(flow)
                 }));
             }
             rows.push(row(format!("{name}, not yet"), move |at| {
-                waits(path, flow(at, timeout_ms * MS - 1))
+                waits(flow(at, timeout_ms * MS - 1))
             }));
             rows.push(row(format!("{name}, due"), move |at| {
                 let datagram = path.outbound().payload(payload(200));
@@ -160,7 +168,7 @@ fn a_syn_is_repeated_with_the_same_number() {
 }
 
 /// What opening leaves of a closed flow's entry.
-fn reopened(at: Moment, path: Path, closed: Flow) -> Flow {
+pub fn reopened(at: Moment, path: Path, closed: Flow) -> Flow {
     let fresh = path.opening(at);
     Flow {
         // Means nothing before the flow is open.

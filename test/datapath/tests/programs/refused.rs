@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use etherparse::IpNumber;
 use xdptun_common::counter::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
@@ -54,58 +53,6 @@ fn contradicting_lengths() {
 }
 
 #[test]
-fn first_fragments() {
-    let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
-        for path in [Path::client(family), Path::server(family)] {
-            let packet = path.outbound().payload(payload(64)).fragment(0, true);
-            let name = format!("{path:?}");
-            rows.extend(refuses(&name, path, packet, Outcome::TxDropFragment));
-        }
-    }
-    let path = Path::client(Family::V4);
-    let both = path.outbound().payload(payload(64)).ip_options(3);
-    rows.extend(refuses(
-        "with options",
-        path,
-        both.fragment(0, true),
-        Outcome::TxDropFragment,
-    ));
-    check(&mut datapath(), rows);
-}
-
-#[test]
-fn ip_options_and_extension_headers() {
-    let mut rows: Vec<Row> = Vec::new();
-    let path = Path::client(Family::V4);
-    for words in 1..=10 {
-        let packet = path.outbound().payload(payload(50)).ip_options(words);
-        let name = format!("{words} words of options");
-        rows.extend(refuses(&name, path, packet, Outcome::TxDropOptions));
-    }
-    let path = Path::client(Family::V6);
-    let packet = || path.outbound().payload(payload(50));
-    let table = [
-        ("hop-by-hop", packet().extension(IpNumber(0), 1)),
-        ("routing", packet().extension(IpNumber(43), 3)),
-        ("destination options", packet().extension(IpNumber(60), 2)),
-        ("authentication", packet().extension(IpNumber(51), 2)),
-        ("atomic fragment", packet().fragment(0, false)),
-        (
-            "three of them",
-            packet()
-                .extension(IpNumber(0), 1)
-                .extension(IpNumber(60), 4)
-                .extension(IpNumber(43), 1),
-        ),
-    ];
-    for (name, packet) in table {
-        rows.extend(refuses(name, path, packet, Outcome::TxDropOptions));
-    }
-    check(&mut datapath(), rows);
-}
-
-#[test]
 fn several_datagrams_in_one_buffer() {
     let rows = Family::ALL.map(|family| {
         row(format!("{family:?}"), move |at| {
@@ -152,23 +99,5 @@ fn a_full_table() {
                 .fold(case, |case, (key, flow)| case.flow(key, flow))
         })
     });
-    check(&mut datapath(), rows);
-}
-
-/// The tag is among the bytes: a second one, or one that a packet socket wrote.
-#[test]
-fn datagrams_behind_a_tag() {
-    let mut rows: Vec<Row> = Vec::new();
-    for family in Family::ALL {
-        let path = Path::client(family);
-        let tagged = |packet: Packet| packet.payload(payload(50)).vlan(7);
-        let (out, back) = (tagged(path.outbound()), tagged(path.inbound()));
-        rows.push(row(format!("{family:?} out"), move |_| {
-            Case::egress(&out).drops(Outcome::TxDropVlan)
-        }));
-        rows.push(row(format!("{family:?} in"), move |_| {
-            Case::ingress(&back).drops(Outcome::RxDropPlainUdp)
-        }));
-    }
     check(&mut datapath(), rows);
 }

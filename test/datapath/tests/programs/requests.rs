@@ -9,6 +9,14 @@ use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 use crate::effects::{acknowledged, in_state};
 use crate::{datapath, paths};
 
+/// Every request that is granted, and what is near to it.
+pub fn granted_requests() -> Vec<Row> {
+    [repeated_syns(), probes(), ends(), acknowledgements()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// What the daemon sends: an empty datagram with a mark.
 fn asks(path: Path, request: Request) -> Case {
     Case::egress(path.outbound()).marked(request.mark())
@@ -54,8 +62,7 @@ fn no_flow_or_another_state() {
     check(&mut datapath(), rows);
 }
 
-#[test]
-fn a_syn_is_repeated_when_due() {
+fn repeated_syns() -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         for state in [State::SynSent, State::SynReceived] {
@@ -83,13 +90,17 @@ fn a_syn_is_repeated_when_due() {
             }));
         }
     }
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn a_syn_is_repeated_when_due() {
+    check(&mut datapath(), repeated_syns());
 }
 
 /// A probe repeats the sequence number before the next (RFC 9293 section 3.8.4).
-#[test]
-fn a_probe() {
-    let rows = paths().map(|path| {
+fn probes() -> Vec<Row> {
+    let probe = |path: Path| {
         row(format!("{path:?}"), move |at| {
             let mut flow = path.established(at);
             flow.acked = flow.rcv_nxt.wrapping_sub(500);
@@ -99,12 +110,16 @@ fn a_probe() {
                 .passes_as(path.control(at, flags::ACK, sequence, flow.rcv_nxt))
                 .changes(path.key(), |flow| acknowledged(flow, at))
         })
-    });
-    check(&mut datapath(), rows);
+    };
+    paths().map(probe).collect()
 }
 
 #[test]
-fn a_clean_end() {
+fn a_probe() {
+    check(&mut datapath(), probes());
+}
+
+fn ends() -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         rows.push(row(format!("{path:?}"), move |at| {
@@ -139,12 +154,16 @@ fn a_clean_end() {
             }));
         }
     }
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn a_clean_end() {
+    check(&mut datapath(), ends());
 }
 
 /// The clone of an inbound segment turns round and becomes its acknowledgement.
-#[test]
-fn an_acknowledgement() {
+fn acknowledgements() -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         let acknowledges = move |at: Moment, flow: Flow, len, options: &[u8]| {
@@ -180,7 +199,12 @@ fn an_acknowledgement() {
             .marked(Request::Acknowledge.mark())
             .drops(Outcome::TxNotRequested)
     }));
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn an_acknowledgement() {
+    check(&mut datapath(), acknowledgements());
 }
 
 /// Only a segment can be acknowledged: a datagram with that mark is any other.

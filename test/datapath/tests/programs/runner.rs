@@ -53,7 +53,7 @@ fn wrong_rows_fail() {
     let mut datapath = datapath();
     check(&mut datapath, [row("answer", answer), row("waits", waits)]);
 
-    let alterations: [(&str, Alter); 9] = [
+    let alterations: [(&str, Alter); 11] = [
         ("another verdict", |case, _| case.passes_as(PATH.inbound())),
         ("nothing to answer", |case, _| {
             case.swallows().marked(0).counts(Outcome::RxFin)
@@ -70,6 +70,10 @@ fn wrong_rows_fail() {
         ("one flow more", |case, at| {
             let path = Path::server(Family::V6);
             case.adds(path.key(), path.established(at))
+        }),
+        ("one fragment more", |case, _| case.remembers([1; 36])),
+        ("another fragment's time", |case, at| {
+            case.refused([1; 36], at.before_ms(1)).remembers([1; 36])
         }),
         ("the flow unchanged", |case, at| {
             case.flow(PATH.key(), PATH.established(at))

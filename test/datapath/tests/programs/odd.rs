@@ -1,120 +1,19 @@
-//! Properties over random datagrams.
+//! Packets that may be anything near to what the programs look at.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use etherparse::{SlicedPacket, TransportSlice};
+use etherparse::checksum::Sum16BitWords;
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use xdptun_common::counter::{Fate, Outcome};
-use xdptun_common::flow::Flow;
 use xdptun_test_datapath::path::{HTTPS, OWNED};
-use xdptun_test_datapath::{Family, Moment, Packet, Path, Program, Skb};
+use xdptun_test_datapath::{Family, Message, Moment, Path, Program, Skb};
 
-use crate::{datapath, largest};
+use crate::datapath;
 
-const CASES: u32 = 4000;
-
-#[derive(Clone, Debug)]
-struct Datagram {
-    path: Path,
-    packet: Packet,
-    has_checksum: bool,
-}
-
-fn datagrams() -> impl Strategy<Value = Datagram> {
-    let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
-    let ports = prop_oneof![
-        (Just(8000u16), any::<u16>()),
-        (any::<u16>(), Just(8000u16)),
-        Just((8000, 443)),
-    ];
-    let ip = (any::<u8>(), 1u8.., any::<u16>());
-    (family, ports, ip, any::<bool>())
-        .prop_flat_map(|(family, (local, remote), (tos, ttl, id), has_checksum)| {
-            let path = Path::new(family, local, remote);
-            let payload = prop_oneof![
-                proptest::collection::vec(any::<u8>(), 0..=largest(family)),
-                proptest::collection::vec(any::<u8>(), 0..=70),
-                proptest::collection::vec(prop_oneof![Just(0u8), Just(0xff)], 0..=200),
-            ];
-            payload.prop_map(move |payload| Datagram {
-                path,
-                packet: path.outbound().payload(payload).tos(tos).ttl(ttl).id(id),
-                has_checksum,
-            })
-        })
-        .no_shrink()
-}
-
-/// Both ends of a flow, as each end's host has it. Ports may be equal, but
-/// addresses never are, so the two can share a table.
-fn ends(path: Path, numbers: (u32, u32, u64)) -> [(Path, Flow); 2] {
-    let at = Moment::now();
-    let (ours, theirs, count) = numbers;
-    let mut here = path.established(at);
-    here.sent_at = at.ns();
-    here.tx_packets = count;
-    let mut there = here;
-    (here.snd_nxt, here.rcv_nxt, here.acked) = (ours, theirs, theirs);
-    (there.snd_nxt, there.rcv_nxt, there.acked) = (theirs, ours, ours);
-    [(path, here), (path.reversed(), there)]
-}
-
-/// What the peer restores is what this host sent; a checksum that was not made
-/// is there afterwards.
-#[test]
-fn what_arrives_is_what_was_sent() {
-    let datapath = RefCell::new(datapath());
-    let numbers = any::<(u32, u32, u64)>();
-    let by_xdp = any::<bool>();
-    let mut runner = TestRunner::new(Config {
-        cases: CASES,
-        failure_persistence: None,
-        ..Config::default()
-    });
-    let result = runner.run(
-        &(datagrams(), numbers, by_xdp),
-        |(datagram, numbers, by_xdp)| {
-            let mut datapath = datapath.borrow_mut();
-            let ends = ends(datagram.path, numbers).map(|(path, flow)| (path.key(), flow));
-            datapath.set_flows(ends.iter().map(|(key, flow)| (key, flow)));
-
-            let packet = datagram.packet.bytes();
-            let sent = if datagram.has_checksum {
-                packet.clone()
-            } else {
-                datagram.packet.without_checksum().bytes()
-            };
-            let segment = datapath.run(Program::Egress, &sent, Skb::default());
-            prop_assert_eq!(segment.verdict, u32::MAX);
-            prop_assert_eq!(segment.packet.len(), packet.len() + 12);
-
-            let (program, pass) = if by_xdp {
-                (Program::FastIn, 2)
-            } else {
-                (Program::Ingress, u32::MAX)
-            };
-            // The link carries it to the peer, which is the loopback again.
-            let arrived = |frame: &[u8]| [&[0; 6], &frame[6..]].concat();
-            let restored = datapath.run(program, &arrived(&segment.packet), Skb::default());
-            prop_assert_eq!(restored.verdict, pass);
-            prop_assert_eq!(restored.packet, arrived(&packet));
-
-            let flows = datapath.flows();
-            let (here, there) = (flows[&ends[0].0], flows[&ends[1].0]);
-            prop_assert_eq!(
-                here.tx_bytes - ends[0].1.tx_bytes,
-                there.rx_bytes - ends[1].1.rx_bytes
-            );
-            prop_assert_eq!(here.snd_nxt, there.rcv_nxt);
-            Ok(())
-        },
-    );
-    if let Err(error) = result {
-        panic!("{error}");
-    }
-}
+const CASES: u32 = 12_000;
 
 /// A packet that may be anything near to what the programs look at.
 #[derive(Clone, Debug)]
@@ -136,8 +35,11 @@ fn odd_packets() -> impl Strategy<Value = Odd> {
     let program = prop_oneof![
         Just(Program::Egress),
         Just(Program::Ingress),
-        Just(Program::FastIn)
+        Just(Program::FastIn),
+        Just(Program::FastFrags)
     ];
+    // An ICMP error about the packet, not the packet.
+    let error = proptest::option::weighted(0.2, (0u8..14, 0u8..5, any::<u32>()));
     let segment = proptest::option::weighted(0.7, (any::<u8>(), 0u32..300, 0u32..300, 0usize..=10));
     let shape = (
         0usize..=10,
@@ -156,12 +58,13 @@ fn odd_packets() -> impl Strategy<Value = Odd> {
         shape,
         damage,
         cut,
-        state,
-        mark,
+        (state, mark, error),
     )
         .prop_map(
-            |(program, path, len, segment, (words, fragment), damage, cut, state, mark)| {
-                let mut packet = if program == Program::Egress && mark != 0x7864_7000 {
+            |(program, path, len, segment, (words, fragment), damage, cut, other)| {
+                let (state, mark, error) = other;
+                let ours = error.is_some() || program == Program::Egress && mark != 0x7864_7000;
+                let mut packet = if ours {
                     path.outbound()
                 } else {
                     path.inbound()
@@ -175,13 +78,27 @@ fn odd_packets() -> impl Strategy<Value = Odd> {
                 }
                 if let Some((flags, sequence, acknowledgment, options)) = segment {
                     let base = path.established(Moment::now());
+                    let mut next = [base.rcv_nxt, base.snd_nxt];
+                    if ours {
+                        next.reverse();
+                    }
                     packet = packet
                         .segment(
                             flags,
-                            base.rcv_nxt.wrapping_add(sequence).wrapping_sub(150),
-                            base.snd_nxt.wrapping_add(acknowledgment).wrapping_sub(150),
+                            next[0].wrapping_add(sequence).wrapping_sub(150),
+                            next[1].wrapping_add(acknowledgment).wrapping_sub(150),
                         )
                         .options(&vec![1; options * 4]);
+                }
+                if let Some((kind, code, rest)) = error {
+                    let body = packet.without_link().bytes();
+                    let message = Message {
+                        kind,
+                        code,
+                        rest,
+                        body,
+                    };
+                    packet = message.packet(path.family().stranger(), path.local.ip());
                 }
                 let mut frame = packet.bytes();
                 for (at, value) in damage {
@@ -226,7 +143,7 @@ fn odd_packets_have_one_outcome() {
     let datapath = RefCell::new(datapath());
     let fates = fates();
     let mut runner = TestRunner::new(Config {
-        cases: 3 * CASES,
+        cases: CASES,
         failure_persistence: None,
         ..Config::default()
     });
@@ -247,7 +164,7 @@ fn odd_packets_have_one_outcome() {
         let ran = datapath.run(odd.program, &odd.frame, skb);
         let counted = datapath.counted();
         let after = format!("{:?}", datapath.flows());
-        let xdp = odd.program == Program::FastIn;
+        let xdp = odd.program.is_xdp();
         let (pass, drop, redirect) = if xdp { (2, 1, 4) } else { (u32::MAX, 2, 7) };
         let passes = ran.verdict == pass;
 
@@ -262,18 +179,24 @@ fn odd_packets_have_one_outcome() {
                 prop_assert_eq!(&ran.packet, &odd.frame);
                 prop_assert_eq!(before, after);
                 prop_assert!(datapath.reported().is_empty());
+                prop_assert!(datapath.fragmented().is_empty());
             }
             [(name, 1)] => {
                 let answered = ran.verdict == redirect && counted.len() == 2;
                 match fates[name] {
                     Fate::Pass => prop_assert!(passes, "{name}: {}", ran.verdict),
-                    Fate::Take | Fate::Split => prop_assert_eq!(ran.verdict, redirect),
+                    Fate::Take | Fate::Split | Fate::Return => {
+                        prop_assert_eq!(ran.verdict, redirect);
+                    }
                     Fate::Drop => {
                         prop_assert!(ran.verdict == drop || answered, "{name}: {}", ran.verdict);
                     }
                 }
                 if *name == Outcome::RxRestored.name() {
                     prop_assert!(restored_lengths_agree(&ran.packet, odd.path.family()));
+                }
+                if *name == Outcome::RxIcmp.name() {
+                    prop_assert!(is_whole_message(&ran.packet), "{:x?}", ran.packet);
                 }
             }
             _ => prop_assert!(false, "{counted:?}"),
@@ -294,12 +217,46 @@ fn odd_packets_have_one_outcome() {
     }
 }
 
-/// IP and UDP name the same length, and the protocol is UDP.
+/// IP and UDP name the same length, and the protocol is UDP, behind options if
+/// there are any.
 fn restored_lengths_agree(packet: &[u8], family: Family) -> bool {
     let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-    let (protocol, payload) = match family {
-        Family::V4 => (packet[23], number(16) - 20),
-        Family::V6 => (packet[20], number(18)),
+    let (protocol, at, end) = match family {
+        Family::V4 => {
+            let header_len = usize::from(packet[14] & 0xf) * 4;
+            (packet[23], 14 + header_len, 14 + number(16))
+        }
+        Family::V6 => {
+            let (mut protocol, mut at) = (packet[20], 54);
+            while [0, 60].contains(&protocol) {
+                protocol = packet[at];
+                at += (usize::from(packet[at + 1]) + 1) * 8;
+            }
+            (protocol, at, 54 + number(18))
+        }
     };
-    protocol == 17 && number(14 + family.header_len() + 4) == payload
+    protocol == 17 && number(at + 4) == end - at
+}
+
+/// An ICMP message that ends with the frame, and whose checksum is right: with
+/// it the sum is zero (RFC 1071).
+fn is_whole_message(packet: &[u8]) -> bool {
+    let Ok(SlicedPacket { net: Some(net), .. }) = SlicedPacket::from_ethernet(packet) else {
+        return false;
+    };
+    let (sum, message) = match net {
+        NetSlice::Ipv4(ip) => (Sum16BitWords::new(), ip.payload().payload),
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            let message = ip.payload().payload;
+            let sum = Sum16BitWords::new()
+                .add_16bytes(header.source())
+                .add_16bytes(header.destination())
+                .add_2bytes([0, 58])
+                .add_2bytes((message.len() as u16).to_be_bytes());
+            (sum, message)
+        }
+        NetSlice::Arp(_) => return false,
+    };
+    packet.ends_with(message) && sum.add_slice(message).ones_complement() == 0
 }

@@ -1,11 +1,12 @@
 //! `parse`: where the transport segment is, in every shape a packet can have.
 
-#[path = "common/datagram.rs"]
+mod chain;
+#[path = "../common/datagram.rs"]
 mod datagram;
 
 use datagram::{Network, network};
-use etherparse::{IpNumber, Ipv6Header as Ipv6Oracle};
 use proptest::prelude::*;
+use xdptun_common::bytes_of;
 use xdptun_common::flow::FlowKey;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol};
@@ -147,6 +148,45 @@ fn ipv4_fragments() {
     );
 }
 
+/// What the fragments of one datagram have in common, and those of two do not.
+#[test]
+fn ipv4_fragments_name_their_datagram() {
+    let fragment = |field: u16, network: &Network| {
+        let mut packet = network.ipv4_datagram(PAYLOAD);
+        packet[6..8].copy_from_slice(&field.to_be_bytes());
+        let located = locate::<Ipv4Header>(packet.as_slice(), 0).expect("a fragment");
+        (located.identification, located.fragmented())
+    };
+    let network = Network::example();
+    let first = fragment(0x2000, &network);
+    assert_eq!(first.0, 0x1234);
+    let [.., a, b, c, d] = network.source;
+    let [.., e, f, g, h] = network.destination;
+    let expected = [
+        &[0; 10][..],
+        &[0xff, 0xff, a, b, c, d],
+        &[0; 10],
+        &[0xff, 0xff, e, f, g, h],
+        &[0, 0, 0x12, 0x34],
+    ];
+    assert_eq!(bytes_of(&first.1), expected.concat());
+    for field in [0x2001, 0x3fff, 0x0001] {
+        assert_eq!(fragment(field, &network), first, "{field:#06x}");
+    }
+    let others: [fn(&mut Network); 3] = [
+        |network| network.label += 1,
+        |network| network.source[15] ^= 1,
+        |network| network.destination[12] ^= 1,
+    ];
+    for change in others {
+        let mut other = Network::example();
+        change(&mut other);
+        assert_ne!(fragment(0x2001, &other).1, first.1);
+    }
+    // A whole packet is part of none.
+    assert_eq!(fragment(0x4000, &network).0, 0);
+}
+
 #[test]
 fn a_header_that_contradicts_itself_is_none() {
     let v4 = Network::example().ipv4_datagram(PAYLOAD);
@@ -174,142 +214,6 @@ fn a_header_that_contradicts_itself_is_none() {
     assert_eq!(empty, Some((Protocol::UDP, 20, 0, Shape::Plain)));
 }
 
-/// An IPv6 extension header, with the least that a parser needs of it.
-#[derive(Clone, Copy, Debug)]
-enum Extension {
-    HopByHop(u8),
-    Routing(u8),
-    Destination(u8),
-    Mobility(u8),
-    /// Length in words, less two; at least one word of sequence number.
-    Authentication(u8),
-    /// Offset, reserved and more-fragments bits.
-    Fragment(u16),
-}
-
-impl Extension {
-    fn protocol(self) -> u8 {
-        match self {
-            Self::HopByHop(_) => 0,
-            Self::Routing(_) => 43,
-            Self::Destination(_) => 60,
-            Self::Mobility(_) => 135,
-            Self::Authentication(_) => 51,
-            Self::Fragment(_) => 44,
-        }
-    }
-
-    fn bytes(self, next: u8) -> Vec<u8> {
-        let (len, units) = match self {
-            Self::HopByHop(len)
-            | Self::Routing(len)
-            | Self::Destination(len)
-            | Self::Mobility(len) => (len, (usize::from(len) + 1) * 8),
-            Self::Authentication(len) => (len, (usize::from(len) + 2) * 4),
-            Self::Fragment(field) => {
-                let [high, low] = field.to_be_bytes();
-                return vec![next, 0x77, high, low, 1, 2, 3, 4];
-            }
-        };
-        // 0xff where a fragment header would have its field: to be left alone.
-        let mut bytes = vec![0xff; units];
-        bytes[0] = next;
-        bytes[1] = len;
-        bytes
-    }
-}
-
-/// A UDP datagram behind a chain of extension headers.
-fn chained(extensions: &[Extension]) -> Vec<u8> {
-    let mut packet = Network::example().ipv6_datagram(PAYLOAD);
-    let mut next = Protocol::UDP.0;
-    let mut chain = Vec::new();
-    for extension in extensions.iter().rev() {
-        chain.splice(0..0, extension.bytes(next));
-        next = extension.protocol();
-    }
-    packet[6] = next;
-    let len = u16::try_from(UDP_LEN + chain.len()).expect("a short packet");
-    packet[4..6].copy_from_slice(&len.to_be_bytes());
-    packet.splice(40..40, chain);
-    packet
-}
-
-#[test]
-fn ipv6_extension_headers_are_followed() {
-    use Extension::{Authentication, Destination, Fragment, HopByHop, Mobility, Routing};
-    let table: &[(&[Extension], usize, Shape)] = &[
-        (&[HopByHop(0)], 8, Shape::Options),
-        (&[HopByHop(3)], 32, Shape::Options),
-        (&[Routing(2)], 24, Shape::Options),
-        (&[Destination(0)], 8, Shape::Options),
-        (&[Mobility(1)], 16, Shape::Options),
-        (&[Authentication(4)], 24, Shape::Options),
-        (&[Authentication(1)], 12, Shape::Options),
-        (
-            &[HopByHop(0), Destination(1), Routing(2), Authentication(4)],
-            72,
-            Shape::Options,
-        ),
-        // An atomic fragment (RFC 6946) holds all of its datagram.
-        (&[Fragment(0)], 8, Shape::Options),
-        // The reserved bits do not make it anything else.
-        (&[Fragment(0x0006)], 8, Shape::Options),
-        (&[Fragment(0x0001)], 8, Shape::FirstFragment),
-        (
-            &[HopByHop(1), Fragment(1), Destination(0)],
-            32,
-            Shape::FirstFragment,
-        ),
-        (&[Fragment(0x0008)], 8, Shape::LaterFragment),
-        (&[Fragment(0xfff9)], 8, Shape::LaterFragment),
-        (&[Routing(0), Fragment(0x0100)], 16, Shape::LaterFragment),
-    ];
-    for (extensions, len, shape) in table {
-        assert_eq!(
-            find::<Ipv6Header>(&chained(extensions)),
-            Some((Protocol::UDP, 40 + len, UDP_LEN, *shape)),
-            "{extensions:?}"
-        );
-    }
-}
-
-/// What follows the header of a later fragment is a piece of payload, even if
-/// the chain named another extension header for the first one.
-#[test]
-fn a_later_fragment_is_not_looked_into() {
-    use Extension::{Destination, Fragment};
-    let packet = chained(&[Fragment(0x0010), Destination(0)]);
-    assert_eq!(
-        find::<Ipv6Header>(&packet),
-        Some((Protocol(60), 48, 8 + UDP_LEN, Shape::LaterFragment))
-    );
-}
-
-#[test]
-fn a_chain_of_eight_is_followed_and_a_longer_one_is_no_udp() {
-    let longest = [Extension::Destination(0); 8];
-    assert_eq!(
-        find::<Ipv6Header>(&chained(&longest)),
-        Some((Protocol::UDP, 40 + 64, UDP_LEN, Shape::Options))
-    );
-    let longer = [Extension::Destination(0); 9];
-    let found = find::<Ipv6Header>(&chained(&longer)).expect("a valid header");
-    assert_eq!((found.0, found.3), (Protocol(60), Shape::Options));
-}
-
-#[test]
-fn extension_headers_longer_than_the_payload_are_none() {
-    let mut packet = chained(&[Extension::HopByHop(1)]);
-    packet[4..6].copy_from_slice(&15u16.to_be_bytes());
-    assert_eq!(find::<Ipv6Header>(&packet), None);
-    packet[4..6].copy_from_slice(&16u16.to_be_bytes());
-    assert_eq!(
-        find::<Ipv6Header>(&packet),
-        Some((Protocol::UDP, 56, 0, Shape::Options))
-    );
-}
-
 /// IPv4 has no extension headers: number 51, 60 or 0 there is a protocol.
 #[test]
 fn ipv4_protocols_are_not_extension_headers() {
@@ -327,39 +231,16 @@ fn ipv4_protocols_are_not_extension_headers() {
 /// whole are still found.
 #[test]
 fn truncated_packets() {
-    use Extension::{Authentication, Fragment, HopByHop};
-    let network = Network::example();
-    let v4 = network.ipv4_datagram(PAYLOAD);
-    for len in 0..v4.len() {
-        let located = locate::<Ipv4Header>(&v4[..len], 0);
+    let packet = Network::example().ipv4_datagram(PAYLOAD);
+    for len in 0..packet.len() {
+        let located = locate::<Ipv4Header>(&packet[..len], 0);
         assert_eq!(located.is_some(), len >= 20, "{len}");
-        let ports = located.and_then(|located| located.ports(&v4[..len]));
+        let ports = located.and_then(|located| located.ports(&packet[..len]));
         assert_eq!(ports.is_some(), len >= 24, "{len}");
     }
-    let v6 = chained(&[HopByHop(1), Fragment(1), Authentication(2)]);
-    for len in 0..v6.len() {
-        // 40 fixed, 16 hop-by-hop, 8 fragment, 16 authentication; of the
-        // datagram, the ports.
-        let located = locate::<Ipv6Header>(&v6[..len], 0);
-        assert_eq!(located.is_some(), len >= 40 + 16 + 8 + 16 + 4, "{len}");
-        let ports = located.and_then(|located| located.ports(&v6[..len]));
-        assert_eq!(ports.is_some(), located.is_some(), "{len}");
-    }
     // An offset beyond any packet.
-    assert!(locate::<Ipv4Header>(v4.as_slice(), usize::MAX).is_none());
-    assert!(locate::<Ipv6Header>(v6.as_slice(), v6.len() + 1).is_none());
-}
-
-fn extension() -> impl Strategy<Value = Extension> {
-    prop_oneof![
-        (0u8..4).prop_map(Extension::HopByHop),
-        (0u8..4).prop_map(Extension::Routing),
-        (0u8..4).prop_map(Extension::Destination),
-        (0u8..4).prop_map(Extension::Mobility),
-        (1u8..6).prop_map(Extension::Authentication),
-        // Whole or first: what follows is still a header.
-        (0u16..2).prop_map(Extension::Fragment),
-    ]
+    assert!(locate::<Ipv4Header>(packet.as_slice(), usize::MAX).is_none());
+    assert!(locate::<Ipv6Header>(packet.as_slice(), packet.len() + 1).is_none());
 }
 
 proptest! {
@@ -376,21 +257,6 @@ proptest! {
         prop_assert_eq!(&located.ip.source()[12..], &network.source[12..]);
         prop_assert_eq!(&located.ip.destination()[12..], &network.destination[12..]);
         prop_assert_eq!(located.ports(packet.as_slice()), Some(network.ports));
-    }
-
-    /// The end of any chain is where etherparse sees it.
-    #[test]
-    fn any_chain_ends_where_etherparse_ends(extensions in prop::collection::vec(extension(), 1..=8)) {
-        let packet = chained(&extensions);
-        let (protocol, rest) =
-            Ipv6Oracle::skip_all_header_extensions_in_slice(&packet[40..], IpNumber(packet[6]))
-                .expect("a whole packet");
-        let found = find::<Ipv6Header>(&packet).expect("a whole packet");
-        prop_assert_eq!(found.0, Protocol(protocol.0));
-        prop_assert_eq!(found.1, packet.len() - rest.len());
-        prop_assert_eq!(found.2, rest.len());
-        let fragment = extensions.iter().any(|extension| matches!(extension, Extension::Fragment(1)));
-        prop_assert_eq!(found.3, if fragment { Shape::FirstFragment } else { Shape::Options });
     }
 
     /// Whatever the bytes: no panic, and no segment that starts within the IP header.

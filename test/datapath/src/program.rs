@@ -1,0 +1,116 @@
+//! The programs, and what goes with a packet into one.
+
+use xdptun_common::config::{IngressMode, LINK_ETHERNET};
+
+use crate::kernel::MTU;
+
+/// One of the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// tc egress.
+    Egress,
+    /// tc ingress.
+    Ingress,
+    /// tc ingress of the splitter's far end.
+    Splitter,
+    /// XDP.
+    FastIn,
+    /// XDP, for packets in several buffers as well.
+    FastFrags,
+}
+
+impl Program {
+    /// Those on the interface itself, which meet every packet.
+    pub const ALL: [Self; 4] = [Self::Egress, Self::Ingress, Self::FastIn, Self::FastFrags];
+    /// Those for XDP, of which an interface has one.
+    pub const XDP: [Self; 2] = [Self::FastIn, Self::FastFrags];
+    /// Those that meet what arrives.
+    pub const INBOUND: [Self; 3] = [Self::Ingress, Self::FastIn, Self::FastFrags];
+
+    /// Whether it is one of [`Program::XDP`].
+    #[must_use]
+    pub const fn is_xdp(self) -> bool {
+        matches!(self, Self::FastIn | Self::FastFrags)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "xdptun_egress",
+            Self::Ingress => "xdptun_ingress",
+            Self::Splitter => "xdptun_splitter",
+            Self::FastIn => "xdptun_fast_in",
+            Self::FastFrags => "xdptun_fast_frags",
+        }
+    }
+}
+
+/// What the programs are told when they are loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Only the configured peers are ours.
+    pub peers_only: bool,
+    /// Which program restores inbound data; if XDP does, it has refused plain UDP
+    /// before tc sees a packet.
+    pub ingress: IngressMode,
+    /// The interface's MTU.
+    pub mtu: u16,
+    /// Length of the link header.
+    pub link_len: u32,
+    /// The interface that answers leave by.
+    pub ifindex: u32,
+    /// The near end of the splitter; 0 if there is none.
+    pub splitter: u32,
+    /// Old kernels: packets are shrunk in two steps.
+    pub shrink_twice: bool,
+    /// Whether every packet is traced.
+    pub trace: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            peers_only: false,
+            ingress: IngressMode::Tc,
+            mtu: MTU,
+            link_len: LINK_ETHERNET,
+            // No such interface: clones that a program sends are lost at once.
+            ifindex: i32::MAX.cast_unsigned(),
+            splitter: 0,
+            shrink_twice: false,
+            trace: false,
+        }
+    }
+}
+
+/// What goes with a packet to a tc program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skb {
+    /// The packet mark.
+    pub mark: u32,
+    /// Index of the packet's interface; 0 is the loopback, MTU 65536.
+    pub ifindex: u32,
+    /// Not zero if the buffer holds several segments.
+    pub gso_size: u32,
+}
+
+impl Skb {
+    /// `sizeof(struct __sk_buff)`, `include/uapi/linux/bpf.h`.
+    pub(crate) const LEN: usize = 192;
+    // Where the fields are in it.
+    pub(crate) const MARK: usize = 8;
+    const IFINDEX: usize = 40;
+    const GSO_SEGS: usize = 164;
+    const GSO_SIZE: usize = 176;
+
+    pub(crate) fn context(self) -> [u8; Self::LEN] {
+        let mut context = [0; Self::LEN];
+        let mut put = |at: usize, value: u32| {
+            context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        };
+        put(Self::MARK, self.mark);
+        put(Self::IFINDEX, self.ifindex);
+        put(Self::GSO_SIZE, self.gso_size);
+        put(Self::GSO_SEGS, if self.gso_size == 0 { 0 } else { 2 });
+        context
+    }
+}

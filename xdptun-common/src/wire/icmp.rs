@@ -1,0 +1,130 @@
+use super::{Ip, Ipv4Header, Ipv6Header, Protocol};
+use crate::checksum::Sum;
+
+/// The first eight bytes of an ICMP or ICMPv6 error message (RFC 792, RFC 4443
+/// section 2.1); the packet that it is about follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub struct IcmpHeader {
+    kind: u8,
+    code: u8,
+    checksum: [u8; 2],
+    rest: [u8; 4],
+}
+
+crate::plain!(IcmpHeader: 8);
+
+impl IcmpHeader {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// A header without checksum; `rest` is its second half.
+    #[inline(always)]
+    const fn new(kind: u8, code: u8, rest: u32) -> Self {
+        Self {
+            kind,
+            code,
+            checksum: [0; 2],
+            rest: rest.to_be_bytes(),
+        }
+    }
+
+    /// The same header with another checksum field.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_checksum(self, checksum: [u8; 2]) -> Self {
+        Self { checksum, ..self }
+    }
+}
+
+/// The ICMP of an IP version.
+pub trait Icmp: Ip {
+    /// Its protocol number.
+    const ICMP: Protocol;
+
+    /// The message that a packet is larger than `mtu` bytes.
+    fn too_big(mtu: u32) -> IcmpHeader;
+    /// Whether the message says that the packet it quotes did not arrive.
+    fn is_error(icmp: IcmpHeader) -> bool;
+    /// The same message, without checksum, about a packet that is `by` bytes
+    /// shorter: if it names an MTU, that is `by` bytes less.
+    fn about_shorter(icmp: IcmpHeader, by: u32) -> IcmpHeader;
+    /// What of this header is in the checksum of a message of `len` bytes.
+    fn icmp_pseudo_header(&self, len: u16) -> Sum;
+}
+
+impl Icmp for Ipv4Header {
+    const ICMP: Protocol = Protocol::ICMP;
+
+    /// "Fragmentation needed" (RFC 1191 section 4).
+    #[inline(always)]
+    fn too_big(mtu: u32) -> IcmpHeader {
+        IcmpHeader::new(UNREACHABLE, FRAGMENTATION_NEEDED, mtu & 0xffff)
+    }
+
+    #[inline(always)]
+    fn is_error(icmp: IcmpHeader) -> bool {
+        const TIME_EXCEEDED: u8 = 11;
+        const PARAMETER_PROBLEM: u8 = 12;
+        matches!(icmp.kind, UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM)
+    }
+
+    #[inline(always)]
+    fn about_shorter(icmp: IcmpHeader, by: u32) -> IcmpHeader {
+        let rest = u32::from_be_bytes(icmp.rest);
+        let rest = match (icmp.kind, icmp.code) {
+            // The upper half is reserved or counts quoted words (RFC 4884), of
+            // which we keep too few to count. Zero names no MTU (RFC 792).
+            (UNREACHABLE, FRAGMENTATION_NEEDED) => (rest & 0xffff).saturating_sub(by),
+            (UNREACHABLE, _) => 0,
+            _ => rest & 0xff00_0000,
+        };
+        IcmpHeader::new(icmp.kind, icmp.code, rest)
+    }
+
+    #[inline(always)]
+    fn icmp_pseudo_header(&self, _len: u16) -> Sum {
+        Sum::new()
+    }
+}
+
+/// "Destination unreachable" and its code 4 (RFC 792).
+const UNREACHABLE: u8 = 3;
+/// See [`UNREACHABLE`].
+const FRAGMENTATION_NEEDED: u8 = 4;
+
+impl Icmp for Ipv6Header {
+    const ICMP: Protocol = Protocol::ICMPV6;
+
+    /// "Packet too big" (RFC 4443 section 3.2).
+    #[inline(always)]
+    fn too_big(mtu: u32) -> IcmpHeader {
+        IcmpHeader::new(PACKET_TOO_BIG, 0, mtu)
+    }
+
+    #[inline(always)]
+    fn is_error(icmp: IcmpHeader) -> bool {
+        // RFC 4443 section 2.1 gives the lower half to errors; these are defined.
+        matches!(icmp.kind, 1..=4)
+    }
+
+    #[inline(always)]
+    fn about_shorter(icmp: IcmpHeader, by: u32) -> IcmpHeader {
+        let rest = u32::from_be_bytes(icmp.rest);
+        let rest = match icmp.kind {
+            PACKET_TOO_BIG => rest.saturating_sub(by),
+            // The pointer of a parameter problem.
+            4 => rest,
+            _ => 0,
+        };
+        IcmpHeader::new(icmp.kind, icmp.code, rest)
+    }
+
+    #[inline(always)]
+    fn icmp_pseudo_header(&self, len: u16) -> Sum {
+        self.pseudo_header(Protocol::ICMPV6, len)
+    }
+}
+
+/// RFC 4443 section 3.2.
+const PACKET_TOO_BIG: u8 = 2;

@@ -1,0 +1,70 @@
+//! How much may be sent in answer to what nobody has authenticated.
+
+use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
+
+use crate::maps::BUDGETS;
+
+/// What is limited, each kind on each CPU by itself.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Budget {
+    /// Segments that answer segments.
+    Replies = 0,
+    /// ICMP errors to senders behind us.
+    Errors = 1,
+}
+
+/// How many budgets there are.
+pub const BUDGETS_LEN: u32 = 2;
+
+/// A token bucket.
+#[repr(C)]
+pub struct Bucket {
+    /// Packets that may go now.
+    tokens: u64,
+    /// When it was last filled, in nanoseconds.
+    filled_at: u64,
+}
+
+impl Budget {
+    /// Packets in a good second (2^30 ns), and at once after a pause.
+    #[inline(always)]
+    const fn limits(self) -> (u64, u64) {
+        match self {
+            Self::Replies => (16384, 4096),
+            Self::Errors => (1024, 256),
+        }
+    }
+
+    /// Takes a token, if there is one. Whoever spoofs packets at us can make us
+    /// answer only so fast.
+    #[inline(always)]
+    pub fn take(self) -> bool {
+        let (per_second, burst) = self.limits();
+        let Some(bucket) = BUDGETS.get_ptr_mut(self as u32) else {
+            return false;
+        };
+        // SAFETY: a per-CPU value, which only this program run touches; the clock
+        // helper takes no pointers.
+        unsafe {
+            let now = bpf_ktime_get_ns();
+            let elapsed = now.saturating_sub((*bucket).filled_at);
+            // The shift stands for a division by 2^30.
+            let earned = if elapsed >> 30 != 0 {
+                burst
+            } else {
+                (elapsed * per_second) >> 30
+            };
+            if earned > 0 {
+                let tokens = (*bucket).tokens + earned;
+                (*bucket).tokens = if tokens > burst { burst } else { tokens };
+                (*bucket).filled_at = now;
+            }
+            if (*bucket).tokens == 0 {
+                return false;
+            }
+            (*bucket).tokens -= 1;
+        }
+        true
+    }
+}
