@@ -9,6 +9,7 @@ pub mod capture;
 pub mod checksum;
 pub mod cleanup;
 pub mod command;
+pub mod content;
 pub mod link;
 pub mod netns;
 mod packet_socket;

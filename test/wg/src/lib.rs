@@ -6,7 +6,6 @@
 
 pub mod boringtun;
 pub mod config;
-pub mod content;
 pub mod keys;
 pub mod scenario;
 pub mod tunnel;

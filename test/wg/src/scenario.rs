@@ -4,11 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
+use xdptun_lab::content::{self, Filling};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::topology::Router;
 use xdptun_lab::{Attached, Capture, Direct, Host, Netns, Routed, WireStats};
 
-use crate::content::{self, Filling};
 use crate::tunnel::Tunnel;
 use crate::web::{self, Download};
 use crate::{TUNNEL_PORT, config};

@@ -1,9 +1,9 @@
 //! The main job: a download through WireGuard over xdptun, across a router that
 //! knows only real TCP connections.
 
+use xdptun_lab::content::Filling;
 use xdptun_lab::topology::Dropped;
 use xdptun_lab::{Host, link, xdptun};
-use xdptun_test_wg::content::Filling;
 use xdptun_test_wg::{Between, Path, Scenario, TUNNEL_PORT};
 
 /// Large enough for the sequence number to pass many windows.

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use xdptun_test_wg::content::Filling;
+use xdptun_lab::content::Filling;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 use super::cpu::busy_seconds;

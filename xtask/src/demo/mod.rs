@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 
 use anyhow::{Context, Result, bail};
 use xdptun_lab::command::line_of;
-use xdptun_test_wg::content::Filling;
+use xdptun_lab::content::Filling;
 use xdptun_test_wg::web::Download;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario, TUNNEL_PORT};
 

@@ -1,4 +1,4 @@
-//! The file that is downloaded.
+//! Files to download: large, the same in every run, and known by their digest.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -77,7 +77,7 @@ impl Generator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xdptun_lab::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     #[test]
     fn the_digest_is_that_of_the_bytes_on_disk() {
