@@ -1,7 +1,7 @@
 //! What the programs say: results on standard output, all else on standard
 //! error.
 
-use std::io::stderr;
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -14,6 +14,7 @@ pub fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
+        .with_ansi(stderr().is_terminal())
         .with_target(false)
         .init();
 }

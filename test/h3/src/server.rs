@@ -67,8 +67,8 @@ impl Server {
         while let Some(incoming) = self.endpoint.accept().await {
             let folder = Arc::clone(&self.folder);
             tokio::spawn(async move {
-                let client = incoming.remote_address();
-                if let Err(error) = serve_connection(incoming, &folder).await {
+                let client = client_of(&incoming);
+                if let Err(error) = serve_connection(client, incoming, &folder).await {
                     warn!("{client}: {error:#}");
                 }
             });
@@ -82,9 +82,19 @@ impl Server {
     }
 }
 
-/// Serves the requests of one connection, each in its own task.
-async fn serve_connection(incoming: Incoming, folder: &Arc<Folder>) -> Result<()> {
+/// A socket of both families sees IPv4 clients at mapped addresses; people know
+/// them by their own.
+fn client_of(incoming: &Incoming) -> SocketAddr {
     let client = incoming.remote_address();
+    SocketAddr::new(client.ip().to_canonical(), client.port())
+}
+
+/// Serves the requests of one connection, each in its own task.
+async fn serve_connection(
+    client: SocketAddr,
+    incoming: Incoming,
+    folder: &Arc<Folder>,
+) -> Result<()> {
     let quic = incoming.await.context("no handshake")?;
     let transport = h3_quinn::Connection::new(quic.clone());
     let mut http = h3::server::Connection::new(transport).await?;
