@@ -149,7 +149,7 @@ impl Process {
     ///
     /// Lines that came earlier count. Fails as soon as both streams ended.
     pub fn wait_for_line(&self, prefix: &str, limit: Duration) -> Result<String> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + wait::stretched(limit)?;
         let mut output = self.shared.output();
         let mut seen = 0;
         loop {

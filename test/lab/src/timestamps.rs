@@ -28,7 +28,7 @@ pub fn enable() -> Result<()> {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     if keeper.is_none() {
         let socket = UdpSocket::bind("127.0.0.1:0").context("no loopback")?;
-        socket.set_read_timeout(Some(LIMIT))?;
+        socket.set_read_timeout(Some(wait::stretched(LIMIT)?))?;
         setsockopt(&socket, ReceiveTimestampns, &true).context("no packet timestamps")?;
         wait::until_some(LIMIT, "the kernel to stamp packets", || {
             Ok(is_stamped_in_passing(&socket)?.then_some(()))

@@ -14,6 +14,7 @@ use socket2::SockRef;
 
 use crate::netns::Netns;
 use crate::stop::{self, Stop, Stopped, Woken};
+use crate::wait;
 
 /// The largest UDP payload.
 const DATAGRAM_ROOM: usize = 65_535;
@@ -73,6 +74,7 @@ fn set_int(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> Res
 
 /// Receives one datagram with its sender.
 pub fn receive(socket: &UdpSocket, limit: Duration) -> Result<(Vec<u8>, SocketAddr)> {
+    let limit = wait::stretched(limit)?;
     let mut buffer = vec![0; DATAGRAM_ROOM];
     socket.set_read_timeout(Some(limit))?;
     match socket.recv_from(&mut buffer) {

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::{Netns, udp};
+use xdptun_lab::{Netns, udp, wait};
 
 use crate::LIMIT;
 
@@ -40,8 +40,9 @@ pub fn exchange(from: &Netns, local: SocketAddr, to: &Netns, remote: SocketAddr)
 }
 
 fn talk(stream: &TcpStream, own: u8, other: u8) -> Result<()> {
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
+    let limit = wait::stretched(LIMIT)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     let (mut input, mut output) = (stream, stream);
     let payload = udp::pattern(BYTES, own);
     let mut received = Vec::new();

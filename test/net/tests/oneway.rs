@@ -103,6 +103,7 @@ fn fill(payload: &mut [u8], number: u64) {
 /// the server restored exactly as many; the wire shows exactly their bytes with
 /// good checksums and no reset; the router found nothing invalid.
 fn flood(mode: Mode, family: Family, bytes: u64, limit: Duration) {
+    let limit = wait::stretched(limit).unwrap();
     let net = Routed::new().unwrap();
     net.offload("tx", false).unwrap();
     let (client, server) = (net.client(), &net.server);
@@ -202,7 +203,9 @@ fn send(
 }
 
 fn receive(socket: &UdpSocket, count: u64, received: &AtomicU64) {
-    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+        .set_read_timeout(Some(wait::stretched(LIMIT).unwrap()))
+        .unwrap();
     let mut seen = vec![false; usize::try_from(count).unwrap()];
     let (mut buffer, mut expected) = (vec![0; 2 * PAYLOAD], vec![0; PAYLOAD]);
     for arrived in 0..count {

@@ -5,7 +5,7 @@
 use std::net::UdpSocket;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use xdptun_lab::{Direct, Family, udp};
+use xdptun_lab::{Direct, Family, udp, wait};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::{counters, moved};
@@ -91,7 +91,9 @@ fn split_in(mode: Mode, gro: bool) {
         for family in Family::BOTH {
             let context = format!("{mode:?}, {family}, tx offload {offload}, UDP_GRO {gro}");
             let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            server.set_read_timeout(Some(LIMIT)).unwrap();
+            server
+                .set_read_timeout(Some(wait::stretched(LIMIT).unwrap()))
+                .unwrap();
             let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
             client.connect(server.local_addr().unwrap()).unwrap();
             if gro {
