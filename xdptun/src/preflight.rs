@@ -1,6 +1,7 @@
 //! What must be true before anything is touched.
 
 use anyhow::{Result, bail};
+use aya::programs::{SchedClassifier, TcAttachType};
 use caps::{CapSet, Capability};
 use nix::sys::utsname::uname;
 
@@ -24,6 +25,21 @@ const CAPABILITIES: [Capability; 4] = [
 pub fn check() -> Result<()> {
     check_kernel(&uname()?.release().to_string_lossy())?;
     check_capabilities()
+}
+
+/// Checks that the kernel has TCX links, for one who insists on them.
+///
+/// # Errors
+///
+/// Names the kernel and the way out.
+pub fn check_tcx() -> Result<()> {
+    if SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_err() {
+        bail!(
+            "kernel {} has no TCX, which came with 6.6; leave `--tc tcx` out or write `--tc clsact`",
+            uname()?.release().display()
+        );
+    }
+    Ok(())
 }
 
 fn check_kernel(release: &str) -> Result<()> {

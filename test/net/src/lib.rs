@@ -3,6 +3,7 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`cli`] | runs of the command line that are over at once |
+//! | [`kernel`] | what the running kernel can do |
 //! | [`mode`] | the ways to attach, to loop over |
 //! | [`nets`] | networks beyond those of the laboratory |
 //! | [`wire`] | what hosts put on the wire, in order |
@@ -15,6 +16,7 @@
 use std::time::Duration;
 
 pub mod cli;
+pub mod kernel;
 pub mod mode;
 pub mod nets;
 pub mod raw;

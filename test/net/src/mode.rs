@@ -17,12 +17,13 @@ pub struct Mode {
     pub tc: &'static str,
 }
 
-/// tc on both ways, through TCX links.
-pub const TC: Mode = mode("tc", "tcx");
+/// tc on both ways, as the program attaches it: through TCX links where the
+/// kernel has them, otherwise through clsact filters.
+pub const TC: Mode = mode("tc", "auto");
 /// XDP in the driver.
-pub const XDP: Mode = mode("xdp", "tcx");
+pub const XDP: Mode = mode("xdp", "auto");
 /// XDP in the stack.
-pub const XDP_GENERIC: Mode = mode("xdp-generic", "tcx");
+pub const XDP_GENERIC: Mode = mode("xdp-generic", "auto");
 /// tc on both ways, through clsact filters.
 pub const TC_CLSACT: Mode = mode("tc", "clsact");
 /// XDP in the driver, tc through clsact filters.

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
 use xdptun_lab::{Host, Netns, link};
 
+use crate::kernel;
+
 /// Everything about a host's interface that attaching may change and detaching
 /// must put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub struct Traces {
     pub qdiscs: String,
     /// Filters of both tc hooks.
     pub filters: String,
-    /// Programs of both TCX hooks.
+    /// Programs of both TCX hooks, where the kernel has them.
     pub tcx: Vec<String>,
     /// Offloads.
     pub features: String,
@@ -47,6 +49,9 @@ impl Traces {
 
 fn tcx() -> Result<Vec<String>> {
     let mut names = Vec::new();
+    if !kernel::has_tcx() {
+        return Ok(names);
+    }
     for hook in [TcAttachType::Ingress, TcAttachType::Egress] {
         let (_, programs) = SchedClassifier::query_tcx(Host::DEV, hook)
             .with_context(|| format!("cannot query TCX {hook:?}"))?;

@@ -11,7 +11,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, Host, udp, xdptun as product};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::{Traces, pins};
-use xdptun_test_net::{LIMIT, PORT, mode};
+use xdptun_test_net::{LIMIT, PORT, kernel, mode};
 
 fn attach(host: &Host, args: &[&str]) -> Outcome {
     let mut all = vec!["attach", "--iface", Host::DEV];
@@ -136,7 +136,7 @@ fn an_interface_with_another_xdp_program_is_refused() {
         let before = Traces::of(&net.a).unwrap();
         assert!(before.details.contains("prog/xdp"), "{before:#?}");
         for ingress in ["xdp", "xdp-generic"] {
-            for tc in ["tcx", "clsact"] {
+            for tc in kernel::tc_hooks() {
                 let args = ["--port", "8000", "--ingress", ingress, "--tc", tc];
                 let refused = attach(&net.a, &args);
                 refused.assert_one_line(&[Host::DEV, "another XDP program"]);
@@ -276,7 +276,11 @@ fn status_shows_what_is_attached() {
 /// The words of the issue: what it attached and where, and what WireGuard needs.
 #[test]
 fn attach_says_what_it_did_and_logs_flows() {
-    for (mode, hook, ingress) in [(mode::TC, "TCX", "tc"), (mode::XDP_CLSACT, "clsact", "xdp")] {
+    let chosen = if kernel::has_tcx() { "TCX" } else { "clsact" };
+    for (mode, hook, ingress) in [
+        (mode::TC, chosen, "tc"),
+        (mode::XDP_CLSACT, "clsact", "xdp"),
+    ] {
         let net = Direct::new().unwrap();
         let [near, far] = mode.attach_both(&net).unwrap();
         let summary = near.summary().join("\n");

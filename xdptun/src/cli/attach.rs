@@ -121,6 +121,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
 
 async fn attach(arguments: Arguments) -> Result<()> {
     preflight::check()?;
+    if arguments.tc == TcChoice::Tcx {
+        preflight::check_tcx()?;
+    }
     let interface = Interface::find(&arguments.iface)?;
     let name = interface.name.clone();
     pins::mount_bpffs()?;
