@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use xdptun_lab::{Host, Netns};
 
 use crate::boringtun::Boringtun;
@@ -22,7 +22,34 @@ pub enum Implementation {
     Boringtun,
 }
 
+/// The environment variable that chooses, by `kernel` or `boringtun`.
+///
+/// A choice is kept or an error; without one the kernel's is taken where it has
+/// one.
+pub const CHOICE: &str = "XDPTUN_WIREGUARD";
+
 impl Implementation {
+    /// What [`CHOICE`] asks for, or what this machine offers.
+    pub fn chosen() -> Result<Self> {
+        let Some(choice) = std::env::var_os(CHOICE) else {
+            return Self::probe();
+        };
+        match choice.to_str() {
+            Some("kernel") => {
+                ensure!(
+                    Self::probe()? == Self::Kernel,
+                    "{CHOICE}=kernel, but this kernel makes no WireGuard interface"
+                );
+                Ok(Self::Kernel)
+            }
+            Some("boringtun") => Ok(Self::Boringtun),
+            _ => bail!(
+                "{CHOICE}={}: neither kernel nor boringtun",
+                choice.display()
+            ),
+        }
+    }
+
     /// What this machine offers, found by trying.
     pub fn probe() -> Result<Self> {
         static FOUND: OnceLock<Implementation> = OnceLock::new();
@@ -60,7 +87,7 @@ impl Tunnel {
     /// Brings `wg0` up on a host, as `wg-quick up` would.
     pub fn up(host: &Host, config: &Config) -> Result<Self> {
         let netns = &host.netns;
-        let boringtun = match Implementation::probe()? {
+        let boringtun = match Implementation::chosen()? {
             Implementation::Kernel => {
                 netns.run("ip", ["link", "add", DEV, "type", "wireguard"])?;
                 None

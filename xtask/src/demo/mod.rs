@@ -69,7 +69,7 @@ fn demonstrate(args: &Args) -> Result<Report> {
             progress.say(&format!(
                 "three namespaces, a file of {} MiB, {}",
                 args.size_mib,
-                Implementation::probe()?
+                Implementation::chosen()?
             ));
             Scenario::new(
                 Between::StrictRouter,
