@@ -1,4 +1,4 @@
-//! Writing results where they belong.
+//! Writing results and tables where they belong.
 
 use std::fs;
 
@@ -17,22 +17,19 @@ pub fn write_results(name: &str, results: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Replaces what BENCHMARKS.md has between the markers of a measurement.
-pub fn write_table(name: &str, table: &str) -> Result<()> {
-    let path = workspace::root().join("BENCHMARKS.md");
-    let text = fs::read_to_string(&path).context("BENCHMARKS.md: cannot read")?;
-    let text = replace(&text, name, table)?;
-    fs::write(&path, text).context("BENCHMARKS.md: cannot write")?;
-    eprintln!("wrote the table {name} in BENCHMARKS.md");
+/// Replaces what a document of the tree has between the markers of a table.
+pub fn write_table(document: &str, name: &str, table: &str) -> Result<()> {
+    let path = workspace::root().join(document);
+    let text = fs::read_to_string(&path).with_context(|| format!("{document}: cannot read"))?;
+    let text = replace(&text, name, table).with_context(|| document.to_owned())?;
+    fs::write(&path, text).with_context(|| format!("{document}: cannot write"))?;
+    eprintln!("wrote the table {name} in {document}");
     Ok(())
 }
 
 fn replace(text: &str, name: &str, table: &str) -> Result<String> {
-    let (begin, end) = (
-        format!("<!-- bench:{name} -->\n"),
-        format!("<!-- /bench:{name} -->"),
-    );
-    let missing = || format!("BENCHMARKS.md has no `{}` ... `{end}`", begin.trim_end());
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let missing = || format!("there is no `{}` ... `{end}`", begin.trim_end());
     let (before, rest) = text.split_once(&begin).with_context(missing)?;
     let (_, after) = rest.split_once(&end).with_context(missing)?;
     Ok(format!("{before}{begin}\n{}\n\n{end}{after}", table.trim()))
@@ -44,9 +41,9 @@ mod tests {
 
     #[test]
     fn only_the_text_between_the_markers_changes() {
-        let text = "a\n<!-- bench:x -->\nold\n<!-- /bench:x -->\nb\n";
+        let text = "a\n<!-- x -->\nold\n<!-- /x -->\nb\n";
         let once = replace(text, "x", "new\n").unwrap();
-        assert_eq!(once, "a\n<!-- bench:x -->\n\nnew\n\n<!-- /bench:x -->\nb\n");
+        assert_eq!(once, "a\n<!-- x -->\n\nnew\n\n<!-- /x -->\nb\n");
         assert_eq!(replace(&once, "x", "new\n").unwrap(), once);
         assert!(replace(text, "y", "new").is_err());
     }

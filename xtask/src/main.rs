@@ -6,11 +6,13 @@
 mod bench;
 mod build;
 mod demo;
+mod document;
 mod machine;
 mod progress;
 mod setup;
 mod shell;
 mod test;
+mod vm;
 mod worker;
 
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ enum Verb {
     Demo(demo::Args),
     /// Run all tests, or the suites whose names contain a word
     Test(test::Args),
+    /// Run a command or the tests under another kernel, in an emulated machine
+    Vm(vm::Args),
     /// Measure; writes bench/results and BENCHMARKS.md
     Bench(bench::Args),
     /// The part of a verb that runs as root
@@ -59,6 +63,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Build(args) => build::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Vm(args) => vm::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Worker(args) => worker::run(args),
     }

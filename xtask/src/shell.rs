@@ -87,6 +87,7 @@ pub fn path_with_admin_dirs() -> OsString {
 /// this process or the owner fails.
 pub struct Supervised {
     child: Child,
+    line: String,
     _guard: Guard,
 }
 
@@ -98,11 +99,12 @@ impl Supervised {
             let child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{line}`"))?;
-            let pid = i32::try_from(child.id()).context("process id out of range")?;
-            Ok((child, move || end(Pid::from_raw(pid), &line)))
+            let (pid, line) = (pid_of(&child), line.clone());
+            Ok((child, move || end(pid, &line)))
         })?;
         Ok(Self {
             child,
+            line,
             _guard: guard,
         })
     }
@@ -112,10 +114,19 @@ impl Supervised {
         &mut self.child
     }
 
+    /// Asks it to end now, and waits for that.
+    pub fn end(&self) {
+        end(pid_of(&self.child), &self.line);
+    }
+
     /// Waits for its end.
     pub fn wait(mut self) -> Result<ExitStatus> {
         self.child.wait().context("cannot wait for a child")
     }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
 }
 
 /// Ends a child; one that has been waited for is left alone.
@@ -152,7 +163,7 @@ mod tests {
     #[test]
     fn a_dropped_child_is_ended() {
         let mut sleeper = Supervised::spawn(Command::new("sleep").arg("600")).unwrap();
-        let pid = Pid::from_raw(sleeper.child().id().try_into().unwrap());
+        let pid = pid_of(sleeper.child());
         assert!(!has_ended(pid));
         drop(sleeper);
         assert!(has_ended(pid));

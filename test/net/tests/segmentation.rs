@@ -10,7 +10,7 @@ use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::{counters, moved};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT};
+use xdptun_test_net::{LIMIT, PORT, kernel};
 
 /// Payload bytes of each datagram but the last, and how many there are.
 #[derive(Debug, Clone, Copy)]
@@ -85,8 +85,9 @@ fn receive(socket: &UdpSocket, batch: Batch, context: &str) -> Vec<usize> {
 
 fn split_in(mode: Mode, gro: bool) {
     let net = Direct::new().unwrap();
+    let offloads = kernel::offloads_for_super_packets(&net).unwrap();
     let _attached = mode.attach_both(&net).unwrap();
-    for offload in [true, false] {
+    for &offload in offloads {
         net.offload("tx", offload).unwrap();
         for family in Family::BOTH {
             let context = format!("{mode:?}, {family}, tx offload {offload}, UDP_GRO {gro}");

@@ -4,7 +4,6 @@
 //! table into BENCHMARKS.md, between the markers that carry its name.
 
 mod cpu;
-mod document;
 mod statistics;
 pub mod wg;
 

@@ -13,8 +13,8 @@ use xdptun_lab::content::Filling;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 use super::cpu::busy_seconds;
-use super::document::{write_results, write_table};
 use super::statistics::Summary;
+use crate::document::{write_results, write_table};
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::shell::Supervised;
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let table = results.table()?;
     write_results("wg", &results)?;
-    write_table("wg", &table)?;
+    write_table("BENCHMARKS.md", "bench:wg", &table)?;
     print!("{table}");
     Ok(())
 }
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn measure(args: &Args) -> Result<()> {
     let extent = args.extent();
     let progress = Progress::start();
-    let wireguard = Implementation::probe()?;
+    let wireguard = Implementation::chosen()?;
     progress.say(&format!(
         "a file of {} MiB, {} rounds after a warm-up, {wireguard}",
         extent.mib, extent.rounds

@@ -49,6 +49,12 @@ pub fn ensure() -> Result<()> {
     install_missing(tools::parts())
 }
 
+/// Installs what emulating another machine needs, silent when nothing is
+/// missing.
+pub fn ensure_vm() -> Result<()> {
+    install_missing(packages::vm_parts())
+}
+
 fn install_missing(parts: Vec<Part>) -> Result<()> {
     parts
         .into_iter()

@@ -8,79 +8,88 @@ use anyhow::{Result, bail, ensure};
 use super::Part;
 use crate::shell::{self, as_root, find, run_visible};
 
-/// A program, the Debian package that has it, and who needs it.
-struct Program {
-    name: &'static str,
-    package: &'static str,
-    /// Whether demo, tests or benchmarks fail without it; the others are for a
-    /// person who looks around in the namespaces.
+/// A program and the Debian package that has it.
+type Program = (&'static str, &'static str);
+
+/// Programs that belong together.
+struct Group {
+    purpose: &'static str,
+    programs: &'static [Program],
+    /// Whether something fails without them; the others are for a person who
+    /// looks around in the namespaces.
     required: bool,
 }
 
-const fn required(name: &'static str, package: &'static str) -> Program {
-    Program {
-        name,
-        package,
-        required: true,
-    }
-}
+const LABORATORY: Group = Group {
+    purpose: "for demo, tests and benchmarks",
+    required: true,
+    programs: &[
+        ("ip", "iproute2"),
+        ("tc", "iproute2"),
+        ("nft", "nftables"),
+        ("conntrack", "conntrack"),
+        ("ethtool", "ethtool"),
+        ("wg", "wireguard-tools"),
+        ("ping", "iputils-ping"),
+        ("curl", "curl"),
+        ("python3", "python3"),
+    ],
+};
 
-const fn handy(name: &'static str, package: &'static str) -> Program {
-    Program {
-        name,
-        package,
-        required: false,
-    }
-}
+const GUESTS: Group = Group {
+    purpose: "for guests with other kernels",
+    required: true,
+    programs: &[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("modprobe", "kmod"),
+        ("depmod", "kmod"),
+        ("xz", "xz-utils"),
+    ],
+};
 
-const PROGRAMS: [Program; 12] = [
-    required("ip", "iproute2"),
-    required("tc", "iproute2"),
-    required("nft", "nftables"),
-    required("conntrack", "conntrack"),
-    required("ethtool", "ethtool"),
-    required("wg", "wireguard-tools"),
-    required("ping", "iputils-ping"),
-    required("curl", "curl"),
-    required("python3", "python3"),
-    handy("sysctl", "procps"),
-    handy("tshark", "tshark"),
-    handy("iperf3", "iperf3"),
-];
+const HANDY: Group = Group {
+    purpose: "handy to look around",
+    required: false,
+    programs: &[
+        ("sysctl", "procps"),
+        ("tshark", "tshark"),
+        ("iperf3", "iperf3"),
+    ],
+};
 
 pub(super) fn parts() -> Vec<Part> {
-    let mut parts = required_parts();
-    parts.push(part("handy to look around", &|program| !program.required));
-    parts
+    vec![part(&LABORATORY), part(&GUESTS), part(&HANDY)]
 }
 
 pub(super) fn required_parts() -> Vec<Part> {
-    vec![part("for demo, tests and benchmarks", &|program| {
-        program.required
-    })]
+    vec![part(&LABORATORY)]
 }
 
-fn part(purpose: &str, belongs: &dyn Fn(&Program) -> bool) -> Part {
-    let programs: Vec<&Program> = PROGRAMS.iter().filter(|p| belongs(p)).collect();
-    let missing: Vec<&Program> = programs
+pub(super) fn vm_parts() -> Vec<Part> {
+    vec![part(&GUESTS)]
+}
+
+fn part(group: &'static Group) -> Part {
+    let missing: Vec<Program> = group
+        .programs
         .iter()
         .copied()
-        .filter(|program| find(program.name).is_none())
+        .filter(|(name, _)| find(name).is_none())
         .collect();
     let shown = if missing.is_empty() {
-        &programs
+        group.programs
     } else {
         &missing
     };
-    let names: Vec<&str> = shown.iter().map(|program| program.name).collect();
-    let mut packages: Vec<&'static str> = missing.iter().map(|program| program.package).collect();
+    let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
+    let name = format!("programs {}: {}", group.purpose, names.join(", "));
+    let mut packages: Vec<&'static str> = missing.iter().map(|(_, package)| *package).collect();
     packages.dedup();
-    let needed = missing.iter().any(|program| program.required);
     Part {
-        name: format!("programs {purpose}: {}", names.join(", ")),
+        name,
         present: missing.is_empty(),
         install: Box::new(move || match install_debian(&packages) {
-            Err(error) if !needed => {
+            Err(error) if !group.required => {
                 eprintln!("{error:#}\nnothing depends on it, going on");
                 Ok(())
             }
@@ -120,11 +129,12 @@ mod tests {
 
     #[test]
     fn a_part_is_present_when_all_its_programs_are() {
-        let part = required_parts().pop().unwrap();
-        let missing: Vec<_> = PROGRAMS
+        let part = part(&LABORATORY);
+        let missing: Vec<_> = LABORATORY
+            .programs
             .iter()
-            .filter(|program| program.required && find(program.name).is_none())
-            .map(|program| program.name)
+            .filter(|(name, _)| find(name).is_none())
+            .map(|(name, _)| *name)
             .collect();
         assert_eq!(part.present, missing.is_empty(), "{missing:?}");
         assert!(missing.iter().all(|name| part.name.contains(name)));

@@ -2,11 +2,12 @@
 //!
 //! Suites on the host run as the user. Suites that make network namespaces or
 //! load eBPF programs are built as the user and run as root, optimized, because
-//! they capture and verify traffic while it competes for the same cores.
+//! they capture and verify traffic while it competes for the same cores. Some
+//! need a kernel that this machine may not have: they run in guests ([`vm`]).
 
 mod compile;
 mod plan;
-mod suite;
+pub mod suite;
 pub mod worker;
 
 use std::os::unix::process::CommandExt;
@@ -15,12 +16,12 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::command::line_of;
 
-use crate::{build, setup, shell};
+use crate::{build, setup, shell, vm};
 use plan::Plan;
 use suite::Totals;
 
 /// Options of `cargo xtask test`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Run only suites whose name contains one of these words: wg, unit, ...
     suites: Vec<String>,
@@ -35,40 +36,48 @@ pub struct Args {
     harness: Vec<String>,
 }
 
-/// Builds the suites, runs those of the host, then those of root.
+impl Args {
+    fn plan(&self) -> Result<Plan> {
+        let words = self.suites.iter().chain(&self.more_suites);
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        let plan = Plan::discover(&words)?;
+        ensure!(
+            !plan.is_empty(),
+            "no suite's name contains {}; `cargo xtask test --list` shows them",
+            words.join(" or ")
+        );
+        Ok(plan)
+    }
+}
+
+/// Builds the suites, runs those of the host, a few in guests, then those of root.
 pub fn run(args: &Args) -> Result<()> {
-    let words: Vec<&str> = args
-        .suites
-        .iter()
-        .chain(&args.more_suites)
-        .map(String::as_str)
-        .collect();
-    let plan = Plan::discover(&words)?;
-    ensure!(
-        !plan.is_empty(),
-        "no suite's name contains {}; `cargo xtask test --list` shows them",
-        words.join(" or ")
-    );
+    let mut plan = args.plan()?;
     if args.list {
         print!("{plan}");
         return Ok(());
     }
     let mut totals = Totals::new(SystemTime::now());
-    if plan.needs_root() {
+    totals.leave_out(plan.keep_of_vm(vm::QUICK_SUITE));
+    if plan.needs_vm() {
+        setup::ensure_vm()?;
+    }
+    if plan.needs_root() || plan.needs_vm() {
         setup::ensure()?;
         build::for_worker()?;
     } else {
         setup::ensure_build()?;
     }
-    let (host, root) = plan.build()?;
-    for suite in &host {
+    let suites = plan.build()?;
+    for suite in &suites.host {
         suite.run(&args.harness, &mut totals)?;
     }
-    if root.is_empty() {
+    vm::run_quick(&suites.vm, &args.harness, &mut totals)?;
+    if suites.root.is_empty() {
         return totals.conclude();
     }
     let job = worker::Job {
-        suites: root,
+        suites: suites.root,
         harness: args.harness.clone(),
         totals,
     };
@@ -80,4 +89,23 @@ pub fn run(args: &Args) -> Result<()> {
     // Returns only when it fails.
     let error = command.exec();
     Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
+}
+
+/// Builds the suites that a guest can run; `None` if they were only to be shown.
+pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
+    let mut plan = args.plan()?;
+    plan.keep_for_guest();
+    if args.list {
+        print!("{plan}");
+        return Ok(None);
+    }
+    setup::ensure()?;
+    build::for_worker()?;
+    let plan::Suites { mut root, vm, .. } = plan.build()?;
+    root.extend(vm);
+    Ok(Some(worker::Job {
+        suites: root,
+        harness: args.harness.clone(),
+        totals: Totals::new(SystemTime::now()),
+    }))
 }

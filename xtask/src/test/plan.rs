@@ -16,6 +16,9 @@ use crate::shell::cargo;
 /// test/ that run it in the kernel.
 const WITHOUT_HARNESS: &str = "xdptun-ebpf";
 
+/// The folder of the package whose tests need a guest.
+const VM_TESTS: &str = "vm";
+
 /// Suites by the way they are built and run.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -27,6 +30,19 @@ pub struct Plan {
     documentation: Vec<Target>,
     /// Integration tests of the packages under `test/`: they need root.
     root: Vec<Target>,
+    /// Integration tests that need a guest with another kernel as well.
+    vm: Vec<Target>,
+}
+
+/// A plan's programs.
+#[derive(Debug, Default)]
+pub struct Suites {
+    /// Run as the user.
+    pub host: Vec<Suite>,
+    /// Run as root, here or in a guest.
+    pub root: Vec<Suite>,
+    /// Run as root, in a guest.
+    pub vm: Vec<Suite>,
 }
 
 /// One target of one package.
@@ -94,6 +110,7 @@ impl Plan {
             let mut folder = PathBuf::from(string(&package["manifest_path"])?);
             folder.pop();
             let needs_root = folder.starts_with(root_tests);
+            let needs_vm = folder == root_tests.join(VM_TESTS);
             for target in array(&package["targets"]) {
                 let target_name = string(&target["name"])?;
                 let make = |title: &str, kind| Target {
@@ -107,6 +124,7 @@ impl Plan {
                     continue;
                 };
                 match kind {
+                    Kind::Test if needs_vm => plan.vm.push(make(&target_name, kind)),
                     Kind::Test if needs_root => plan.root.push(make(&target_name, kind)),
                     Kind::Test => plan.host.push(make(&target_name, kind)),
                     Kind::Lib if target["test"] == true => plan.unit.push(make("unit", kind)),
@@ -134,8 +152,30 @@ impl Plan {
         !self.root.is_empty()
     }
 
-    /// Builds all suites; returns those of the host and those of root.
-    pub fn build(self) -> Result<(Vec<Suite>, Vec<Suite>)> {
+    /// Whether anything runs in a guest.
+    pub fn needs_vm(&self) -> bool {
+        !self.vm.is_empty()
+    }
+
+    /// Leaves only what can run in a guest.
+    pub fn keep_for_guest(&mut self) {
+        let Self { root, vm, .. } = std::mem::take(self);
+        *self = Self {
+            root,
+            vm,
+            ..Self::default()
+        };
+    }
+
+    /// Of the tests that need a guest leaves those of one name; returns the
+    /// titles of the others.
+    pub fn keep_of_vm(&mut self, name: &str) -> Vec<String> {
+        let others = self.vm.extract_if(.., |target| target.name != name);
+        others.map(|target| target.title).collect()
+    }
+
+    /// Builds all suites.
+    pub fn build(self) -> Result<Suites> {
         let mut host = compile(&self.unit, &[])?;
         host.extend(compile(&self.host, &[])?);
         host.extend(self.documentation.into_iter().map(|target| Suite {
@@ -145,29 +185,41 @@ impl Plan {
             title: target.title,
             folder: target.folder,
         }));
-        let root = compile(&self.root, &["--release"])?;
-        Ok((host, root))
+        let mut both = self.root;
+        let own = both.len();
+        both.extend(self.vm);
+        let mut root = compile(&both, &["--release"])?;
+        let vm = root.split_off(own);
+        Ok(Suites { host, root, vm })
     }
 
-    fn kinds(&self) -> [&Vec<Target>; 4] {
-        [&self.unit, &self.host, &self.documentation, &self.root]
+    fn kinds(&self) -> [&Vec<Target>; 5] {
+        [
+            &self.unit,
+            &self.host,
+            &self.documentation,
+            &self.root,
+            &self.vm,
+        ]
     }
 
-    fn kinds_mut(&mut self) -> [&mut Vec<Target>; 4] {
+    fn kinds_mut(&mut self) -> [&mut Vec<Target>; 5] {
         [
             &mut self.unit,
             &mut self.host,
             &mut self.documentation,
             &mut self.root,
+            &mut self.vm,
         ]
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (user, targets) in ["user", "user", "user", "root"].iter().zip(self.kinds()) {
+        let places = ["user", "user", "user", "root", "vm"];
+        for (place, targets) in places.iter().zip(self.kinds()) {
             for target in targets {
-                writeln!(f, "{user}  {}", target.title)?;
+                writeln!(f, "{place:<4}  {}", target.title)?;
             }
         }
         Ok(())
@@ -200,13 +252,17 @@ mod tests {
                 target("tool", "bin", false), target("cli", "test", false)] },
             { "name": "test-net", "manifest_path": "/w/test/net/Cargo.toml", "targets": [
                 target("test_net", "lib", true), target("echo", "test", false)] },
+            { "name": "test-vm", "manifest_path": "/w/test/vm/Cargo.toml", "targets": [
+                target("quick", "test", false), target("netem", "test", false)] },
             { "name": WITHOUT_HARNESS, "manifest_path": "/w/k/Cargo.toml", "targets": [
                 target("k", "bin", false)] },
         ]});
-        let plan = Plan::from_metadata(&metadata, Path::new("/w/test")).unwrap();
+        let mut plan = Plan::from_metadata(&metadata, Path::new("/w/test")).unwrap();
         assert_eq!(titles(&plan.unit), ["tool unit (program)", "test-net unit"]);
         assert_eq!(titles(&plan.host), ["tool cli"]);
         assert_eq!(titles(&plan.root), ["test-net echo"]);
         assert_eq!(titles(&plan.documentation), ["test-net documentation"]);
+        assert_eq!(plan.keep_of_vm("quick"), ["test-vm netem"]);
+        assert_eq!(titles(&plan.vm), ["test-vm quick"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, IsTerminal, stdout};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -37,23 +37,30 @@ impl Suite {
     /// Runs it with its output shown and counted.
     pub fn run(&self, harness: &[String], totals: &mut Totals) -> Result<()> {
         println!("\n== {}", self.title);
+        let started = Instant::now();
         let mut command = self.command();
         // One test at a time: they share cores, and timing means something.
         command.arg("--test-threads=1");
-        if stdout().is_terminal() {
+        if stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
             command.arg("--color=always");
         }
         command.args(harness).stdout(Stdio::piped());
         let mut program = Supervised::spawn(&mut command)?;
         let output = program.child().stdout.take().context("no output")?;
-        let mut count = Count::default();
+        let mut reader = Reader::default();
         for line in BufReader::new(output).lines() {
             let line = line.with_context(|| format!("output of {}", self.title))?;
-            count.add(&line);
+            reader.add(&line);
             println!("{line}");
         }
         let status = program.wait()?;
-        totals.add(self, &count, status.success());
+        let failed = reader.outcome.failed;
+        totals.add(Outcome {
+            title: self.title.clone(),
+            crashed: !status.success() && failed == 0,
+            seconds: started.elapsed().as_secs(),
+            ..reader.outcome
+        });
         Ok(())
     }
 
@@ -77,17 +84,45 @@ impl Suite {
     }
 }
 
-/// Tests of one suite.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
+/// What came of one suite.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The suite.
+    pub title: String,
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that did not run.
+    pub ignored: u64,
+    /// The names of those that failed.
+    pub failures: Vec<String>,
+    /// A suite may also fail by crashing, with no test counted as failed.
+    pub crashed: bool,
+    /// How long it took.
+    pub seconds: u64,
 }
 
-impl Count {
-    /// Reads `test result: ok. 27 passed; 0 failed; 1 ignored; ...`.
+impl Outcome {
+    /// Whether all is well.
+    pub fn is_success(&self) -> bool {
+        self.failed == 0 && !self.crashed
+    }
+}
+
+/// Reads what the harness prints.
+#[derive(Debug, Default)]
+struct Reader {
+    outcome: Outcome,
+    /// Within `failures:`, a list of names at the end.
+    listing: bool,
+}
+
+impl Reader {
+    /// Looks for `test result: ok. 27 passed; 0 failed; 1 ignored; ...`, and
+    /// for the names of the tests that failed.
     fn add(&mut self, line: &str) {
+        self.name(line);
         let Some((_, numbers)) = line.split_once("test result: ") else {
             return;
         };
@@ -97,11 +132,18 @@ impl Count {
                 continue;
             };
             match words.next() {
-                Some("passed") => self.passed += number,
-                Some("failed") => self.failed += number,
-                Some("ignored") => self.ignored += number,
+                Some("passed") => self.outcome.passed += number,
+                Some("failed") => self.outcome.failed += number,
+                Some("ignored") => self.outcome.ignored += number,
                 _ => {}
             }
+        }
+    }
+
+    fn name(&mut self, line: &str) {
+        match line.strip_prefix("    ") {
+            Some(name) if self.listing => self.outcome.failures.push(name.to_owned()),
+            _ => self.listing = line == "failures:",
         }
     }
 }
@@ -110,11 +152,9 @@ impl Count {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Totals {
     started: SystemTime,
-    suites: u64,
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-    failed_suites: Vec<String>,
+    outcomes: Vec<Outcome>,
+    /// Titles of the suites that only `cargo xtask vm` runs.
+    left_out: Vec<String>,
 }
 
 impl Totals {
@@ -122,36 +162,53 @@ impl Totals {
     pub fn new(started: SystemTime) -> Self {
         Self {
             started,
-            suites: 0,
-            passed: 0,
-            failed: 0,
-            skipped: 0,
-            failed_suites: Vec::new(),
+            outcomes: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 
-    fn add(&mut self, suite: &Suite, count: &Count, success: bool) {
-        self.suites += 1;
-        self.passed += count.passed;
-        self.failed += count.failed;
-        self.skipped += count.ignored;
-        // A suite may also fail by crashing, with no test counted as failed.
-        if !success || count.failed > 0 {
-            self.failed_suites.push(suite.title.clone());
-        }
+    /// Remembers suites that do not run, to say so.
+    pub fn leave_out(&mut self, titles: Vec<String>) {
+        self.left_out = titles;
+    }
+
+    /// Adds what came of a suite.
+    pub fn add(&mut self, outcome: Outcome) {
+        self.outcomes.push(outcome);
+    }
+
+    /// What came of every suite.
+    pub fn into_outcomes(self) -> Vec<Outcome> {
+        self.outcomes
     }
 
     /// Prints the total line; an error unless something ran and all passed.
     pub fn conclude(&self) -> Result<()> {
-        let seconds = self.started.elapsed().unwrap_or_default().as_secs_f64();
+        let sum = |number: fn(&Outcome) -> u64| self.outcomes.iter().map(number).sum::<u64>();
+        let passed = sum(|outcome| outcome.passed);
         println!(
-            "\ntotal: {} passed, {} failed, {} skipped in {} suites, {seconds:.0} s",
-            self.passed, self.failed, self.skipped, self.suites
+            "\ntotal: {passed} passed, {} failed, {} skipped in {} suites, {:.0} s",
+            sum(|outcome| outcome.failed),
+            sum(|outcome| outcome.ignored),
+            self.outcomes.len(),
+            self.started.elapsed().unwrap_or_default().as_secs_f64()
         );
-        if !self.failed_suites.is_empty() {
-            bail!("failed: {}", self.failed_suites.join(", "));
+        if !self.left_out.is_empty() {
+            println!(
+                "not run, needs a guest (`cargo xtask vm -- test`): {}",
+                self.left_out.join(", ")
+            );
         }
-        ensure!(self.passed > 0, "no test ran: none has that name");
+        let failed: Vec<&str> = self
+            .outcomes
+            .iter()
+            .filter(|outcome| !outcome.is_success())
+            .map(|outcome| outcome.title.as_str())
+            .collect();
+        if !failed.is_empty() {
+            bail!("failed: {}", failed.join(", "));
+        }
+        ensure!(passed > 0, "no test ran: none has that name");
         Ok(())
     }
 }
@@ -160,40 +217,39 @@ impl Totals {
 mod tests {
     use super::*;
 
-    fn suite() -> Suite {
-        Suite {
-            title: "a suite".into(),
-            folder: "/".into(),
-            program: Program::Executable("/bin/true".into()),
-        }
-    }
-
     #[test]
-    fn reads_the_result_line_of_the_harness() {
-        let mut count = Count::default();
-        count.add("test a::b ... ok");
-        count.add("test result: ok. 27 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.01s");
-        count.add(
-            "test result: \u{1b}[31mFAILED\u{1b}[m. 2 passed; 1 failed; 0 ignored; 0 measured",
-        );
-        let expected = Count {
+    fn reads_results_and_names_from_the_harness() {
+        let mut reader = Reader::default();
+        let output = "test a::b ... ok\n\
+            test result: ok. 27 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out\n\
+            failures:\n\n---- a::c stdout ----\n    not a name\n\n\
+            failures:\n    a::c\n\n\
+            test result: \u{1b}[31mFAILED\u{1b}[m. 2 passed; 1 failed; 0 ignored";
+        output.lines().for_each(|line| reader.add(line));
+        let expected = Outcome {
             passed: 29,
             failed: 1,
             ignored: 1,
+            failures: vec!["a::c".into()],
+            ..Outcome::default()
         };
-        assert_eq!(count, expected);
+        assert_eq!(reader.outcome, expected);
     }
 
     #[test]
     fn a_crash_without_a_failed_test_is_a_failure() {
         let mut totals = Totals::new(SystemTime::now());
-        let passed = Count {
+        let passed = Outcome {
+            title: "a suite".into(),
             passed: 1,
-            ..Count::default()
+            ..Outcome::default()
         };
-        totals.add(&suite(), &passed, true);
+        totals.add(passed.clone());
         totals.conclude().unwrap();
-        totals.add(&suite(), &passed, false);
+        totals.add(Outcome {
+            crashed: true,
+            ..passed
+        });
         assert_eq!(
             totals.conclude().unwrap_err().to_string(),
             "failed: a suite"
@@ -203,7 +259,7 @@ mod tests {
     #[test]
     fn running_nothing_is_no_success() {
         let mut totals = Totals::new(SystemTime::now());
-        totals.add(&suite(), &Count::default(), true);
+        totals.add(Outcome::default());
         assert!(totals.conclude().is_err());
     }
 }

@@ -1,0 +1,123 @@
+//! The least that must hold under every kernel: each way to attach, both
+//! families, complete and pending checksums, super-packets, and WireGuard in the
+//! kernel. The suites of `test/net` and `test/wg` go into depth.
+//!
+//! Few attachments, because the verifier takes ten seconds in a guest.
+
+use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+use xdptun_lab::{Direct, Family, udp, xdptun};
+use xdptun_test_net::mode::{self, Mode};
+use xdptun_test_net::wire::{Wire, segments};
+use xdptun_test_net::{LIMIT, PORT, kernel, socket, status};
+use xdptun_test_wg::content::Filling;
+use xdptun_test_wg::{Between, Implementation, Path, Scenario};
+
+/// Shorter and longer than what the room-making saves, odd, and the most that
+/// fits.
+fn lengths(family: Family) -> [usize; 9] {
+    [0, 1, 2, 27, 46, 47, 333, 1000, largest(family)]
+}
+
+fn largest(family: Family) -> usize {
+    1500 - family.header_len() - 20
+}
+
+/// All that the hosts sent must be TCP with final and good checksums; returns
+/// how many segments carried data.
+fn judge(wire: Wire, context: &str) -> usize {
+    let frames = wire.stop().unwrap();
+    let segments = segments(&frames, PORT);
+    let flags: Vec<String> = segments.iter().take(3).map(|s| s.flags()).collect();
+    assert_eq!(flags, ["S", "S.", "."], "{context}");
+    segments.iter().filter(|segment| segment.is_data()).count()
+}
+
+/// Datagrams there and back.
+fn echo(net: &Direct, family: Family, context: &str) {
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+    let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+    for length in lengths(family) {
+        let payload = udp::pattern(length, 7);
+        udp::exchange(&client, server.address(), &payload, LIMIT)
+            .unwrap_or_else(|error| panic!("{context}, {length} bytes: {error:#}"));
+    }
+    assert_eq!(judge(wire, context), 2 * lengths(family).len(), "{context}");
+}
+
+/// A super-packet there, its datagrams back.
+fn split(net: &Direct, family: Family, context: &str) {
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+    let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
+    udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+    let piece = largest(family);
+    setsockopt(&client, UdpGsoSegment, &i32::try_from(piece).unwrap()).unwrap();
+    let batch = udp::pattern(7 * piece + 1, 9);
+    client.send_to(&batch, server.address()).unwrap();
+    let mut echoed = Vec::new();
+    while echoed.len() < batch.len() {
+        let (bytes, _) = udp::receive(&client, LIMIT)
+            .unwrap_or_else(|error| panic!("{context}, super-packet: {error:#}"));
+        echoed.extend(bytes);
+    }
+    assert!(echoed == batch, "{context}: other bytes came back");
+    assert_eq!(judge(wire, context), 2 * (1 + 8), "{context}");
+}
+
+fn carry_in(mode: Mode) {
+    let net = Direct::new().unwrap();
+    let splitting = kernel::offloads_for_super_packets(&net).unwrap();
+    let attached = mode.attach_both(&net).unwrap();
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let context = format!("{mode:?}, {family}, tx {offload}");
+            echo(&net, family, &context);
+            if splitting.contains(&offload) {
+                split(&net, family, &context);
+            }
+        }
+    }
+    let status = xdptun::status(&net.a.netns).unwrap();
+    assert_eq!(status["interfaces"][0]["ingress"], mode.ingress);
+    let split = status::counter(&net.a.netns, "tx_split").unwrap();
+    assert_eq!(split, 2 * splitting.len() as u64);
+    for attached in attached {
+        attached.stop().unwrap();
+    }
+}
+
+#[test]
+fn tc_as_the_kernel_has_it() {
+    carry_in(mode::TC);
+}
+
+#[test]
+fn native_xdp_and_clsact_filters() {
+    carry_in(mode::XDP_CLSACT);
+}
+
+#[test]
+fn wireguard_in_the_kernel() {
+    assert_eq!(Implementation::chosen().unwrap(), Implementation::Kernel);
+    let scenario = Scenario::new(Between::StrictRouter, 1, Filling::Pattern).unwrap();
+    let hosts = [&scenario.server, &scenario.client];
+    let attached = mode::TC.attach_to(hosts).unwrap();
+    let capture = scenario.watch().unwrap();
+    scenario.ping().unwrap();
+    let download = scenario.fetch(Path::Xdptun, |_| {}).unwrap();
+    scenario.verify(&download).unwrap();
+    for attached in attached {
+        attached.stop().unwrap();
+    }
+    let wire = capture.stop().unwrap();
+    assert_eq!(
+        (wire.udp_datagrams, wire.bad_checksums),
+        (0, 0),
+        "{wire:#?}"
+    );
+    assert_eq!(wire.unready_checksums, 0, "{wire:#?}");
+    assert_eq!(wire.handshakes.len(), 1, "{wire:#?}");
+    assert!(wire.payload_bytes > 1 << 20, "{wire:#?}");
+}

@@ -1,0 +1,33 @@
+# The second program of a guest, on the host's file system: completes what a
+# Linux system has, runs the job and switches off.
+set -e
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+
+mkdir -p /run/netns /run/job /dev/pts /dev/shm
+for stream in 0:stdin 1:stdout 2:stderr; do
+    ln -s "/proc/self/fd/${stream%%:*}" "/dev/${stream#*:}"
+done
+ln -s /proc/self/fd /dev/fd
+mount -t devpts devpts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t bpf bpf /sys/fs/bpf
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 job /run/job
+ip link set lo up
+
+# The kernel starts modprobe itself when it wants a module.
+mkdir -p /lib/modules
+mount --bind "$(cat /run/job/modules)" /lib/modules
+
+# Raw, so that lines arrive as they are written.
+stty -F /dev/hvc0 raw -echo
+[ ! -e /run/job/terminal ] || stty -F /dev/hvc0 sane
+: >/run/job/ready
+
+status=0
+setsid --ctty --wait sh /run/job/run </dev/hvc0 >/dev/hvc0 2>&1 || status=$?
+# Changing a terminal waits until all output has left.
+stty -F /dev/hvc0 sane
+echo "$status" >/run/job/status
+sync
+echo o >/proc/sysrq-trigger
+sleep 60

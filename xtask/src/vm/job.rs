@@ -1,0 +1,80 @@
+//! What a guest does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use xdptun_lab::workspace;
+
+use super::kernel::Kernel;
+
+/// Everything in a guest takes this much longer than on the machine that
+/// emulates it, roughly; limits on time in tests are stretched by it.
+const TIME_FACTOR: &str = "10";
+
+/// What a guest keeps from the environment of the user.
+const KEPT: [&str; 3] = ["XDPTUN_BIN", "RUST_BACKTRACE", "PROPTEST_CASES"];
+
+/// A command, run as root in the folder of the workspace.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Whether a person types at it.
+    pub terminal: bool,
+}
+
+impl Job {
+    /// Where a guest finds what is shared with it alone.
+    pub const SHARE: &str = "/run/job";
+
+    /// A command whose output is read.
+    pub fn new(command: Vec<String>) -> Self {
+        Self {
+            command,
+            terminal: false,
+        }
+    }
+
+    /// Writes what `guest.sh` looks for.
+    pub(super) fn write(&self, share: &Path, kernel: &Kernel) -> Result<()> {
+        let write = |name: &str, text: &str| {
+            let path: PathBuf = share.join(name);
+            fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))
+        };
+        write("modules", &kernel.modules().display().to_string())?;
+        write("run", &self.script()?)?;
+        if self.terminal {
+            write("terminal", "")?;
+        }
+        Ok(())
+    }
+
+    fn script(&self) -> Result<String> {
+        let root = workspace::root().display().to_string();
+        let kept = KEPT.iter().filter_map(|name| {
+            let value = std::env::var(name).ok()?;
+            Some(format!("{name}={value}"))
+        });
+        let mut words = vec!["exec".to_owned(), "env".to_owned()];
+        words.extend(kept);
+        words.push(format!(
+            "CARGO_TARGET_DIR={}",
+            workspace::target_dir().display()
+        ));
+        words.push(format!("{}={TIME_FACTOR}", xdptun_lab::wait::FACTOR));
+        words.push(format!("{}=kernel", xdptun_test_wg::tunnel::CHOICE));
+        let terminal = std::env::var("TERM").ok().filter(|_| self.terminal);
+        words.push(format!("TERM={}", terminal.as_deref().unwrap_or("dumb")));
+        words.extend(self.command.iter().cloned());
+        let quote = |words: &[&str]| shlex::try_join(words.iter().copied());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let describe = "a NUL byte cannot be part of a command";
+        let (cd, exec) = (quote(&["cd", &root]), quote(&words));
+        Ok(format!(
+            "{}\n{}\n",
+            cd.context(describe)?,
+            exec.context(describe)?
+        ))
+    }
+}

@@ -1,0 +1,130 @@
+//! `cargo xtask vm`: other kernels, emulated.
+//!
+//! A guest has Debian's kernel and this machine's programs: it sees the host's
+//! file system, which it cannot change. What it runs is built before.
+
+mod apt;
+mod arch;
+mod guest;
+mod initramfs;
+mod job;
+mod kernel;
+mod matrix;
+mod suites;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+use crate::progress::Progress;
+use crate::{setup, test};
+use apt::Apt;
+use arch::Arch;
+use guest::{Guest, Machine};
+use job::Job;
+use kernel::Kernel;
+pub use suites::{QUICK_SUITE, run_quick};
+
+/// Options of `cargo xtask vm`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Series or version of Debian's kernel: 6.1, 6.12, 6.12.95, ...
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Run the suites under one kernel after the other and print a table
+    #[arg(long, conflicts_with = "kernel")]
+    matrix: bool,
+    /// Write that table into docs/kernels.md
+    #[arg(long, requires = "matrix")]
+    write: bool,
+    /// Minutes until a guest that does not end is ended
+    #[arg(long, default_value_t = 60)]
+    limit: u64,
+    /// `test [WORD]...` as `cargo xtask test` takes them, `sh` for a shell, or
+    /// a command with its arguments, run as root
+    #[arg(last = true, required_unless_present = "matrix")]
+    command: Vec<String>,
+}
+
+/// The words after `test`.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask vm -- test")]
+struct TestCommand {
+    #[command(flatten)]
+    selection: test::Args,
+}
+
+impl Args {
+    fn limit(&self) -> Duration {
+        Duration::from_secs(60 * self.limit)
+    }
+}
+
+/// Boots a guest and runs the command in it.
+pub fn run(args: &Args) -> Result<()> {
+    match args.command.first().map(String::as_str) {
+        Some("test") if args.matrix => {
+            let command = TestCommand::parse_from(&args.command);
+            matrix::run(&command.selection, args.limit(), args.write)
+        }
+        _ if args.matrix => {
+            ensure!(
+                args.command.is_empty(),
+                "--matrix runs suites: `-- test [WORD]...`"
+            );
+            matrix::run(&test::Args::default(), args.limit(), args.write)
+        }
+        Some("test") => {
+            // Prints its own help and errors.
+            let command = TestCommand::parse_from(&args.command);
+            suites::run(&args.kernel, &command.selection, args.limit())
+        }
+        _ => command(args),
+    }
+}
+
+fn command(args: &Args) -> Result<()> {
+    setup::ensure_vm()?;
+    let mut job = Job::new(args.command.clone());
+    job.terminal = args.command == ["sh"];
+    let mut guest = Hypervisor::new(Arch::X86_64).boot(&args.kernel, &job)?;
+    let ended = guest.run(args.limit(), |line| println!("{line}"))?;
+    ensure!(
+        ended.status == 0,
+        "`{}` in the guest: exit status {}",
+        args.command.join(" "),
+        ended.status
+    );
+    Ok(())
+}
+
+/// What starts guests.
+struct Hypervisor {
+    apt: Apt,
+    progress: Progress,
+}
+
+impl Hypervisor {
+    fn new(arch: Arch) -> Self {
+        Self {
+            apt: Apt::new(arch),
+            progress: Progress::start(),
+        }
+    }
+
+    /// Starts a guest with a job.
+    fn boot(&self, kernel: &str, job: &Job) -> Result<Guest> {
+        let kernel = Kernel::get(kernel, &self.apt)?;
+        let busybox = kernel::busybox(&self.apt)?;
+        let machine = Machine {
+            arch: self.apt.arch(),
+            kernel: &kernel,
+            busybox: &busybox,
+            devices: Vec::new(),
+        };
+        self.progress
+            .say(&format!("booting Linux {}", kernel.release));
+        Guest::start(&machine, job)
+    }
+}
