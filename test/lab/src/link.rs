@@ -38,17 +38,22 @@ pub fn veth(a: &End<'_>, b: &End<'_>) -> Result<()> {
             b.netns.name(),
         ],
     )?;
-    for end in [a, b] {
-        let mut batch = String::new();
-        for address in end.addresses {
-            let nodad = if address.contains(':') { " nodad" } else { "" };
-            batch += &format!("address add {address} dev {}{nodad}\n", end.dev);
-        }
-        batch += &format!("link set {} up\n", end.dev);
-        end.netns.run_with_input("ip", ["-batch", "-"], &batch)?;
-    }
+    raise(a)?;
+    raise(b)?;
     wait_up(a.netns, a.dev)?;
     wait_up(b.netns, b.dev)
+}
+
+/// Gives an interface its addresses and switches it on.
+pub(crate) fn raise(end: &End<'_>) -> Result<()> {
+    let mut batch = String::new();
+    for address in end.addresses {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        batch += &format!("address add {address} dev {}{nodad}\n", end.dev);
+    }
+    batch += &format!("link set {} up\n", end.dev);
+    end.netns.run_with_input("ip", ["-batch", "-"], &batch)?;
+    Ok(())
 }
 
 /// Waits until an interface is ready to send.

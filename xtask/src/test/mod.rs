@@ -18,7 +18,7 @@ use xdptun_lab::command::line_of;
 
 use crate::{build, setup, shell, vm};
 use plan::Plan;
-use suite::Totals;
+use suite::{Suite, Totals};
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, Default, clap::Args)]
@@ -58,7 +58,8 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let mut totals = Totals::new(SystemTime::now());
-    totals.leave_out(plan.keep_of_vm(vm::QUICK_SUITE));
+    totals.leave_out(plan.retain_vm(|name| name != vm::PAIR_SUITE), vm::RUNS_PAIR);
+    totals.leave_out(plan.retain_vm(|name| name == vm::QUICK_SUITE), vm::RUNS_ALL);
     if plan.needs_vm() {
         setup::ensure_vm()?;
     }
@@ -99,6 +100,8 @@ pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
         print!("{plan}");
         return Ok(None);
     }
+    let mut totals = Totals::new(SystemTime::now());
+    totals.leave_out(plan.retain_vm(|name| name != vm::PAIR_SUITE), vm::RUNS_PAIR);
     setup::ensure()?;
     build::for_worker()?;
     let plan::Suites { mut root, vm, .. } = plan.build()?;
@@ -106,6 +109,15 @@ pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
     Ok(Some(worker::Job {
         suites: root,
         harness: args.harness.clone(),
-        totals: Totals::new(SystemTime::now()),
+        totals,
     }))
+}
+
+/// Builds the suite that takes two guests.
+pub fn build_pair_suite() -> Result<Suite> {
+    let plan = Plan::discover(&[&format!("-vm {}", vm::PAIR_SUITE)])?;
+    setup::ensure()?;
+    build::for_worker()?;
+    let mut suites = plan.build()?.vm;
+    suites.pop().context("test/vm has no suite for two guests")
 }

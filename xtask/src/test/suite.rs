@@ -153,7 +153,7 @@ impl Reader {
 pub struct Totals {
     started: SystemTime,
     outcomes: Vec<Outcome>,
-    /// Titles of the suites that only `cargo xtask vm` runs.
+    /// Suites that did not run, each with the command that runs it.
     left_out: Vec<String>,
 }
 
@@ -167,9 +167,12 @@ impl Totals {
         }
     }
 
-    /// Remembers suites that do not run, to say so.
-    pub fn leave_out(&mut self, titles: Vec<String>) {
-        self.left_out = titles;
+    /// Remembers suites that do not run, and what would run them, to say so.
+    pub fn leave_out(&mut self, titles: Vec<String>, command: &str) {
+        let lines = titles
+            .into_iter()
+            .map(|title| format!("{title}: {command}"));
+        self.left_out.extend(lines);
     }
 
     /// Adds what came of a suite.
@@ -193,11 +196,8 @@ impl Totals {
             self.outcomes.len(),
             self.started.elapsed().unwrap_or_default().as_secs_f64()
         );
-        if !self.left_out.is_empty() {
-            println!(
-                "not run, needs a guest (`cargo xtask vm -- test`): {}",
-                self.left_out.join(", ")
-            );
+        for line in &self.left_out {
+            println!("not run: {line}");
         }
         let failed: Vec<&str> = self
             .outcomes

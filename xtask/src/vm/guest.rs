@@ -38,7 +38,7 @@ pub struct Machine<'a> {
     /// A static shell for the way up.
     pub busybox: &'a Path,
     /// Further arguments of the emulator.
-    pub devices: Vec<OsString>,
+    pub devices: &'a [OsString],
 }
 
 /// How a job ended.
@@ -196,12 +196,12 @@ impl Machine<'_> {
             "-device",
             "virtconsole,chardev=job",
         ]);
-        command.args(&self.devices);
+        command.args(self.devices);
         command
     }
 }
 
-/// An option that ends with a path, in which a comma is written twice.
-fn option(name: &str, path: &Path) -> String {
+/// An option of the emulator that ends with a path, in which a comma is written twice.
+pub(super) fn option(name: &str, path: &Path) -> String {
     format!("{name}{}", path.display().to_string().replace(',', ",,"))
 }

@@ -20,6 +20,8 @@ const KEPT: [&str; 3] = ["XDPTUN_BIN", "RUST_BACKTRACE", "PROPTEST_CASES"];
 pub struct Job {
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Further environment variables.
+    pub environment: Vec<(&'static str, String)>,
     /// Whether a person types at it.
     pub terminal: bool,
 }
@@ -32,6 +34,7 @@ impl Job {
     pub fn new(command: Vec<String>) -> Self {
         Self {
             command,
+            environment: Vec::new(),
             terminal: false,
         }
     }
@@ -66,6 +69,8 @@ impl Job {
         words.push(format!("{}=kernel", xdptun_test_wg::tunnel::CHOICE));
         let terminal = std::env::var("TERM").ok().filter(|_| self.terminal);
         words.push(format!("TERM={}", terminal.as_deref().unwrap_or("dumb")));
+        let more = self.environment.iter();
+        words.extend(more.map(|(name, value)| format!("{name}={value}")));
         words.extend(self.command.iter().cloned());
         let quote = |words: &[&str]| shlex::try_join(words.iter().copied());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

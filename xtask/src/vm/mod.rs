@@ -10,8 +10,10 @@ mod initramfs;
 mod job;
 mod kernel;
 mod matrix;
+mod nic;
 mod suites;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -24,7 +26,8 @@ use arch::Arch;
 use guest::{Guest, Machine};
 use job::Job;
 use kernel::Kernel;
-pub use suites::{QUICK_SUITE, run_quick};
+pub use nic::{PAIR_SUITE, RUNS_PAIR};
+pub use suites::{QUICK_SUITE, RUNS_ALL, run_quick};
 
 /// Options of `cargo xtask vm`.
 #[derive(Debug, clap::Args)]
@@ -38,12 +41,15 @@ pub struct Args {
     /// Write that table into docs/kernels.md
     #[arg(long, requires = "matrix")]
     write: bool,
+    /// Two guests joined by network cards of this model, instead of a command
+    #[arg(long, value_enum, conflicts_with = "matrix")]
+    nic: Option<nic::Model>,
     /// Minutes until a guest that does not end is ended
     #[arg(long, default_value_t = 60)]
     limit: u64,
     /// `test [WORD]...` as `cargo xtask test` takes them, `sh` for a shell, or
     /// a command with its arguments, run as root
-    #[arg(last = true, required_unless_present = "matrix")]
+    #[arg(last = true, required_unless_present_any = ["matrix", "nic"])]
     command: Vec<String>,
 }
 
@@ -63,6 +69,9 @@ impl Args {
 
 /// Boots a guest and runs the command in it.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(model) = args.nic {
+        return nic::run(model, &args.kernel, args.limit());
+    }
     match args.command.first().map(String::as_str) {
         Some("test") if args.matrix => {
             let command = TestCommand::parse_from(&args.command);
@@ -88,7 +97,7 @@ fn command(args: &Args) -> Result<()> {
     setup::ensure_vm()?;
     let mut job = Job::new(args.command.clone());
     job.terminal = args.command == ["sh"];
-    let mut guest = Hypervisor::new(Arch::X86_64).boot(&args.kernel, &job)?;
+    let mut guest = Hypervisor::new(Arch::X86_64).boot(&args.kernel, &job, &[])?;
     let ended = guest.run(args.limit(), |line| println!("{line}"))?;
     ensure!(
         ended.status == 0,
@@ -113,15 +122,15 @@ impl Hypervisor {
         }
     }
 
-    /// Starts a guest with a job.
-    fn boot(&self, kernel: &str, job: &Job) -> Result<Guest> {
+    /// Starts a guest with a job and further arguments of the emulator.
+    fn boot(&self, kernel: &str, job: &Job, devices: &[OsString]) -> Result<Guest> {
         let kernel = Kernel::get(kernel, &self.apt)?;
         let busybox = kernel::busybox(&self.apt)?;
         let machine = Machine {
             arch: self.apt.arch(),
             kernel: &kernel,
             busybox: &busybox,
-            devices: Vec::new(),
+            devices,
         };
         self.progress
             .say(&format!("booting Linux {}", kernel.release));

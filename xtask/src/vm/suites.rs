@@ -8,6 +8,7 @@ use xdptun_lab::workspace;
 
 use super::Hypervisor;
 use super::arch::Arch;
+use super::guest::{Ended, Guest};
 use super::job::Job;
 use crate::setup;
 use crate::test::suite::{Outcome, Suite, Totals};
@@ -16,6 +17,9 @@ use crate::test::{self, worker};
 
 /// The suite that `cargo xtask test` runs in guests.
 pub const QUICK_SUITE: &str = "quick";
+
+/// What runs the others.
+pub const RUNS_ALL: &str = "cargo xtask vm -- test";
 
 /// The kernels it does so with: one without TCX, one with it.
 const QUICK_KERNELS: [&str; 2] = ["6.1", "6.12"];
@@ -75,14 +79,11 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
     Ok(())
 }
 
-/// Boots a kernel, runs the suites, and reads what the guest reports.
-pub(super) fn in_guest(
-    hypervisor: &Hypervisor,
-    kernel: &str,
-    job: &worker::Job,
-    limit: Duration,
-) -> Result<Run> {
-    const REPORT: &str = "report.json";
+/// What the guest leaves in its shared folder.
+const REPORT: &str = "report.json";
+
+/// The suites as the job of a guest.
+pub(super) fn suites_job(job: &worker::Job) -> Result<Job> {
     let program = workspace::target_dir().join("release/xtask");
     let report = Path::new(Job::SHARE).join(REPORT);
     let words = [
@@ -93,18 +94,32 @@ pub(super) fn in_guest(
         &report.display().to_string(),
         &serde_json::to_string(job)?,
     ];
-    let job = Job::new(words.map(str::to_owned).into());
-    let mut guest = hypervisor.boot(kernel, &job)?;
-    let ended = guest.run(limit, |line| println!("{line}"))?;
+    Ok(Job::new(words.map(str::to_owned).into()))
+}
+
+/// What a guest reports whose suites ran to their end.
+pub(super) fn report(guest: &Guest, ended: Ended) -> Result<Report> {
     ensure!(
         ended.status == 0,
         "the suites did not run to their end in the guest: exit status {}",
         ended.status
     );
     let report = guest.read(REPORT)?;
+    serde_json::from_str(&report).context("the report of the guest")
+}
+
+/// Boots a kernel, runs the suites, and reads what the guest reports.
+pub(super) fn in_guest(
+    hypervisor: &Hypervisor,
+    kernel: &str,
+    job: &worker::Job,
+    limit: Duration,
+) -> Result<Run> {
+    let mut guest = hypervisor.boot(kernel, &suites_job(job)?, &[])?;
+    let ended = guest.run(limit, |line| println!("{line}"))?;
     Ok(Run {
         release: guest.release().to_owned(),
         boot: ended.boot,
-        report: serde_json::from_str(&report).context("the report of the guest")?,
+        report: report(&guest, ended)?,
     })
 }

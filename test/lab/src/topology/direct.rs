@@ -29,6 +29,23 @@ impl Direct {
         Ok(Self { a, b })
     }
 
+    /// Makes one of the hosts from a network card of this machine, whose wire
+    /// leads to another machine that makes the other. The card is back with the
+    /// end of the namespace.
+    pub fn one(number: u8, card: &str) -> Result<Host> {
+        let host = host("card", number)?;
+        host.adopt(card)?;
+        Ok(host)
+    }
+
+    /// The addresses of a host on the other machine, number 1 or 2.
+    pub fn addresses(number: u8) -> (Ipv4Addr, Ipv6Addr) {
+        (
+            Ipv4Addr::new(10, 0, 0, number),
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()),
+        )
+    }
+
     /// Switches an offload on both hosts.
     pub fn offload(&self, feature: &str, on: bool) -> Result<()> {
         self.a.offload(feature, on)?;
@@ -37,9 +54,6 @@ impl Direct {
 }
 
 fn host(label: &str, number: u8) -> Result<Host> {
-    Host::new(
-        label,
-        Ipv4Addr::new(10, 0, 0, number),
-        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()),
-    )
+    let (v4, v6) = Direct::addresses(number);
+    Host::new(label, v4, v6)
 }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 
 use anyhow::Result;
 
+use crate::command::run;
 use crate::link::{self, End};
 use crate::netns::Netns;
 use crate::process::Process;
@@ -87,6 +89,20 @@ impl Host {
     /// capture at the far end sees final bytes.
     pub fn offload(&self, feature: &str, on: bool) -> Result<()> {
         link::offload(&self.netns, Self::DEV, feature, on)
+    }
+
+    /// Takes an interface of this machine as its own.
+    pub(super) fn adopt(&self, dev: &str) -> Result<()> {
+        let name = self.netns.name();
+        let to = ["link", "set", dev, "netns", name, "name", Self::DEV];
+        run(Command::new("ip").args(to))?;
+        let addresses = prefixed(self.v4, self.v6);
+        link::raise(&End {
+            netns: &self.netns,
+            dev: Self::DEV,
+            addresses: &addresses,
+        })?;
+        link::wait_up(&self.netns, Self::DEV)
     }
 
     /// Connects the interface to an end elsewhere; both networks are /24, /64.
