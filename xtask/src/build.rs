@@ -1,6 +1,9 @@
 //! `cargo xtask build`: the one binary a user wants.
 
-use anyhow::Result;
+use std::fs;
+
+use anyhow::{Context, Result};
+use indicatif::HumanBytes;
 use xdptun_lab::workspace;
 
 use crate::setup;
@@ -20,11 +23,16 @@ pub fn run(args: &Args) -> Result<()> {
     let mut folder = workspace::target_dir();
     let mut extra = Vec::new();
     if let Some(target) = &args.target {
+        setup::ensure_target(target)?;
         extra = vec!["--target", target];
         folder.push(target);
     }
     release("xdptun", &extra)?;
-    println!("{}", folder.join("release/xdptun").display());
+    let binary = folder.join("release/xdptun");
+    let size = fs::metadata(&binary).with_context(|| format!("{}", binary.display()))?;
+    let size = HumanBytes(size.len());
+    eprintln!("{size}");
+    println!("{}", binary.display());
     Ok(())
 }
 

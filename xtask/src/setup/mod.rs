@@ -41,6 +41,11 @@ pub fn ensure_build() -> Result<()> {
     install_missing(tools::build_parts())
 }
 
+/// Installs what building for another machine needs.
+pub fn ensure_target(target: &str) -> Result<()> {
+    install_missing(vec![toolchain::target_part(target)])
+}
+
 /// Installs what demo, tests and benchmarks need, silent when nothing is
 /// missing.
 pub fn ensure() -> Result<()> {

@@ -22,6 +22,22 @@ pub(super) fn parts() -> Vec<Part> {
     }]
 }
 
+/// The compiled standard library of another machine.
+pub(super) fn target_part(target: &str) -> Part {
+    let library = run(Command::new("rustc").args(["--print", "target-libdir", "--target", target]));
+    let target = target.to_owned();
+    Part {
+        name: format!("Rust's standard library for {target}"),
+        present: library.is_ok_and(|path| Path::new(path.trim()).is_dir()),
+        install: Box::new(move || {
+            let rustup = find("rustup").with_context(|| {
+                format!("there is no rustup, which would bring what {target} needs")
+            })?;
+            run_visible(Command::new(rustup).args(["target", "add", &target]))
+        }),
+    }
+}
+
 fn install() -> Result<()> {
     let through_rustup = match find("rustup") {
         // In the project's folder, so it means the pinned toolchain.
