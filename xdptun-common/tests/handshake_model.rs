@@ -364,9 +364,10 @@ impl Model {
     fn converge(&mut self) {
         let waiting: usize = self.link.wires.iter().map(Vec::len).sum();
         let took = self.link.settle();
-        // A segment is answered once, and that answer perhaps once more, and a
+        // A segment may be answered by a challenge, that by the reset of a host
+        // that lost its memory, and then a handshake begins anew (three more); a
         // handshake that ends lets queued datagrams go.
-        let bound = 4 * waiting + 2 * self.sent as usize;
+        let bound = 6 * waiting + 2 * self.sent as usize;
         assert!(took <= bound, "{waiting} segments led to {took}");
         for round in 0..8 {
             for host in 0..2 {

@@ -9,6 +9,7 @@ use xdptun_common::Plain;
 use xdptun_common::wire::{EthernetHeader, Ip};
 
 use crate::maps::{link_len, shrink_twice};
+use crate::options::MAX_LEN;
 use crate::packet::{Packet as _, Skb as _};
 
 /// The kernel refused to resize a packet (out of memory, or a kind of buffer
@@ -40,8 +41,8 @@ pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
 #[inline(always)]
 pub fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
     let header = link_len() + I::LEN;
-    // One even number of bytes more than lie before the transport header.
-    let pull = header + 2;
+    // One even number of bytes more than can lie before the transport header.
+    let pull = header + MAX_LEN + 2;
     set_len(ctx, header + pull)?;
     shrink_after_ip(ctx, pull)?;
     adjust_after_ip(ctx, len as i32)

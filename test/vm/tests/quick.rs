@@ -5,11 +5,11 @@
 //! Few attachments, because the verifier takes ten seconds in a guest.
 
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+use xdptun_lab::content::Filling;
 use xdptun_lab::{Direct, Family, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
 use xdptun_test_net::{LIMIT, PORT, kernel, socket, status};
-use xdptun_test_wg::content::Filling;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that

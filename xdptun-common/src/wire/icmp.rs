@@ -99,7 +99,7 @@ impl Icmp for Ipv6Header {
     /// "Packet too big" (RFC 4443 section 3.2).
     #[inline(always)]
     fn too_big(mtu: u32) -> IcmpHeader {
-        IcmpHeader::new(PACKET_TOO_BIG, 0, mtu)
+        IcmpHeader::new(PACKET_TOO_BIG, 0, at_least_minimum(mtu))
     }
 
     #[inline(always)]
@@ -112,7 +112,7 @@ impl Icmp for Ipv6Header {
     fn about_shorter(icmp: IcmpHeader, by: u32) -> IcmpHeader {
         let rest = u32::from_be_bytes(icmp.rest);
         let rest = match icmp.kind {
-            PACKET_TOO_BIG => rest.saturating_sub(by),
+            PACKET_TOO_BIG => at_least_minimum(rest.saturating_sub(by)),
             // The pointer of a parameter problem.
             4 => rest,
             _ => 0,
@@ -128,3 +128,11 @@ impl Icmp for Ipv6Header {
 
 /// RFC 4443 section 3.2.
 const PACKET_TOO_BIG: u8 = 2;
+
+/// No IPv6 link has a smaller MTU (RFC 8200 section 5), so hosts ignore messages
+/// that name one (RFC 8201 section 4), and would go on with larger packets.
+#[inline(always)]
+const fn at_least_minimum(mtu: u32) -> u32 {
+    const MINIMUM: u32 = 1280;
+    if mtu < MINIMUM { MINIMUM } else { mtu }
+}

@@ -34,7 +34,12 @@ fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
 
 /// What the sender of `datagram` hears, which has no options in it.
 fn told(path: Path, mtu: u32, datagram: &Packet) -> Packet {
-    Message::too_big(path.family(), mtu - 12, datagram.quote(8))
+    let mtu = match path.family() {
+        Family::V4 => mtu - 12,
+        // No link has less (RFC 8200 section 5).
+        Family::V6 => (mtu - 12).max(1280),
+    };
+    Message::too_big(path.family(), mtu, datagram.quote(8))
         .packet(path.remote.ip(), path.local.ip())
 }
 
