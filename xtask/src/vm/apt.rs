@@ -89,25 +89,33 @@ impl Apt {
         Ok(names.lines().map(str::to_owned).collect())
     }
 
-    /// Downloads a package and unpacks it into a new folder, whole or not at all.
-    pub fn unpack(&self, package: &str, folder: &Path) -> Result<()> {
+    /// Downloads packages and unpacks them into one new folder, which is made
+    /// complete and then moved to its place: it is there whole or not at all.
+    pub fn unpack(
+        &self,
+        packages: &[&str],
+        folder: &Path,
+        complete: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
         self.update()?;
         let parent = folder.parent().context("a folder without a parent")?;
         fs::create_dir_all(parent).with_context(|| format!("{}: cannot make", parent.display()))?;
         let scratch = tempfile::tempdir_in(parent)
             .with_context(|| format!("{}: cannot write there", parent.display()))?;
+        let archives = scratch.path().join("archives");
+        fs::create_dir(&archives)?;
         run_visible(
             self.command("apt-get")
-                .args(["--quiet", "download", package])
-                .current_dir(scratch.path()),
+                .args(["--quiet", "download"])
+                .args(packages)
+                .current_dir(&archives),
         )?;
-        let archive = fs::read_dir(scratch.path())?
-            .next()
-            .with_context(|| format!("apt-get downloaded nothing for {package}"))??;
         let unpacked = scratch.path().join("unpacked");
-        run(Command::new("dpkg-deb")
-            .arg("--extract")
-            .args([&archive.path(), &unpacked]))?;
+        for archive in fs::read_dir(&archives)? {
+            let mut command = Command::new("dpkg-deb");
+            run(command.arg("--extract").args([&archive?.path(), &unpacked]))?;
+        }
+        complete(&unpacked)?;
         fs::rename(&unpacked, folder)
             .with_context(|| format!("{}: cannot move there", folder.display()))
     }

@@ -41,9 +41,10 @@ impl Kernel {
             );
         };
         eprintln!("kernel {wanted}: {package}");
-        apt.unpack(package, &store.join(package))?;
         let kernel = Self::of(package, &store);
-        kernel.complete()?;
+        let parts = parts(&kernel.release, apt)?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        apt.unpack(&parts, &kernel.root, |root| complete(root, &kernel.release))?;
         Ok(kernel)
     }
 
@@ -54,9 +55,13 @@ impl Kernel {
         }
     }
 
-    /// The kernel's image.
+    /// The kernel's image, which is beside the modules since 6.19.
     pub fn image(&self) -> PathBuf {
-        self.root.join(format!("boot/vmlinuz-{}", self.release))
+        let boot = self.root.join(format!("boot/vmlinuz-{}", self.release));
+        if boot.exists() {
+            return boot;
+        }
+        self.modules().join(&self.release).join("vmlinuz")
     }
 
     /// What the guest sees as `/lib/modules`.
@@ -85,22 +90,32 @@ impl Kernel {
         }
         Ok(files)
     }
+}
 
-    /// Does what installing the package would do.
-    fn complete(&self) -> Result<()> {
-        // Since trixie a package has its modules under /usr.
-        let merged = self.root.join("usr/lib/modules");
-        if merged.exists() {
-            fs::create_dir_all(self.root.join("lib"))?;
-            fs::rename(&merged, self.modules())
-                .with_context(|| format!("{}: cannot move", merged.display()))?;
+/// The packages that hold a kernel: one, or since 6.19 one for the image, the
+/// modules, and the lists of what is built in.
+fn parts(release: &str, apt: &Apt) -> Result<Vec<String>> {
+    let mut parts = Vec::new();
+    for kind in [PACKAGE, "linux-base-", "linux-binary-", "linux-modules-"] {
+        let name = format!("{kind}{release}");
+        if apt.names(&name)?.contains(&name) {
+            parts.push(name);
         }
-        run(admin("depmod")
-            .arg("--basedir")
-            .arg(&self.root)
-            .arg(&self.release))?;
-        Ok(())
     }
+    Ok(parts)
+}
+
+/// Does what installing the packages would do.
+fn complete(root: &Path, release: &str) -> Result<()> {
+    // Since trixie modules are packaged under /usr.
+    let merged = root.join("usr/lib/modules");
+    if merged.exists() {
+        fs::create_dir_all(root.join("lib"))?;
+        fs::rename(&merged, root.join("lib/modules"))
+            .with_context(|| format!("{}: cannot move", merged.display()))?;
+    }
+    run(admin("depmod").arg("--basedir").arg(root).arg(release))?;
+    Ok(())
 }
 
 /// A static busybox, the only program of a guest that is not the host's.
@@ -108,7 +123,7 @@ pub fn busybox(apt: &Apt) -> Result<PathBuf> {
     const PACKAGE: &str = "busybox-static";
     let folder = store(apt).join(PACKAGE);
     if !folder.exists() {
-        apt.unpack(PACKAGE, &folder)?;
+        apt.unpack(&[PACKAGE], &folder, |_| Ok(()))?;
     }
     let places = ["usr/bin/busybox", "bin/busybox"].map(|path| folder.join(path));
     let found = places.into_iter().find(|path| path.is_file());
