@@ -27,8 +27,10 @@ fn largest(family: Family) -> usize {
 fn judge(wire: Wire, context: &str) -> usize {
     let frames = wire.stop().unwrap();
     let segments = segments(&frames, PORT);
-    let flags: Vec<String> = segments.iter().take(3).map(|s| s.flags()).collect();
-    assert_eq!(flags, ["S", "S.", "."], "{context}");
+    // The first datagram may overtake the ACK on another core; both complete the
+    // handshake.
+    let flags: Vec<String> = segments.iter().take(2).map(|s| s.flags()).collect();
+    assert_eq!(flags, ["S", "S."], "{context}");
     segments.iter().filter(|segment| segment.is_data()).count()
 }
 
