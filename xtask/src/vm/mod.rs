@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, requires = "matrix")]
     write: bool,
     /// Two guests joined by network cards of this model, instead of a command
-    #[arg(long, value_enum, conflicts_with = "matrix")]
+    #[arg(long, value_enum, conflicts_with_all = ["matrix", "command"])]
     nic: Option<nic::Model>,
     /// Minutes until a guest that does not end is ended
     #[arg(long, default_value_t = 60)]
