@@ -38,14 +38,15 @@ pub fn veth(a: &End<'_>, b: &End<'_>) -> Result<()> {
             b.netns.name(),
         ],
     )?;
-    raise(a)?;
-    raise(b)?;
+    for end in [a, b] {
+        configure(end)?;
+    }
     wait_up(a.netns, a.dev)?;
     wait_up(b.netns, b.dev)
 }
 
-/// Gives an interface its addresses and switches it on.
-pub(crate) fn raise(end: &End<'_>) -> Result<()> {
+/// Gives an interface its addresses and sets it up.
+pub fn configure(end: &End<'_>) -> Result<()> {
     let mut batch = String::new();
     for address in end.addresses {
         let nodad = if address.contains(':') { " nodad" } else { "" };

@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 
+use crate::sockopt;
+
 /// Room for bursts while the capturing thread does not run, in bytes. Memory
 /// is taken only for frames that wait.
 const RECEIVE_BUFFER: libc::c_int = 256 << 20;
@@ -20,8 +22,10 @@ const FRAME_ROOM: usize = 128 << 10;
 /// One captured frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The frame from the Ethernet header on.
+    /// The frame from the Ethernet header on, unless it is bare.
     pub bytes: Vec<u8>,
+    /// Whether there is no link header (TUN, ppp): it starts with the IP header.
+    pub bare: bool,
     /// Whether the interface sent it (otherwise it arrived there).
     pub outgoing: bool,
     /// The VLAN tag (TCI) that is kept beside the frame, not in it.
@@ -56,14 +60,14 @@ impl PacketSocket {
         // Protocol 0 receives nothing until the socket is bound to its interface.
         let socket = Socket::new(Domain::PACKET, Type::RAW, None).context("no packet socket")?;
         socket.set_nonblocking(true)?;
-        set_option(
+        sockopt::set_int(
             &socket,
             libc::SOL_SOCKET,
             libc::SO_RCVBUFFORCE,
             RECEIVE_BUFFER,
         )?;
-        set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        set_option(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
+        sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        sockopt::set_int(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
         bind(&socket, dev)?;
         Ok(Self {
             socket,
@@ -106,6 +110,7 @@ impl PacketSocket {
         }
         frame.bytes.clear();
         frame.bytes.extend_from_slice(&self.buffer[..length]);
+        frame.bare = matches!(sender.sll_hatype, libc::ARPHRD_NONE | libc::ARPHRD_PPP);
         frame.outgoing = sender.sll_pkttype == libc::PACKET_OUTGOING;
         frame.vlan = None;
         frame.checksum_ready = true;
@@ -137,21 +142,6 @@ impl PacketSocket {
             dropped: statistics.tp_drops,
         })
     }
-}
-
-fn set_option(socket: &Socket, level: i32, name: i32, value: libc::c_int) -> Result<()> {
-    // SAFETY: the pointer and length describe `value`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            socklen::<libc::c_int>(),
-        )
-    };
-    Errno::result(result).with_context(|| format!("socket option {level}/{name} refused"))?;
-    Ok(())
 }
 
 fn bind(socket: &Socket, dev: &str) -> Result<()> {

@@ -113,11 +113,15 @@ impl Packet<'_> {
     }
 }
 
-/// Reads an Ethernet frame.
+/// Reads a frame.
 ///
 /// An error means that a header does not fit the frame or contradicts itself.
 pub fn parse(frame: &Frame) -> Result<Content<'_>> {
-    let sliced = SlicedPacket::from_ethernet(&frame.bytes).context("malformed frame")?;
+    let sliced = if frame.bare {
+        SlicedPacket::from_ip(&frame.bytes).context("malformed packet")?
+    } else {
+        SlicedPacket::from_ethernet(&frame.bytes).context("malformed frame")?
+    };
     let network = match sliced.net {
         Some(NetSlice::Ipv4(ip)) => {
             let header = ip.header();

@@ -2,17 +2,16 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::errno::Errno;
 use socket2::SockRef;
 
 use crate::netns::Netns;
+use crate::sockopt;
 use crate::stop::{self, Stop, Stopped, Woken};
 use crate::wait;
 
@@ -32,44 +31,7 @@ pub fn bind(netns: &Netns, address: impl Into<SocketAddr>) -> Result<UdpSocket> 
 
 /// Makes a socket send with UDP checksum 0, which IPv4 allows (RFC 768).
 pub fn without_checksum(socket: &UdpSocket) -> Result<()> {
-    set_int(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).context("SO_NO_CHECK refused")
-}
-
-/// Makes a socket send whatever fits the interface, unfragmented, and without
-/// regard to what the kernel has learnt of the path: as QUIC stacks do that
-/// search its MTU by themselves.
-pub fn probe_mtu(socket: &UdpSocket) -> Result<()> {
-    match socket.local_addr()? {
-        SocketAddr::V4(_) => set_int(
-            socket,
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_PROBE,
-        ),
-        SocketAddr::V6(_) => set_int(
-            socket,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_PROBE,
-        ),
-    }
-    .context("cannot choose the MTU discovery")
-}
-
-fn set_int(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> Result<()> {
-    let length = libc::socklen_t::try_from(size_of_val(&value)).expect("an int is small");
-    // SAFETY: the pointer and length describe `value`.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            length,
-        )
-    };
-    Errno::result(result)?;
-    Ok(())
+    sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
 }
 
 /// Receives one datagram with its sender.

@@ -3,22 +3,28 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`cli`] | runs of the command line that are over at once |
+//! | [`fragment`] | fragmentation |
+//! | [`icmp`] | ICMP errors as routers send them |
 //! | [`kernel`] | what the running kernel can do |
 //! | [`mode`] | the ways to attach, to loop over |
 //! | [`nets`] | networks beyond those of the laboratory |
+//! | [`packet`] | TCP packets taken apart and put together again |
 //! | [`wire`] | what hosts put on the wire, in order |
 //! | [`status`] | counters and flows, and which of them moved |
 //! | [`raw`] | segments that no stack would send |
-//! | [`socket`] | UDP sockets that lose nothing |
+//! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
 //! | [`traces`] | what an attachment leaves on a host |
 
 use std::time::Duration;
 
 pub mod cli;
+pub mod fragment;
+pub mod icmp;
 pub mod kernel;
 pub mod mode;
 pub mod nets;
+pub mod packet;
 pub mod raw;
 pub mod socket;
 pub mod status;

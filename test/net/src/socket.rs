@@ -1,10 +1,15 @@
-//! UDP sockets that lose nothing.
+//! UDP sockets that lose nothing, or that watch their path.
 
 use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result};
-use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
-use xdptun_lab::{Netns, udp};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
+use xdptun_lab::{Family, Netns, sockopt, udp, wait};
+
+use crate::LIMIT;
 
 /// Far more than any suite has under way.
 const ROOM: usize = 64 << 20;
@@ -14,4 +19,41 @@ pub fn roomy(netns: &Netns, address: impl Into<SocketAddr>) -> Result<UdpSocket>
     let socket = udp::bind(netns, address)?;
     setsockopt(&socket, RcvBufForce, &ROOM).context("cannot enlarge the receive buffer")?;
     Ok(socket)
+}
+
+/// Makes a socket never send fragments, and hear of all that ICMP says of its
+/// datagrams, as QUIC stacks do.
+pub fn discover_path(socket: &UdpSocket, family: Family) -> Result<()> {
+    let (level, discover, hear, never_fragment) = match family {
+        Family::V4 => (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_RECVERR,
+            libc::IP_PMTUDISC_DO,
+        ),
+        Family::V6 => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_RECVERR,
+            libc::IPV6_PMTUDISC_DO,
+        ),
+    };
+    sockopt::set_int(socket, level, discover, never_fragment)?;
+    sockopt::set_int(socket, level, hear, 1)
+}
+
+/// The path MTU as a connected socket knows it.
+pub fn path_mtu(socket: &UdpSocket, family: Family) -> Result<i32> {
+    match family {
+        Family::V4 => sockopt::int(socket, libc::IPPROTO_IP, libc::IP_MTU),
+        Family::V6 => sockopt::int(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    }
+}
+
+/// Waits until the socket has an error to tell.
+pub fn wait_error(socket: &UdpSocket) -> Result<Errno> {
+    wait::until_some(LIMIT, "an error on the socket", || {
+        let error = socket.take_error()?;
+        Ok(error.and_then(|error| Some(Errno::from_raw(error.raw_os_error()?))))
+    })
 }

@@ -26,18 +26,23 @@ pub struct Flow {
     pub rx: (u64, u64),
 }
 
-fn interface(netns: &Netns) -> Result<Value> {
+fn interface(netns: &Netns, dev: &str) -> Result<Value> {
     let status = xdptun::status(netns)?;
     let interfaces = status["interfaces"].as_array();
     let mut found = interfaces.into_iter().flatten();
-    let interface = found.find(|interface| interface["name"] == Host::DEV);
+    let interface = found.find(|interface| interface["name"] == dev);
     let interface = interface.with_context(|| format!("nothing is attached: {status}"))?;
     Ok(interface.clone())
 }
 
 /// All counters of a host that are not zero.
 pub fn counters(netns: &Netns) -> Result<Counters> {
-    let interface = interface(netns)?;
+    counters_on(netns, Host::DEV)
+}
+
+/// All counters of one interface that are not zero.
+pub fn counters_on(netns: &Netns, dev: &str) -> Result<Counters> {
+    let interface = interface(netns, dev)?;
     let counters = interface["counters"].as_object();
     let counters = counters.context("no counters")?.iter();
     let mut all = Counters::new();
@@ -57,6 +62,13 @@ pub fn moved(before: &Counters, after: &Counters) -> Counters {
         (name.clone(), value - before)
     });
     growth.filter(|(_, growth)| *growth > 0).collect()
+}
+
+/// The counters without those of acknowledgements on their own: how many are due
+/// depends on the machine's speed.
+pub fn apart_from_acks(mut counters: Counters) -> Counters {
+    counters.retain(|name, _| !["sent_ack", "tx_requested", "rx_ack"].contains(&name.as_str()));
+    counters
 }
 
 /// Counters from literals; zeros are left out.
@@ -85,14 +97,14 @@ pub fn wait_moved(netns: &Netns, before: &Counters, counters: &[(&str, u64)]) ->
 
 /// One counter of a host.
 pub fn counter(netns: &Netns, name: &str) -> Result<u64> {
-    let interface = interface(netns)?;
+    let interface = interface(netns, Host::DEV)?;
     let value = interface["counters"][name].as_u64();
     value.with_context(|| format!("there is no counter {name}"))
 }
 
 /// All flows of a host, in the order of the table.
 pub fn flows(netns: &Netns) -> Result<Vec<Flow>> {
-    let interface = interface(netns)?;
+    let interface = interface(netns, Host::DEV)?;
     let flows = interface["flows"].as_array().context("no flows")?.iter();
     flows.map(flow).collect()
 }

@@ -1,10 +1,10 @@
 //! Every payload length there and back, through every hook, with and without
 //! checksum offload; the bytes on the wire are judged, not only what arrives.
 
-use xdptun_lab::{Capture, Direct, Family, Host, WireStats, udp, xdptun};
+use xdptun_lab::{Capture, Direct, Family, Host, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, describe, packets, segments};
-use xdptun_test_net::{LIMIT, PORT, socket, status};
+use xdptun_test_net::{LIMIT, PORT};
 
 const MTU: usize = 1500;
 
@@ -138,72 +138,5 @@ fn xdp_restores_before_the_stack_sees_the_segment() {
                 describe(&seen)
             );
         }
-    }
-}
-
-/// One byte more than fits: dropped and counted, and nothing leaves, neither
-/// before the flow is open nor after.
-#[test]
-fn what_does_not_fit_is_not_sent() {
-    let net = Direct::new().unwrap();
-    let _attached = mode::TC.attach_both(&net).unwrap();
-    for offload in [true, false] {
-        net.offload("tx", offload).unwrap();
-        for family in Family::BOTH {
-            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-            udp::probe_mtu(&client).unwrap();
-            let too_big = udp::pattern(largest(family) + 1, 9);
-
-            let wire = Wire::watch(&[&net.a]).unwrap();
-            let before = status::counters(&net.a.netns).unwrap();
-            client.send_to(&too_big, server.address()).unwrap();
-            status::wait_moved(&net.a.netns, &before, &[("tx_too_big", 1)]).unwrap();
-            let frames = wire.stop().unwrap();
-            let sent = segments(&frames, PORT);
-            assert!(sent.is_empty(), "{family}: {}", describe(&sent));
-
-            let fits = udp::pattern(largest(family), 9);
-            udp::exchange(&client, server.address(), &fits, LIMIT).unwrap();
-            let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
-            let before = status::counters(&net.a.netns).unwrap();
-            client.send_to(&too_big, server.address()).unwrap();
-            udp::exchange(&client, server.address(), &fits, LIMIT).unwrap();
-            let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
-            assert_eq!(moved["tx_too_big"], 1, "{family}: {moved:?}");
-            assert_eq!(moved["tx_disguised"], 1, "{family}: {moved:?}");
-            let frames = wire.stop().unwrap();
-            let data = segments(&frames, PORT);
-            let sizes: Vec<usize> = data
-                .iter()
-                .filter(|segment| segment.is_data())
-                .map(|segment| segment.payload.len())
-                .collect();
-            assert_eq!(sizes, [largest(family); 2], "{family}: {}", describe(&data));
-        }
-    }
-}
-
-/// A datagram that IP has cut into pieces cannot become a segment. None of its
-/// pieces may leave, or they would show UDP.
-#[test]
-fn fragments_do_not_leave() {
-    let net = Direct::new().unwrap();
-    let _attached = mode::TC.attach_both(&net).unwrap();
-    for family in Family::BOTH {
-        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-        let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-        udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
-
-        let dropped = status::counter(&net.a.netns, "tx_drop_fragment").unwrap();
-        let capture = Capture::start(&net.a.netns, Host::DEV).unwrap();
-        client
-            .send_to(&udp::pattern(4000, 3), server.address())
-            .unwrap();
-        udp::exchange(&client, server.address(), b"after it", LIMIT).unwrap();
-        assert!(status::counter(&net.a.netns, "tx_drop_fragment").unwrap() > dropped);
-        let wire = WireStats::of(PORT, &capture.stop().unwrap());
-        assert_eq!(wire.fragments, 0, "{family}: {wire:#?}");
-        assert_eq!(wire.udp_datagrams, 0, "{family}: {wire:#?}");
     }
 }

@@ -5,7 +5,7 @@
 use std::net::UdpSocket;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use xdptun_lab::{Direct, Family, udp, wait};
+use xdptun_lab::{Direct, Family, Frame, Host, Kind, Offload, Relayed, Side, udp, wait};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::{counters, moved};
@@ -91,51 +91,63 @@ fn split_in(mode: Mode, gro: bool) {
         net.offload("tx", offload).unwrap();
         for family in Family::BOTH {
             let context = format!("{mode:?}, {family}, tx offload {offload}, UDP_GRO {gro}");
-            let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            server
-                .set_read_timeout(Some(wait::stretched(LIMIT).unwrap()))
-                .unwrap();
-            let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-            client.connect(server.local_addr().unwrap()).unwrap();
-            if gro {
-                setsockopt(&server, sockopt::UdpGroSegment, &true).unwrap();
-            }
-            let before = counters(&net.a.netns).unwrap();
             let wire = Wire::watch(&[&net.a]).unwrap();
-            let mut sent = Vec::new();
-            let batches = batches(family);
-            for &batch in &batches {
-                send(&client, batch);
-                let lengths = receive(&server, batch, &context);
-                let mut expected = vec![usize::from(batch.size); batch.count - 1];
-                expected.push(batch.last);
-                if !gro {
-                    assert_eq!(lengths, expected, "{context}, {batch:?}");
-                }
-                sent.extend(expected);
-            }
-            let frames = wire.stop().unwrap();
-            let data: Vec<usize> = segments(&frames, PORT)
-                .iter()
-                .filter(|segment| {
-                    segment.source == client.local_addr().unwrap() && segment.is_data()
-                })
-                .map(|segment| segment.payload.len())
-                .collect();
-            assert_eq!(data, sent, "{context}: on the wire");
-            let moved = moved(&before, &counters(&net.a.netns).unwrap());
-            assert_eq!(
-                moved["tx_split"],
-                batches.len() as u64,
-                "{context}: {moved:?}"
-            );
-            assert_eq!(
-                moved["tx_disguised"],
-                sent.len() as u64,
-                "{context}: {moved:?}"
-            );
+            split([&net.a, &net.b], family, gro, &context, || {
+                wire.stop().unwrap()
+            });
         }
     }
+}
+
+/// Sends every batch from the first host to the second; `wire` gives what the
+/// first one sent meanwhile.
+fn split(
+    [a, b]: [&Host; 2],
+    family: Family,
+    gro: bool,
+    context: &str,
+    wire: impl FnOnce() -> Vec<Frame>,
+) {
+    let server = roomy(&b.netns, b.socket(family, PORT)).unwrap();
+    server
+        .set_read_timeout(Some(wait::stretched(LIMIT).unwrap()))
+        .unwrap();
+    let client = roomy(&a.netns, a.socket(family, 0)).unwrap();
+    client.connect(server.local_addr().unwrap()).unwrap();
+    if gro {
+        setsockopt(&server, sockopt::UdpGroSegment, &true).unwrap();
+    }
+    let before = counters(&a.netns).unwrap();
+    let mut sent = Vec::new();
+    let batches = batches(family);
+    for &batch in &batches {
+        send(&client, batch);
+        let lengths = receive(&server, batch, context);
+        let mut expected = vec![usize::from(batch.size); batch.count - 1];
+        expected.push(batch.last);
+        if !gro {
+            assert_eq!(lengths, expected, "{context}, {batch:?}");
+        }
+        sent.extend(expected);
+    }
+    let frames = wire();
+    let data: Vec<usize> = segments(&frames, PORT)
+        .iter()
+        .filter(|segment| segment.source == client.local_addr().unwrap() && segment.is_data())
+        .map(|segment| segment.payload.len())
+        .collect();
+    assert_eq!(data, sent, "{context}: on the wire");
+    let moved = moved(&before, &counters(&a.netns).unwrap());
+    assert_eq!(
+        moved["tx_split"],
+        batches.len() as u64,
+        "{context}: {moved:?}"
+    );
+    assert_eq!(
+        moved["tx_disguised"],
+        sent.len() as u64,
+        "{context}: {moved:?}"
+    );
 }
 
 #[test]
@@ -156,4 +168,21 @@ fn super_packets_are_split_with_clsact_filters() {
 #[test]
 fn a_receiver_may_merge_datagrams_again() {
     split_in(mode::TC, true);
+}
+
+/// The splitter is Ethernet; pieces must leave such an interface without its
+/// header, whatever of the work the kernel would leave to the device.
+#[test]
+fn super_packets_are_split_without_a_link_header() {
+    for offload in [Offload::None, Offload::Segmentation] {
+        let net = Relayed::new(Kind::Tun, offload).unwrap();
+        let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+        for family in Family::BOTH {
+            net.relay.sent().unwrap();
+            let context = format!("TUN, {family}, {offload:?}");
+            split([&net.a, &net.b], family, false, &context, || {
+                net.relay.sent_from(Side::A).unwrap()
+            });
+        }
+    }
 }

@@ -53,7 +53,8 @@ impl Direct {
     }
 }
 
-fn host(label: &str, number: u8) -> Result<Host> {
+/// Host number `number` of the network of two.
+pub(super) fn host(label: &str, number: u8) -> Result<Host> {
     let (v4, v6) = Direct::addresses(number);
     Host::new(label, v4, v6)
 }

@@ -97,7 +97,7 @@ impl Host {
         let to = ["link", "set", dev, "netns", name, "name", Self::DEV];
         run(Command::new("ip").args(to))?;
         let addresses = prefixed(self.v4, self.v6);
-        link::raise(&End {
+        link::configure(&End {
             netns: &self.netns,
             dev: Self::DEV,
             addresses: &addresses,

@@ -1,0 +1,188 @@
+//! Segments that a device or the kernel merged before xdptun sees them (LRO,
+//! GRO). Each was one datagram and must be one again.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use xdptun_lab::{Family, Kind, Offload, Relayed, Side, udp};
+use xdptun_test_net::mode::{self, Mode};
+use xdptun_test_net::packet::{Sum, TcpPacket, data, merge};
+use xdptun_test_net::socket::roomy;
+use xdptun_test_net::status;
+use xdptun_test_net::{LIMIT, PORT};
+
+/// Datagrams that arrive as one frame: payload of each but the last, how many,
+/// payload of the last.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    size: usize,
+    count: usize,
+    last: usize,
+}
+
+impl Group {
+    fn lengths(self) -> Vec<usize> {
+        let mut lengths = vec![self.size; self.count - 1];
+        lengths.push(self.last);
+        lengths
+    }
+
+    fn datagrams(self) -> Vec<Vec<u8>> {
+        let seeds = 0..;
+        let lengths = self.lengths().into_iter().zip(seeds);
+        lengths.map(|(len, seed)| udp::pattern(len, seed)).collect()
+    }
+}
+
+fn groups(family: Family) -> Vec<Group> {
+    let largest = 1500 - family.header_len() - 20;
+    let mut groups: Vec<Group> = (2..=40)
+        .map(|count| Group {
+            size: 1000,
+            count,
+            last: 1000,
+        })
+        .collect();
+    for last in [1, 2, 25, largest - 1, largest] {
+        groups.push(Group {
+            size: largest,
+            count: 40,
+            last,
+        });
+    }
+    groups.extend([1, 3, 27, 48].map(|size| Group {
+        size,
+        count: 12,
+        last: 1,
+    }));
+    groups
+}
+
+/// Makes the wire merge every `group.count` data segments of the client into
+/// one frame, and let everything else pass.
+fn merge_on_the_way(net: &Relayed, count: usize, sum: Sum) {
+    let kind = net.kind;
+    let mut waiting: Vec<TcpPacket> = Vec::new();
+    net.relay.program(move |frame| match data(kind, &frame) {
+        Some(segment) if frame.to == Side::B => {
+            waiting.push(segment);
+            if waiting.len() < count {
+                return Vec::new();
+            }
+            vec![merge(&std::mem::take(&mut waiting), frame.to, sum)]
+        }
+        _ => vec![frame],
+    });
+}
+
+/// A flow that is open, with no acknowledgement due.
+fn open(net: &Relayed, family: Family) -> (UdpSocket, UdpSocket) {
+    net.relay.pass();
+    let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+    let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    client.connect(server.local_addr().unwrap()).unwrap();
+    client.send(b"opens the flow").unwrap();
+    udp::receive(&server, LIMIT).unwrap();
+    (client, server)
+}
+
+fn receive(server: &UdpSocket, from: SocketAddr, expected: &[Vec<u8>], context: &str) {
+    for (number, expected) in expected.iter().enumerate() {
+        let (payload, sender) = udp::receive(server, LIMIT)
+            .unwrap_or_else(|error| panic!("{context}: after {number} datagrams: {error:#}"));
+        assert_eq!(sender, from, "{context}");
+        assert!(
+            payload == *expected,
+            "{context}: datagram {number} has {} bytes, not the {} sent, or others",
+            payload.len(),
+            expected.len()
+        );
+    }
+}
+
+fn merged_in(mode: Mode, kind: Kind) {
+    let net = Relayed::new(kind, Offload::None).unwrap();
+    let attached = mode.attach_to([&net.a, &net.b]).unwrap();
+    for family in Family::BOTH {
+        for sum in [Sum::Pending, Sum::Right] {
+            let (client, server) = open(&net, family);
+            let before = status::counters(&net.b.netns).unwrap();
+            let (mut merged, mut datagrams) = (0, 0);
+            for group in groups(family) {
+                let context = format!("{mode:?}, {kind:?}, {family}, sum {sum:?}, {group:?}");
+                merge_on_the_way(&net, group.count, sum);
+                let expected = group.datagrams();
+                for datagram in &expected {
+                    client.send(datagram).unwrap();
+                }
+                receive(&server, client.local_addr().unwrap(), &expected, &context);
+                merged += 1;
+                datagrams += group.count as u64;
+            }
+            let context = format!("{mode:?}, {kind:?}, {family}, sum {sum:?}");
+            let moved = status::moved(&before, &status::counters(&net.b.netns).unwrap());
+            let expected = status::expected(&[("rx_split", merged), ("rx_restored", datagrams)]);
+            assert_eq!(status::apart_from_acks(moved), expected, "{context}");
+        }
+    }
+    for attached in attached {
+        attached.stop().unwrap();
+    }
+}
+
+#[test]
+fn through_tc() {
+    for kind in Kind::BOTH {
+        merged_in(mode::TC, kind);
+    }
+}
+
+#[test]
+fn through_clsact_filters() {
+    merged_in(mode::TC_CLSACT, Kind::Tap);
+}
+
+#[test]
+#[ignore = "XDP is not told that a frame holds several segments"]
+fn through_native_xdp() {
+    merged_in(mode::XDP, Kind::Tap);
+}
+
+#[test]
+#[ignore = "XDP is not told that a frame holds several segments"]
+fn through_generic_xdp() {
+    for kind in Kind::BOTH {
+        merged_in(mode::XDP_GENERIC, kind);
+    }
+}
+
+/// A receiver that asked for merged datagrams gets the same bytes, whole
+/// datagrams, and their size.
+#[test]
+fn for_a_receiver_that_merges_again() {
+    let net = Relayed::new(Kind::Tap, Offload::None).unwrap();
+    let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+    for family in Family::BOTH {
+        let (client, server) = open(&net, family);
+        setsockopt(&server, sockopt::UdpGroSegment, &true).unwrap();
+        for group in groups(family) {
+            merge_on_the_way(&net, group.count, Sum::Pending);
+            let expected = group.datagrams();
+            for datagram in &expected {
+                client.send(datagram).unwrap();
+            }
+            let expected = expected.concat();
+            let mut received = Vec::new();
+            while received.len() < expected.len() {
+                let (payload, _) = udp::receive(&server, LIMIT).unwrap_or_else(|error| {
+                    panic!(
+                        "{family}, {group:?}: after {} bytes: {error:#}",
+                        received.len()
+                    )
+                });
+                received.extend(payload);
+            }
+            assert!(received == expected, "{family}, {group:?}");
+        }
+    }
+}

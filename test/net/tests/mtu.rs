@@ -1,0 +1,209 @@
+//! Datagrams that fit the interface, but not once they are segments: their
+//! sender must learn what fits, as from any narrow link.
+
+use std::net::UdpSocket;
+
+use nix::errno::Errno;
+use nix::libc;
+use xdptun_lab::topology::{Dropped, Router};
+use xdptun_lab::{Attached, Direct, Family, Host, Kind, Netns, Offload, Relayed, Routed};
+use xdptun_lab::{sockopt, udp, wait};
+use xdptun_test_net::mode;
+use xdptun_test_net::socket::{discover_path, path_mtu, roomy, wait_error};
+use xdptun_test_net::status::{self, counters_on};
+use xdptun_test_net::wire::{Wire, describe, segments};
+use xdptun_test_net::{LIMIT, PORT};
+
+const MTU: usize = 1500;
+
+/// IP header and TCP header.
+fn largest(family: Family) -> usize {
+    MTU - family.header_len() - 20
+}
+
+/// Path MTUs outlive the flows of a test.
+fn forget_path(netns: &Netns) {
+    for version in ["-4", "-6"] {
+        netns
+            .run("ip", [version, "route", "flush", "cache"])
+            .unwrap();
+    }
+}
+
+fn send(socket: &UdpSocket, length: usize) -> Result<usize, Errno> {
+    let sent = socket.send(&udp::pattern(length, 8));
+    sent.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap()))
+}
+
+/// Sends what does not fit, and checks that the socket knows afterwards what
+/// does, and can send that.
+fn learn(client: &UdpSocket, family: Family, length: usize, context: &str) {
+    let largest = largest(family);
+    assert_eq!(path_mtu(client, family).unwrap(), 1500, "{context}");
+    send(client, length).unwrap();
+    let heard = wait_error(client).unwrap();
+    assert_eq!(heard, Errno::EMSGSIZE, "{context}, {length} bytes");
+    assert_eq!(path_mtu(client, family).unwrap(), 1488, "{context}");
+    let again = send(client, length);
+    assert_eq!(again, Err(Errno::EMSGSIZE), "{context}, {length} bytes");
+    assert_eq!(send(client, largest + 1), Err(Errno::EMSGSIZE), "{context}");
+    let to = client.peer_addr().unwrap();
+    udp::exchange(client, to, &udp::pattern(largest, 9), LIMIT)
+        .unwrap_or_else(|error| panic!("{context}: {error:#}"));
+}
+
+/// One byte too much, and the most that fits the interface.
+fn too_large(family: Family) -> [usize; 2] {
+    [largest(family) + 1, MTU - family.header_len() - 8]
+}
+
+/// A socket that never fragments, connected to the server.
+fn careful(netns: &Netns, host: &Host, family: Family, server: &udp::Server) -> UdpSocket {
+    forget_path(netns);
+    let client = roomy(netns, host.socket(family, 0)).unwrap();
+    discover_path(&client, family).unwrap();
+    client.connect(server.address()).unwrap();
+    client
+}
+
+/// Before a flow is open as after; nothing leaves for what does not fit, not
+/// even a SYN.
+#[test]
+fn the_sender_hears_what_fits() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let (host, netns) = (&net.a, &net.a.netns);
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            for length in too_large(family) {
+                for opened in [false, true] {
+                    let context =
+                        format!("{family}, tx offload {offload}, {length} bytes, opened {opened}");
+                    let client = careful(netns, host, family, &server);
+                    if opened {
+                        udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+                    }
+                    let before = status::counters(netns).unwrap();
+                    let wire = Wire::watch(&[host]).unwrap();
+                    learn(&client, family, length, &context);
+                    let frames = wire.stop().unwrap();
+                    let sent = segments(&frames, PORT);
+                    let shown: Vec<_> = sent
+                        .iter()
+                        .map(|segment| (segment.flags(), segment.payload.len()))
+                        .filter(|(flags, length)| flags != "." || *length > 0)
+                        .collect();
+                    let data = ("P.".to_owned(), largest(family));
+                    let expected = match opened {
+                        true => vec![data],
+                        false => vec![("S".to_owned(), 0), data],
+                    };
+                    assert_eq!(shown, expected, "{context}: {}", describe(&sent));
+                    let moved = status::moved(&before, &status::counters(netns).unwrap());
+                    let opening = u64::from(!opened);
+                    let expected = status::expected(&[
+                        ("tx_too_big", 1),
+                        ("tx_opened", opening),
+                        ("sent_syn", opening),
+                        ("rx_syn_ack", opening),
+                        ("tx_disguised", 1),
+                        ("rx_restored", 1),
+                    ]);
+                    assert_eq!(status::apart_from_acks(moved), expected, "{context}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sender_hears_it_without_a_link_header() {
+    for offload in [Offload::None, Offload::Checksum] {
+        let net = Relayed::new(Kind::Tun, offload).unwrap();
+        let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+        for family in Family::BOTH {
+            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let client = careful(&net.a.netns, &net.a, family, &server);
+            learn(
+                &client,
+                family,
+                largest(family) + 1,
+                &format!("{family}, {offload:?}"),
+            );
+            let told = status::counter(&net.a.netns, "tx_too_big").unwrap();
+            assert_eq!(
+                told,
+                Family::BOTH.iter().position(|f| *f == family).unwrap() as u64 + 1
+            );
+        }
+    }
+}
+
+/// A socket that lets IP fragment uses what it learned to cut its datagrams, and
+/// pieces cannot be carried. IP gives up when the first piece is dropped.
+#[test]
+fn a_socket_that_fragments_sends_nothing() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let netns = &net.a.netns;
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let (level, name, value) = match family {
+            Family::V4 => (
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                libc::IP_PMTUDISC_DONT,
+            ),
+            Family::V6 => (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DONT,
+            ),
+        };
+        let client = roomy(netns, net.a.socket(family, 0)).unwrap();
+        sockopt::set_int(&client, level, name, value).unwrap();
+        client.connect(server.address()).unwrap();
+        let wire = Wire::watch(&[&net.a]).unwrap();
+        let before = status::counters(netns).unwrap();
+        send(&client, largest(family) + 1).unwrap();
+        wait::until_some(LIMIT, "the path MTU", || {
+            Ok((path_mtu(&client, family)? == 1488).then_some(()))
+        })
+        .unwrap();
+        send(&client, largest(family) + 1).unwrap();
+        let moved = [("tx_too_big", 1), ("tx_drop_fragment", 1)];
+        status::wait_moved(netns, &before, &moved).unwrap();
+        let frames = wire.stop().unwrap();
+        let sent = segments(&frames, PORT);
+        assert!(sent.is_empty(), "{family}: {}", describe(&sent));
+    }
+}
+
+/// xdptun on the router: what is too large comes from a host behind it.
+#[test]
+fn a_host_behind_the_router_hears_what_fits() {
+    let net = Routed::new().unwrap();
+    let (client, router, server) = (net.client(), &net.router.netns, &net.server);
+    let args = ["--ingress", "tc", "--port", &PORT.to_string()];
+    let _on_router = Attached::start(router, Router::WAN, &args).unwrap();
+    let _on_server = Attached::start(&server.netns, Host::DEV, &args).unwrap();
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+            for length in too_large(family) {
+                let context = format!("{family}, tx offload {offload}, {length} bytes");
+                let before = counters_on(router, Router::WAN).unwrap();
+                let socket = careful(&client.netns, client, family, &echo);
+                learn(&socket, family, length, &context);
+                let after = counters_on(router, Router::WAN).unwrap();
+                let moved = status::moved(&before, &after);
+                assert_eq!(moved["tx_too_big"], 1, "{context}: {moved:?}");
+                assert_eq!(moved["rx_restored"], 1, "{context}: {moved:?}");
+            }
+        }
+    }
+    assert_eq!(net.router.dropped().unwrap(), Dropped::default());
+}
