@@ -9,6 +9,7 @@
 //! | [`mode`] | the ways to attach, to loop over |
 //! | [`nets`] | networks beyond those of the laboratory |
 //! | [`packet`] | TCP packets taken apart and put together again |
+//! | [`device_sum`] | the checksum that a device made of a packet |
 //! | [`wire`] | what hosts put on the wire, in order |
 //! | [`status`] | counters and flows, and which of them moved |
 //! | [`raw`] | segments that no stack would send |
@@ -19,6 +20,7 @@
 use std::time::Duration;
 
 pub mod cli;
+pub mod device_sum;
 pub mod fragment;
 pub mod icmp;
 pub mod kernel;

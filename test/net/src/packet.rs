@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
-use etherparse::{IpHeaders, IpNumber, TcpHeader};
+use etherparse::{IpHeaders, IpNumber, Ipv6RawExtHeader, TcpHeader};
 use xdptun_lab::checksum::transport_sum;
 use xdptun_lab::vnet::{Gso, Vnet};
 use xdptun_lab::{Carried, Kind, Side};
@@ -52,6 +52,42 @@ impl TcpPacket {
             tcp,
             payload: payload.to_vec(),
         })
+    }
+
+    /// Gives it these TCP options, in whole words.
+    ///
+    /// # Panics
+    ///
+    /// If there are too many.
+    pub fn set_tcp_options(&mut self, options: &[u8]) {
+        self.tcp.set_options_raw(options).expect("ten words");
+    }
+
+    /// Gives it these IPv4 options, in whole words; an IPv6 packet stays.
+    ///
+    /// # Panics
+    ///
+    /// If there are too many.
+    pub fn set_v4_options(&mut self, options: &[u8]) {
+        if let IpHeaders::Ipv4(ip, _) = &mut self.ip {
+            ip.options = options.try_into().expect("ten words");
+        }
+    }
+
+    /// Gives it these IPv6 extension headers, each in units of eight bytes less
+    /// the two that name type and length; an IPv4 packet stays.
+    ///
+    /// # Panics
+    ///
+    /// If one has another length.
+    pub fn set_v6_options(&mut self, hop_by_hop: Option<&[u8]>, destination: Option<&[u8]>) {
+        if let IpHeaders::Ipv6(_, extensions) = &mut self.ip {
+            let header = |options| {
+                Ipv6RawExtHeader::new_raw(IpNumber::TCP, options).expect("units of eight bytes")
+            };
+            extensions.hop_by_hop_options = hop_by_hop.map(header);
+            extensions.destination_options = destination.map(header);
+        }
     }
 
     /// Puts it together, lengths, protocol numbers and checksums included.

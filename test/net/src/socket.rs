@@ -1,12 +1,14 @@
 //! UDP sockets that lose nothing, or that watch their path.
 
+use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 use xdptun_lab::{Family, Netns, sockopt, udp, wait};
 
 use crate::LIMIT;
@@ -56,4 +58,34 @@ pub fn wait_error(socket: &UdpSocket) -> Result<Errno> {
         let error = socket.take_error()?;
         Ok(error.and_then(|error| Some(Errno::from_raw(error.raw_os_error()?))))
     })
+}
+
+/// Receives one datagram with what the socket was asked to tell of it: the
+/// control messages of one level and kind.
+pub fn receive_with(socket: &UdpSocket, level: i32, kind: i32) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+    socket.set_read_timeout(Some(LIMIT))?;
+    let mut payload = vec![0; 1 << 16];
+    let mut control = vec![0; 512];
+    let mut parts = [IoSliceMut::new(&mut payload)];
+    let message = recvmsg::<SockaddrStorage>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::empty(),
+    )
+    .context("no datagram")?;
+    let told = message.cmsgs()?.filter_map(|control| match control {
+        ControlMessageOwned::Unknown(unknown)
+            if (
+                unknown.cmsg_header.cmsg_level,
+                unknown.cmsg_header.cmsg_type,
+            ) == (level, kind) =>
+        {
+            Some(unknown.data_bytes)
+        }
+        _ => None,
+    });
+    let (told, length) = (told.collect(), message.bytes);
+    payload.truncate(length);
+    Ok((payload, told))
 }

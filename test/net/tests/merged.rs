@@ -58,13 +58,14 @@ fn groups(family: Family) -> Vec<Group> {
     groups
 }
 
-/// Makes the wire merge every `group.count` data segments of the client into
-/// one frame, and let everything else pass.
-fn merge_on_the_way(net: &Relayed, count: usize, sum: Sum) {
+/// Makes the wire merge every `count` data segments of the client, changed by
+/// `alter`, into one frame, and let everything else pass.
+fn merge_on_the_way(net: &Relayed, count: usize, sum: Sum, alter: fn(&mut TcpPacket)) {
     let kind = net.kind;
     let mut waiting: Vec<TcpPacket> = Vec::new();
     net.relay.program(move |frame| match data(kind, &frame) {
-        Some(segment) if frame.to == Side::B => {
+        Some(mut segment) if frame.to == Side::B => {
+            alter(&mut segment);
             waiting.push(segment);
             if waiting.len() < count {
                 return Vec::new();
@@ -110,7 +111,7 @@ fn merged_in(mode: Mode, kind: Kind) {
             let (mut merged, mut datagrams) = (0, 0);
             for group in groups(family) {
                 let context = format!("{mode:?}, {kind:?}, {family}, sum {sum:?}, {group:?}");
-                merge_on_the_way(&net, group.count, sum);
+                merge_on_the_way(&net, group.count, sum, |_| {});
                 let expected = group.datagrams();
                 for datagram in &expected {
                     client.send(datagram).unwrap();
@@ -166,7 +167,7 @@ fn for_a_receiver_that_merges_again() {
         let (client, server) = open(&net, family);
         setsockopt(&server, sockopt::UdpGroSegment, &true).unwrap();
         for group in groups(family) {
-            merge_on_the_way(&net, group.count, Sum::Pending);
+            merge_on_the_way(&net, group.count, Sum::Pending, |_| {});
             let expected = group.datagrams();
             for datagram in &expected {
                 client.send(datagram).unwrap();
@@ -183,6 +184,43 @@ fn for_a_receiver_that_merges_again() {
                 received.extend(payload);
             }
             assert!(received == expected, "{family}, {group:?}");
+        }
+    }
+}
+
+/// Segments with the same options are merged as well.
+#[test]
+fn with_options_of_tcp_and_of_ip() {
+    for kind in Kind::BOTH {
+        let net = Relayed::new(kind, Offload::None).unwrap();
+        let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+        for family in Family::BOTH {
+            let (client, server) = open(&net, family);
+            let alterations: [fn(&mut TcpPacket); 2] = [
+                |packet| packet.set_tcp_options(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8]),
+                |packet| {
+                    packet.set_v4_options(&[148, 4, 0, 0]);
+                    packet.set_v6_options(None, Some(&[0x1e, 4, 1, 2, 3, 4]));
+                },
+            ];
+            for (layer, alter) in ["TCP", "IP"].into_iter().zip(alterations) {
+                let group = Group {
+                    size: 1000,
+                    count: 10,
+                    last: 7,
+                };
+                merge_on_the_way(&net, group.count, Sum::Pending, alter);
+                let before = status::counters(&net.b.netns).unwrap();
+                let datagrams = group.datagrams();
+                for datagram in &datagrams {
+                    client.send(datagram).unwrap();
+                }
+                let context = format!("{kind:?}, {family}, options of {layer}");
+                receive(&server, client.local_addr().unwrap(), &datagrams, &context);
+                let moved = status::moved(&before, &status::counters(&net.b.netns).unwrap());
+                let expected = status::expected(&[("rx_split", 1), ("rx_restored", 10)]);
+                assert_eq!(status::apart_from_acks(moved), expected, "{context}");
+            }
         }
     }
 }

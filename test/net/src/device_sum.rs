@@ -1,0 +1,135 @@
+//! The sum of a whole packet that some devices hand over with it
+//! (`CHECKSUM_COMPLETE`), as it is behind the programs under test.
+//!
+//! The kernel does not complain of a wrong one reliably: it adds the packet up
+//! itself, and says "hw csum failure" once in its life, and not at all if the
+//! sum was its own. So a program behind xdptun's writes it into the packet mark,
+//! which the socket then tells.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use anyhow::{Context, Result, bail};
+use nix::libc;
+use xdptun_lab::{Netns, link, sockopt};
+
+use crate::socket::receive_with;
+
+/// The program on an interface; it is gone when dropped.
+#[derive(Debug)]
+pub struct Witness {
+    _link: OwnedFd,
+}
+
+impl Witness {
+    /// Attaches it behind all that is attached to TCX ingress so far.
+    pub fn attach(netns: &Netns, dev: &str) -> Result<Self> {
+        let program = load()?;
+        let index = link::index(netns, dev)?;
+        // Interface indices are those of the calling thread's namespace.
+        let link = netns.enter(|| attach(&program, index))??;
+        Ok(Self { _link: link })
+    }
+}
+
+/// Makes a socket tell the marks of its datagrams.
+pub fn listen(socket: &UdpSocket) -> Result<()> {
+    sockopt::set_int(socket, libc::SOL_SOCKET, SO_RCVMARK, 1)
+}
+
+/// Receives one datagram with the device's sum, folded to 16 bits.
+pub fn receive(socket: &UdpSocket) -> Result<(Vec<u8>, u16)> {
+    let (payload, marks) = receive_with(socket, libc::SOL_SOCKET, libc::SO_MARK)?;
+    let [mark] = &marks[..] else {
+        bail!("{} marks", marks.len());
+    };
+    let mark = u32::from_ne_bytes(mark.as_slice().try_into()?);
+    if mark == NO_SUM.cast_unsigned() {
+        bail!("the device made no sum");
+    }
+    let [a, b, c, d] = mark.to_ne_bytes();
+    let halves = u32::from(u16::from_be_bytes([a, b])) + u32::from(u16::from_be_bytes([c, d]));
+    let folded = (halves & 0xffff) + (halves >> 16);
+    Ok((payload, u16::try_from(folded)?))
+}
+
+/// `SO_RCVMARK` (5.19).
+const SO_RCVMARK: i32 = 75;
+
+/// What the helper says of a packet without such a sum: `-ENOTSUPP`.
+const NO_SUM: i32 = -524;
+
+/// An instruction: operation, registers (destination in the low half), offset
+/// and immediate value.
+#[repr(C)]
+struct Instruction(u8, u8, i16, i32);
+
+/// `context->mark = bpf_csum_update(context, 0); return TCX_NEXT;`
+const PROGRAM: [Instruction; 6] = [
+    Instruction(0xbf, 0x16, 0, 0),  // r6 = r1
+    Instruction(0xb7, 0x02, 0, 0),  // r2 = 0
+    Instruction(0x85, 0x00, 0, 40), // call bpf_csum_update
+    Instruction(0x63, 0x06, 8, 0),  // *(u32 *)(r6 + offsetof(mark)) = r0
+    Instruction(0xb7, 0x00, 0, -1), // r0 = TCX_NEXT
+    Instruction(0x95, 0x00, 0, 0),  // exit
+];
+
+fn load() -> Result<OwnedFd> {
+    const PROG_LOAD: libc::c_int = 5;
+    /// The head of this command's part of `union bpf_attr`.
+    #[repr(C)]
+    struct Load {
+        program_type: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+    }
+    const SCHED_CLS: u32 = 3;
+    let load = Load {
+        program_type: SCHED_CLS,
+        count: PROGRAM.len() as u32,
+        instructions: PROGRAM.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+    };
+    bpf(PROG_LOAD, &load).context("cannot load the witness")
+}
+
+fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
+    const LINK_CREATE: libc::c_int = 28;
+    /// The head of this command's part of `union bpf_attr`.
+    #[repr(C)]
+    struct Create {
+        program: u32,
+        index: u32,
+        kind: u32,
+        flags: u32,
+    }
+    const TCX_INGRESS: u32 = 46;
+    let create = Create {
+        program: program.as_raw_fd().cast_unsigned(),
+        index,
+        kind: TCX_INGRESS,
+        flags: 0,
+    };
+    bpf(LINK_CREATE, &create).context("cannot attach the witness")
+}
+
+/// A command that makes a descriptor, bpf(2).
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads as many bytes as it is told the structure has,
+    // and what it points to outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attributes),
+            size_of::<T>(),
+        )
+    };
+    match i32::try_from(result) {
+        // SAFETY: a descriptor that nobody else knows of.
+        Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
