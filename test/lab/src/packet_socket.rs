@@ -68,7 +68,7 @@ impl PacketSocket {
         )?;
         sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         sockopt::set_int(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
-        bind(&socket, dev)?;
+        bind(&socket, dev, libc::ETH_P_ALL)?;
         Ok(Self {
             socket,
             buffer: vec![0; FRAME_ROOM],
@@ -144,14 +144,23 @@ impl PacketSocket {
     }
 }
 
-fn bind(socket: &Socket, dev: &str) -> Result<()> {
+/// A socket in the namespace of the calling thread that sends frames straight to
+/// the driver, and receives none.
+pub fn sender(dev: &str) -> Result<Socket> {
+    let socket = Socket::new(Domain::PACKET, Type::RAW, None).context("no packet socket")?;
+    sockopt::set_int(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+    bind(&socket, dev, 0)?;
+    Ok(socket)
+}
+
+fn bind(socket: &Socket, dev: &str, protocol: libc::c_int) -> Result<()> {
     let index = nix::net::if_::if_nametoindex(CString::new(dev)?.as_c_str())
         .context("no such interface")?;
     // SAFETY: all-zero bytes are a valid `sockaddr_ll`.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = u16::try_from(libc::AF_PACKET).expect("AF_PACKET is 17");
-    address.sll_protocol = u16::try_from(libc::ETH_P_ALL)
-        .expect("ETH_P_ALL is 3")
+    address.sll_protocol = u16::try_from(protocol)
+        .expect("protocols have 16 bits")
         .to_be();
     address.sll_ifindex = i32::try_from(index).context("interface index out of range")?;
     // SAFETY: the pointer and length describe `address`.
