@@ -131,12 +131,12 @@ impl TcpPacket {
     }
 }
 
-/// Who checks the checksums of segments that are merged.
+/// What becomes of the checksum of segments that are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {
-    /// The merged one is left to the taker, as GRO in the kernel leaves it.
+    /// It is left to the taker, as GRO in the kernel leaves it.
     Pending,
-    /// It is right, as that of a device which merges may be.
+    /// It is written, as a device that merges may do.
     Right,
 }
 

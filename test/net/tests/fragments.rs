@@ -118,9 +118,9 @@ fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The second of two pieces, with the port's numbers where a TCP header would
-/// have others, does not pass for a segment, and what was cut does not reach
-/// the host: not even its reassembly sees a piece.
+/// A segment that was cut on the way is dropped whole: the first piece by its
+/// ports, the others as its companions, so that the host has nothing to put
+/// together.
 #[test]
 fn pieces_of_a_segment_do_not_arrive() {
     for (mode, kind) in [
