@@ -176,6 +176,7 @@ fn read(record: &Path) -> Result<WireStats> {
             outgoing: true,
             vlan: None,
             checksum_ready: true,
+            bare: false,
             time: packet.timestamp,
         });
     }
