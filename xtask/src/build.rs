@@ -1,6 +1,7 @@
 //! `cargo xtask build`: the one binary a user wants.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use indicatif::HumanBytes;
@@ -45,6 +46,12 @@ pub fn for_worker() -> Result<()> {
     // dependencies, and the binary would not be the one of `cargo build`.
     release("xdptun", &[])?;
     release("xtask", &[])
+}
+
+/// Builds the fuzzer, and says where it is.
+pub fn fuzzer() -> Result<PathBuf> {
+    release("xdptun-test-datapath", &["--bin", "xdptun-fuzz"])?;
+    Ok(workspace::target_dir().join("release/xdptun-fuzz"))
 }
 
 fn release(package: &str, extra: &[&str]) -> Result<()> {

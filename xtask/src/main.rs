@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod demo;
 mod document;
+mod fuzz;
 mod machine;
 mod progress;
 mod setup;
@@ -40,6 +41,8 @@ enum Verb {
     Test(test::Args),
     /// Run a command or the tests under another kernel, in an emulated machine
     Vm(vm::Args),
+    /// Run random packets through the kernel programs, against rules
+    Fuzz(fuzz::Args),
     /// Measure; writes bench/results and BENCHMARKS.md
     Bench(bench::Args),
     /// The part of a verb that runs as root
@@ -64,6 +67,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
+        Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Worker(args) => worker::run(args),
     }

@@ -15,7 +15,7 @@ use crate::program::{Program, Skb};
 
 /// What becomes of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     /// It goes on its way.
     Pass,
     /// It ends, and the sender hears of it.
@@ -25,6 +25,15 @@ enum Verdict {
 }
 
 impl Verdict {
+    /// What a program said by the number it returned; `None` if that has no
+    /// meaning here.
+    #[must_use]
+    pub fn of(program: Program, value: u32) -> Option<Self> {
+        [Self::Pass, Self::Drop, Self::Redirect]
+            .into_iter()
+            .find(|verdict| verdict.value(program) == value)
+    }
+
     /// `TC_ACT_*` and `XDP_*` of the kernel's headers.
     const fn value(self, program: Program) -> u32 {
         match (program.is_xdp(), self) {

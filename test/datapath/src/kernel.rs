@@ -8,11 +8,11 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::config::global;
-use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::{Plain, read_plain};
 
+use crate::counters::{Counters, Moved};
 use crate::moment::{Moment, SECRET};
 use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
@@ -76,11 +76,10 @@ pub struct Datapath {
     ebpf: Ebpf,
     loaded: Vec<Program>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
-    counters: PerCpuArray<MapData, u64>,
+    counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
     fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
-    counted: Vec<u64>,
 }
 
 /// Panics if the process is not root's, with the way out.
@@ -127,11 +126,10 @@ impl Datapath {
         set_peers(&mut ebpf);
         Self {
             flows: take(&mut ebpf, "FLOWS"),
-            counters: take(&mut ebpf, "COUNTERS"),
+            counters: Counters::take(&mut ebpf),
             budgets: take(&mut ebpf, "BUDGETS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
             events: take(&mut ebpf, "EVENTS"),
-            counted: vec![0; Outcome::ALL.len() + Sent::ALL.len()],
             loaded: Vec::new(),
             ebpf,
         }
@@ -312,19 +310,20 @@ impl Datapath {
     /// # Panics
     ///
     /// If they cannot be read.
+    pub fn moved(&mut self) -> Moved {
+        self.counters.moved()
+    }
+
+    /// The same by name.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
     pub fn counted(&mut self) -> Counted {
-        let outcomes = Outcome::ALL.iter().map(|counter| counter.name());
-        let names = outcomes.chain(Sent::ALL.iter().map(|counter| counter.name()));
-        let mut moved = Counted::new();
-        for (index, (name, before)) in (0..).zip(names.zip(&mut self.counted)) {
-            let values = self.counters.get(&index, 0);
-            let now = values.expect("counters can be read").iter().sum();
-            if now != *before {
-                moved.insert(name, now - *before);
-                *before = now;
-            }
-        }
-        moved
+        let Moved { outcomes, sent } = self.moved();
+        let outcomes = outcomes.iter().map(|(outcome, by)| (outcome.name(), *by));
+        let sent = sent.iter().map(|(sent, by)| (sent.name(), *by));
+        outcomes.chain(sent).collect()
     }
 
     /// The records for the daemon since the last call.

@@ -13,11 +13,15 @@
 //! | [`moment`] | the kernel's coarse clock, which a row knows exactly |
 //! | [`program`] | the programs, what they are told, and what goes with a packet |
 //! | [`kernel`] | loads the programs, fills and reads their maps, runs them |
+//! | [`counters`] | reads all counters at once |
 //! | [`case`] | one run and what it must lead to; runs tables |
+//! | [`fuzz`] | random packets against rules, rather than rows |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
+pub mod counters;
 pub mod diff;
+pub mod fuzz;
 pub mod icmp;
 pub mod kernel;
 pub mod moment;

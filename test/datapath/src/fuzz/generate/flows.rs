@@ -1,0 +1,57 @@
+//! Flow tables.
+
+use std::collections::BTreeMap;
+
+use xdptun_common::flow::{Flow, FlowKey, State};
+
+use crate::fuzz::dice::Dice;
+use crate::kernel::MAX_FLOWS;
+use crate::moment::Moment;
+use crate::path::{Family, OWNED, Path};
+
+/// A table with the flow of `path` or without, and with others.
+pub fn table(dice: &mut Dice, path: Path, at: Moment) -> BTreeMap<FlowKey, Flow> {
+    let mut table = BTreeMap::new();
+    if !dice.once_in(5) {
+        table.insert(path.key(), flow(dice, path, at));
+    }
+    let others = dice.weighted(&[(8, 0), (4, 1), (1, MAX_FLOWS as usize)]);
+    for port in 1.. {
+        if table.len() == MAX_FLOWS as usize || usize::from(port) > others {
+            return table;
+        }
+        let other = Path::new(dice.pick(&Family::ALL), OWNED, port);
+        table.insert(other.key(), other.established(at));
+    }
+    table
+}
+
+/// A flow in any state, with any numbers.
+fn flow(dice: &mut Dice, path: Path, at: Moment) -> Flow {
+    let mut flow = path.established(at);
+    flow.state = dice.weighted(&[
+        (6, State::Established as u32),
+        (1, State::Closed as u32),
+        (1, State::SynSent as u32),
+        (1, State::SynReceived as u32),
+        (1, State::FinSent as u32),
+    ]);
+    if dice.once_in(2) {
+        flow.iss = dice.number();
+        flow.snd_nxt = dice.number();
+        flow.rcv_nxt = dice.number();
+        flow.tx_packets = dice.number().into();
+    }
+    if flow.state == State::SynSent as u32 || flow.state == State::SynReceived as u32 {
+        flow.iss = at.isn(&path.key());
+        flow.snd_nxt = flow.iss.wrapping_add(1);
+    }
+    // Below, at and above what makes an acknowledgement due.
+    let behind = dice.pick(&[0, 1, 1000, 65_535, 65_536, 100_000, 1 << 31]);
+    flow.acked = flow.rcv_nxt.wrapping_sub(behind);
+    flow.sent_at = at.before_ms(dice.pick(&[0, 5, 39, 41, 100_000]));
+    // Around the steps of the back-off of SYNs.
+    flow.syn_at = at.before_ms(dice.pick(&[0, 499, 501, 999, 1001, 2001]));
+    flow.syns = dice.pick(&[0, 1, 2, 3, 100]);
+    flow
+}

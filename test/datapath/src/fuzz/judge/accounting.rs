@@ -1,0 +1,163 @@
+//! One outcome for each packet that is ours, and none for any other.
+
+use etherparse::IpNumber;
+use xdptun_common::bytes_of;
+use xdptun_common::config::Request;
+use xdptun_common::counter::{Fate, Outcome, Sent};
+
+use super::{Judgement, rule};
+use crate::case::Verdict;
+use crate::diff::hexdump;
+use crate::fuzz::reading::{Part, Reading, read};
+use crate::fuzz::rig::Seen;
+use crate::fuzz::scene::Scene;
+use crate::path::{Family, mac};
+use crate::program::Program;
+
+/// The outcome and the control segment that were counted.
+pub fn counted_once(seen: &Seen) -> Judgement<(Option<Outcome>, Option<Sent>)> {
+    let counted = || format!("{:?}", seen.moved);
+    let (outcome, sent) = match (&seen.moved.outcomes[..], &seen.moved.sent[..]) {
+        ([], []) => return Ok((None, None)),
+        ([(outcome, 1)], []) => (*outcome, None),
+        ([(outcome, 1)], [(sent, 1)]) => (*outcome, Some(*sent)),
+        _ => {
+            rule("a packet is counted once", false, counted)?;
+            return Ok((None, None));
+        }
+    };
+    Ok((Some(outcome), sent))
+}
+
+/// No flow goes away, and at most one changes or is added.
+pub fn flows_are_left_alone(scene: &Scene, seen: &Seen) -> Judgement {
+    let gone = scene.flows.keys().find(|key| !seen.flows.contains_key(key));
+    rule("no flow is removed", gone.is_none(), || format!("{gone:?}"))?;
+    let changed = seen.changed(scene);
+    rule("a packet concerns one flow", changed.len() <= 1, || {
+        format!("{changed:?}")
+    })
+}
+
+/// A packet that is none of ours: nothing at all has happened.
+pub fn untouched(scene: &Scene, seen: &Seen, verdict: Verdict) -> Judgement {
+    rule(
+        "what is not counted passes",
+        verdict == Verdict::Pass,
+        || format!("{verdict:?}"),
+    )?;
+    same_packet("what is not counted passes untouched", scene, seen)?;
+    let changed = seen.changed(scene);
+    rule(
+        "what is not counted leaves no trace",
+        changed.is_empty() && seen.reports.is_empty(),
+        || format!("flows {changed:?}, records {:?}", seen.reports),
+    )
+}
+
+/// The bytes and the mark are what they were.
+pub fn same_packet(name: &'static str, scene: &Scene, seen: &Seen) -> Judgement {
+    rule(name, seen.ran.packet == scene.frame, || {
+        hexdump(&scene.frame, &seen.ran.packet)
+    })?;
+    let is_tc = !scene.program.is_xdp();
+    rule(name, !is_tc || seen.ran.mark == scene.skb.mark, || {
+        format!("mark {:#x}", seen.ran.mark)
+    })
+}
+
+/// A packet that is ours: the program may count that, and its verdict is the
+/// one that goes with it.
+pub fn fate(
+    scene: &Scene,
+    seen: &Seen,
+    verdict: Verdict,
+    outcome: Outcome,
+    sent: Option<Sent>,
+) -> Judgement {
+    let name = outcome.name();
+    let direction = if scene.program == Program::Egress {
+        "tx_"
+    } else {
+        "rx_"
+    };
+    rule(
+        "an outcome is of the program's direction",
+        name.starts_with(direction),
+        || name.to_owned(),
+    )?;
+    rule("what is foreign is not counted", !is_foreign(scene), || {
+        name.to_owned()
+    })?;
+    let answered = sent.is_some_and(|sent| sent != Sent::Limited);
+    let fits = match (outcome.fate(), verdict) {
+        (Fate::Pass, Verdict::Pass) | (Fate::Drop, Verdict::Drop) => true,
+        (Fate::Take | Fate::Split | Fate::Return, Verdict::Redirect) => true,
+        // An answer, made of the packet, leaves where the packet came from.
+        (Fate::Drop, Verdict::Redirect) => answered,
+        _ => false,
+    };
+    rule("the verdict is that of the outcome", fits, || {
+        format!("{name}, {verdict:?}, sent {sent:?}")
+    })?;
+    if outcome.fate() == Fate::Split {
+        same_packet("what is to be split stays whole", scene, seen)?;
+    }
+    Ok(())
+}
+
+/// Whether a packet must be left alone, by all that an independent parser can
+/// say of it.
+fn is_foreign(scene: &Scene) -> bool {
+    let Some(packet) = read(&scene.frame) else {
+        return false;
+    };
+    // A mark asks for something whoever's the packet is.
+    let marked = scene.program == Program::Egress && Request::from_mark(scene.skb.mark).is_some();
+    if marked {
+        return false;
+    }
+    is_for_another_host(scene) || !concerns(scene, &packet)
+}
+
+/// Whether its protocol, ports and addresses are any of ours.
+fn concerns(scene: &Scene, packet: &Reading<'_>) -> bool {
+    let outbound = scene.program == Program::Egress;
+    match packet.protocol() {
+        // What errors quote decides.
+        IpNumber::ICMP | IpNumber::IPV6_ICMP => true,
+        IpNumber::TCP if outbound => false,
+        IpNumber::TCP | IpNumber::UDP => {
+            let (source, destination) = packet.addresses;
+            let (remote, key) = if outbound {
+                (destination, packet.outbound())
+            } else {
+                (source, packet.inbound())
+            };
+            let has_flow = key.is_some_and(|key| scene.flows.contains_key(&key));
+            let is_peer = scene.setup.is_peer(remote) || has_flow;
+            // Of a packet that ends before its ports, nobody can say whose it is.
+            let is_unclear = packet.transport().len() < 4;
+            let is_ours = packet.part != Part::Later && packet.has_owned_port() && is_peer;
+            is_unclear || is_ours
+        }
+        _ => false,
+    }
+}
+
+/// Whether a frame that came in was addressed to someone else.
+pub fn is_for_another_host(scene: &Scene) -> bool {
+    let other = mac(Family::V4.stranger());
+    scene.program == Program::Ingress && scene.frame.starts_with(&other)
+}
+
+impl Seen {
+    /// The flows that changed or were added.
+    pub fn changed(&self, scene: &Scene) -> Vec<xdptun_common::flow::FlowKey> {
+        let changed = self.flows.iter().filter(|(key, flow)| {
+            let before = scene.flows.get(key);
+            before.is_none_or(|before| bytes_of(before) != bytes_of(*flow))
+        });
+        changed.map(|(key, _)| *key).collect()
+    }
+}

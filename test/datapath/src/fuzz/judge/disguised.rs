@@ -1,0 +1,116 @@
+//! A datagram that left as a segment.
+
+use etherparse::IpNumber;
+use xdptun_common::bytes_of;
+use xdptun_common::flow::State;
+
+use super::segment::{control_bits, whole};
+use super::{Judgement, rule, some};
+use crate::diff::hexdump;
+use crate::fuzz::reading::{Reading, read};
+use crate::fuzz::rig::Seen;
+use crate::fuzz::scene::Scene;
+use crate::packet::flags;
+
+/// Length of a UDP header in bytes.
+const UDP: usize = 8;
+/// How much longer a TCP header is.
+const GROWTH: usize = 12;
+
+pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
+    let datagram = some("only datagrams are disguised", read(&scene.frame))?;
+    rule(
+        "only whole datagrams are disguised",
+        datagram.is_whole(IpNumber::UDP) && datagram.transport().len() >= UDP,
+        || format!("{datagram:?}"),
+    )?;
+    let (segment, tcp) = whole(&seen.ran.packet)?;
+    let head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
+    let sent = &segment.packet[..segment.l4.min(head.len())];
+    rule(
+        "the IP header is kept",
+        same_head(&datagram, &head, sent),
+        || hexdump(&head, sent),
+    )?;
+    let payload = &datagram.transport()[UDP..];
+    rule("the payload is kept", tcp.payload() == payload, || {
+        hexdump(payload, tcp.payload())
+    })?;
+    sums(&datagram, &segment)?;
+
+    let key = some("a datagram has a flow", datagram.outbound())?;
+    rule(
+        "the ports are kept",
+        segment.outbound() == Some(key),
+        || format!("{:?}", segment.sockets()),
+    )?;
+    let before = some(
+        "only a flow's datagrams are disguised",
+        scene.flows.get(&key),
+    )?;
+    rule(
+        "only an established flow's datagrams are disguised",
+        before.state() == State::Established,
+        || format!("{:?}", before.state()),
+    )?;
+    let numbers = (tcp.sequence_number(), tcp.acknowledgment_number());
+    rule(
+        "a segment carries the flow's numbers",
+        numbers == (before.snd_nxt, before.rcv_nxt)
+            && control_bits(&tcp) == flags::DATA
+            && tcp.options().is_empty(),
+        || format!("{numbers:?}, flags {:#x}", control_bits(&tcp)),
+    )?;
+    // Nothing else of the flow changes, but the times.
+    let after = seen.flows[&key];
+    let mut expected = *before;
+    expected.snd_nxt = before.snd_nxt.wrapping_add(payload.len() as u32);
+    expected.acked = before.rcv_nxt;
+    expected.tx_packets = before.tx_packets + 1;
+    expected.tx_bytes = before.tx_bytes + payload.len() as u64;
+    (expected.sent_at, expected.data_at) = (after.sent_at, after.data_at);
+    rule(
+        "a flow counts each datagram and each byte once",
+        bytes_of(&expected) == bytes_of(&after),
+        || crate::diff::fields(&expected, &after),
+    )
+}
+
+/// The headers before the transport header around another transport: same but
+/// for protocol, length and IPv4 checksum.
+pub fn head(packet: &Reading<'_>, protocol: IpNumber, growth: isize) -> Vec<u8> {
+    let mut head = packet.packet[..packet.l4].to_vec();
+    head[packet.protocol_at] = protocol.0;
+    let at = packet.length_at();
+    let len = u16::from_be_bytes([head[at], head[at + 1]]);
+    let len = len.wrapping_add_signed(growth as i16);
+    head[at..at + 2].copy_from_slice(&len.to_be_bytes());
+    head
+}
+
+/// Whether two heads are equal but for the IPv4 checksum. `packet` is either.
+pub fn same_head(packet: &Reading<'_>, a: &[u8], b: &[u8]) -> bool {
+    let sum = if packet.is_v4() {
+        packet.l3 + 10..packet.l3 + 12
+    } else {
+        0..0
+    };
+    a.len() == b.len() && (0..a.len()).all(|at| sum.contains(&at) || a[at] == b[at])
+}
+
+/// Right checksums stay right, wrong ones wrong: damage must stay visible.
+fn sums(datagram: &Reading<'_>, segment: &Reading<'_>) -> Judgement {
+    let before = datagram.header_sum_is_right();
+    rule(
+        "the IP header checksum is as right as before",
+        before == segment.header_sum_is_right(),
+        || format!("right before: {before}"),
+    )?;
+    let absent = datagram.transport()[6..8] == [0, 0];
+    let before = absent || datagram.transport_sum_is_right();
+    rule(
+        "the TCP checksum is as right as that of the datagram",
+        before == segment.transport_sum_is_right(),
+        || format!("right before: {before}"),
+    )
+}

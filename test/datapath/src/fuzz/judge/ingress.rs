@@ -1,0 +1,142 @@
+//! What comes in, by tc and by XDP.
+
+use xdptun_common::counter::{Fate, Outcome, Sent};
+use xdptun_common::flow::{Flow, FlowKey, State};
+
+use super::{Judgement, accounting, answer, icmp, restored, rule, some};
+use crate::case::Verdict;
+use crate::fuzz::reading::read;
+use crate::fuzz::rig::Seen;
+use crate::fuzz::scene::{Scene, Setup};
+use crate::moment::Moment;
+use crate::packet::flags;
+use crate::program::Program;
+
+use super::segment::control_bits;
+
+/// How far a segment may be from what a flow expects.
+const WINDOW: u32 = 1 << 26;
+
+pub fn judge(
+    scene: &Scene,
+    seen: &Seen,
+    verdict: Verdict,
+    outcome: Option<Outcome>,
+    sent: Option<Sent>,
+) -> Judgement {
+    plain_udp_is_refused(scene, outcome)?;
+    for key in seen.changed(scene) {
+        flow_moved_for_a_reason(scene, seen, &key)?;
+    }
+    match (outcome, sent) {
+        (Some(Outcome::RxRestored), _) => restored::judge(scene, seen),
+        (Some(outcome), _) if outcome.fate() == Fate::Pass => icmp::is_translated(scene, seen),
+        (Some(_), Some(sent)) if verdict == Verdict::Redirect => answer::judge(scene, seen, sent),
+        _ => Ok(()),
+    }
+}
+
+/// UDP of an owned port did not come through a tunnel, unless XDP has restored
+/// it; and then it is one datagram.
+fn plain_udp_is_refused(scene: &Scene, outcome: Option<Outcome>) -> Judgement {
+    let Some(packet) = read(&scene.frame) else {
+        return Ok(());
+    };
+    let is_plain = packet.is_owned_datagram()
+        && scene.setup.is_peer(packet.addresses.0)
+        && !accounting::is_for_another_host(scene);
+    // XDP leaves tagged frames to tc.
+    let is_met = packet.is_untagged() || scene.program == Program::Ingress;
+    if !is_plain || !is_met {
+        return Ok(());
+    }
+    let behind_xdp = scene.program == Program::Ingress && scene.setup == Setup::Guarded;
+    let was_restored = behind_xdp && packet.is_untagged();
+    let expected = match (was_restored, scene.skb.gso_size) {
+        (false, _) => Some(Outcome::RxDropPlainUdp),
+        (true, 0) => None,
+        (true, _) => Some(Outcome::RxDropMerged),
+    };
+    rule(
+        "undisguised UDP of an owned port is refused",
+        outcome == expected,
+        || format!("{outcome:?}, not {expected:?}"),
+    )
+}
+
+/// A flow changes only by a segment that may change it.
+fn flow_moved_for_a_reason(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgement {
+    let packet = read(&scene.frame).filter(|packet| packet.inbound() == Some(*key));
+    let packet = some("a flow is moved by its own packets", packet)?;
+    let tcp = some("a flow is moved by whole segments", packet.segment())?;
+    let segment = Segment {
+        flags: control_bits(&tcp),
+        sequence: tcp.sequence_number(),
+        acknowledgment: tcp.acknowledgment_number(),
+        end: tcp
+            .sequence_number()
+            .wrapping_add(tcp.payload().len() as u32),
+    };
+    let after = &seen.flows[key];
+    let before = scene.flows.get(key);
+    let told = || format!("{segment:x?}\nbefore {before:?}\nafter {after:?}");
+    rule(
+        "a flow is in a state that there is",
+        after.state <= State::FinSent as u32,
+        told,
+    )?;
+    let is_open = |flow: &&Flow| matches!(flow.state(), State::Established | State::FinSent);
+    match before.filter(is_open) {
+        Some(before) => rule(
+            "an open flow is not disturbed",
+            segment.may_move(before, after),
+            told,
+        ),
+        None if after.state() == State::Established => rule(
+            "a flow is opened by proof only",
+            segment.proves(before, key, seen.at),
+            told,
+        ),
+        None => rule("no entry without a flow", before.is_some(), told),
+    }
+}
+
+/// What of a segment matters to a flow.
+#[derive(Debug)]
+struct Segment {
+    flags: u8,
+    sequence: u32,
+    acknowledgment: u32,
+    end: u32,
+}
+
+impl Segment {
+    const fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// Whether an open flow may become what it became: ended by the exact reset
+    /// or FIN, or moved forward by data in the window.
+    fn may_move(&self, before: &Flow, after: &Flow) -> bool {
+        if after.state != before.state {
+            let reset = self.has(flags::RST) && self.sequence == before.rcv_nxt;
+            let fin = self.has(flags::FIN | flags::ACK) && self.end == before.rcv_nxt;
+            return after.state() == State::Closed && (reset || fin);
+        }
+        let ahead = after.rcv_nxt.wrapping_sub(before.rcv_nxt);
+        let kept = (after.iss, after.snd_nxt) == (before.iss, before.snd_nxt)
+            && (after.tx_packets, after.tx_bytes) == (before.tx_packets, before.tx_bytes);
+        let moved = ahead == 0 || after.rcv_nxt == self.end && ahead <= WINDOW + (1 << 16);
+        kept && moved
+    }
+
+    /// Whether it names a number that only someone who got our SYN or SYN-ACK
+    /// can know: the flow's own, or a cookie of this epoch or the last.
+    fn proves(&self, before: Option<&Flow>, key: &FlowKey, at: Moment) -> bool {
+        let named = self.acknowledgment.wrapping_sub(1);
+        // The epoch may have changed since the clock was read.
+        let given = [at.isn(key), at.earlier_isn(key, 1), Moment::now().isn(key)];
+        self.has(flags::ACK)
+            && (given.contains(&named) || before.is_some_and(|flow| flow.iss == named))
+    }
+}

@@ -1,0 +1,65 @@
+//! How often each kind of end was reached: a fuzzer that reaches nothing finds
+//! nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use xdptun_common::counter::{Outcome, Sent};
+
+use super::judge::Ended;
+use crate::case::Verdict;
+
+/// The packets of one program by what became of them.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    packets: u64,
+    ends: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// A packet that was none of ours.
+    pub const UNCOUNTED: &str = "(none of ours)";
+    /// A datagram that the peer restored to what it was.
+    pub const RETURNED: &str = "(there and back)";
+    /// A piece that the splitter sent back.
+    pub const SENT_HOME: &str = "(sent home)";
+    /// Something else on the splitter.
+    pub const ENDED: &str = "(ended)";
+
+    /// Adds one packet.
+    pub fn add(&mut self, ended: &Ended) {
+        self.packets += 1;
+        let uncounted = match ended.verdict {
+            Verdict::Pass => Self::UNCOUNTED,
+            Verdict::Redirect => Self::SENT_HOME,
+            Verdict::Drop => Self::ENDED,
+        };
+        let outcome = ended.outcome.map_or(uncounted, Outcome::name);
+        let returned = ended.returned.then_some(Self::RETURNED);
+        let sent = ended.sent.map(Sent::name);
+        for name in [Some(outcome), sent, returned].into_iter().flatten() {
+            *self.ends.entry(name).or_default() += 1;
+        }
+    }
+
+    /// How many packets there were.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// How many of them ended so.
+    #[must_use]
+    pub fn reached(&self, name: &str) -> u64 {
+        self.ends.get(name).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, times) in &self.ends {
+            writeln!(f, "  {name:<24} {times:>9}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! A short run of the fuzzer, the same each time: `cargo xtask fuzz` runs longer.
+
+use std::collections::BTreeSet;
+
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_lab::{Direct, Host, link};
+use xdptun_test_datapath::Program;
+use xdptun_test_datapath::fuzz::rig::Rig;
+use xdptun_test_datapath::fuzz::tally::Tally;
+use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
+use xdptun_test_datapath::kernel::require_root;
+
+const SEED: u64 = 1;
+const PACKETS: u64 = 60_000;
+
+/// What random packets must reach, so that rules are not kept for want of
+/// packets. Not in it: what a program cannot be brought to by one packet (a full
+/// ring of records, memory that runs out).
+fn within_reach(program: Program) -> BTreeSet<&'static str> {
+    let outcomes: &[Outcome] = match program {
+        Program::Egress => &[
+            Outcome::TxDisguised,
+            Outcome::TxQueued,
+            Outcome::TxOpened,
+            Outcome::TxRequested,
+            Outcome::TxNotRequested,
+            Outcome::TxDropMalformed,
+            Outcome::TxSplit,
+            Outcome::TxDropSuperPacket,
+            Outcome::TxDropFragment,
+            Outcome::TxDropVlan,
+            Outcome::TxDropOptions,
+            Outcome::TxTooBig,
+            Outcome::TxDropTooBig,
+            Outcome::TxDropDestination,
+            Outcome::TxDropTableFull,
+            Outcome::TxDropClosing,
+        ],
+        Program::Ingress => &[
+            Outcome::RxRestored,
+            Outcome::RxSyn,
+            Outcome::RxSynAck,
+            Outcome::RxAck,
+            Outcome::RxFin,
+            Outcome::RxRst,
+            Outcome::RxRefused,
+            Outcome::RxIcmp,
+            Outcome::RxDropIcmp,
+            Outcome::RxDropPlainUdp,
+            Outcome::RxDropMalformed,
+            Outcome::RxDropFragment,
+            Outcome::RxDropOptions,
+            Outcome::RxSplit,
+            Outcome::RxDropMerged,
+            Outcome::RxDropNoFlow,
+            Outcome::RxDropReset,
+            Outcome::RxDropFin,
+            Outcome::RxDropSequence,
+            Outcome::RxDropTableFull,
+        ],
+        Program::FastIn | Program::FastFrags => &[Outcome::RxRestored, Outcome::RxDropPlainUdp],
+        Program::Splitter => &[],
+    };
+    let sent: &[Sent] = match program {
+        Program::Egress => &[Sent::Syn, Sent::Ack, Sent::Probe, Sent::Fin],
+        Program::Ingress => &[
+            Sent::SynAck,
+            Sent::Ack,
+            Sent::ChallengeAck,
+            Sent::Fin,
+            Sent::Rst,
+            Sent::Limited,
+        ],
+        Program::FastIn | Program::FastFrags | Program::Splitter => &[],
+    };
+    let ends: &[&str] = match program {
+        Program::Egress => &[Tally::UNCOUNTED, Tally::RETURNED],
+        Program::Ingress | Program::FastIn | Program::FastFrags => &[Tally::UNCOUNTED],
+        Program::Splitter => &[Tally::SENT_HOME, Tally::ENDED],
+    };
+    let outcomes = outcomes.iter().map(|outcome| outcome.name());
+    let sent = sent.iter().map(|sent| sent.name());
+    outcomes.chain(sent).chain(ends.iter().copied()).collect()
+}
+
+#[test]
+fn random_packets_break_no_rule_and_reach_every_outcome() {
+    require_root();
+    // A failed assertion must still remove the namespaces.
+    let net = Direct::new().unwrap();
+    let narrow = link::index(&net.a.netns, Host::DEV).unwrap();
+    let fuzz = || {
+        let mut rig = Rig::new(narrow);
+        for (program, name) in PROGRAMS {
+            let mut tally = Tally::default();
+            for iteration in 0..PACKETS {
+                let position = Position {
+                    program,
+                    seed: SEED,
+                    iteration,
+                };
+                tally.add(&position.run(&mut rig).unwrap());
+            }
+            println!("{name}: {} packets\n{tally}", tally.packets());
+            let missed: Vec<_> = within_reach(program)
+                .into_iter()
+                .filter(|end| tally.reached(end) == 0)
+                .collect();
+            assert!(missed.is_empty(), "{name} never reached {missed:?}");
+        }
+    };
+    net.a.netns.enter(fuzz).unwrap();
+}
