@@ -47,11 +47,19 @@ fn flow(dice: &mut Dice, path: Path, at: Moment) -> Flow {
         flow.snd_nxt = flow.iss.wrapping_add(1);
     }
     // Below, at and above what makes an acknowledgement due.
-    let behind = dice.pick(&[0, 1, 1000, 65_535, 65_536, 100_000, 1 << 31]);
+    let behind = dice.weighted(&[
+        (6, 0),
+        (1, 1000),
+        (1, 65_535),
+        (1, 65_536),
+        (1, 100_000),
+        (1, 1 << 31),
+    ]);
     flow.acked = flow.rcv_nxt.wrapping_sub(behind);
-    flow.sent_at = at.before_ms(dice.pick(&[0, 5, 39, 41, 100_000]));
-    // Around the steps of the back-off of SYNs.
-    flow.syn_at = at.before_ms(dice.pick(&[0, 499, 501, 999, 1001, 2001]));
+    // On both sides of the delayed ACK and of the steps of the back-off of SYNs,
+    // no nearer than the clock may tick before the program looks at it.
+    flow.sent_at = at.before_ms(dice.pick(&[0, 5, 20, 41, 100_000]));
+    flow.syn_at = at.before_ms(dice.pick(&[0, 450, 501, 950, 1001, 2001]));
     flow.syns = dice.pick(&[0, 1, 2, 3, 100]);
     flow
 }

@@ -20,6 +20,12 @@ pub fn near(
     at: Moment,
 ) -> Packet {
     let any = dice.byte();
+    // Data that a flow takes is what everything else is told from.
+    if dice.once_in(4)
+        && let Some(flow) = flow
+    {
+        return datagram.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
+    }
     let flags = dice.weighted(&[
         (8, flags::DATA),
         (3, flags::ACK),

@@ -10,6 +10,7 @@ use crate::diff::hexdump;
 use crate::fuzz::reading::{Reading, read};
 use crate::fuzz::rig::Seen;
 use crate::fuzz::scene::Scene;
+use crate::kernel::MTU;
 use crate::packet::flags;
 
 /// Length of a UDP header in bytes.
@@ -25,6 +26,11 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         || format!("{datagram:?}"),
     )?;
     let (segment, tcp) = whole(&seen.ran.packet)?;
+    rule(
+        "a segment fits the MTU",
+        !scene.narrow || segment.ip_len() <= usize::from(MTU),
+        || format!("{} bytes", segment.ip_len()),
+    )?;
     let head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(

@@ -94,3 +94,37 @@ fn control(scene: &Scene, seen: &Seen) -> Judgement {
         || format!("{key:?}"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::judge::example::{broken, scene, seen};
+    use crate::packet::payload;
+    use crate::path::{Family, OTHER, Path};
+    use crate::program::Program;
+
+    #[test]
+    fn a_datagram_that_leaves_is_a_leak_unless_it_is_foreign() {
+        for family in Family::ALL {
+            let passes = |frame: Vec<u8>| {
+                let scene = scene(Program::Egress, frame.clone(), []);
+                broken(judge(&scene, &seen(&scene, frame), Verdict::Pass, None))
+            };
+            let ours = Path::client(family);
+            let datagram = ours.outbound().payload(payload(16));
+            let leak = Some("no datagram of an owned port leaves undisguised");
+            for packet in [
+                datagram.clone(),
+                datagram.clone().without_checksum().ip_options(1),
+                datagram.clone().fragment(0, true),
+                datagram.clone().vlan(7),
+            ] {
+                assert_eq!(passes(packet.bytes()), leak, "{packet:?}");
+            }
+            let later = datagram.fragment(1, true);
+            assert_eq!(passes(later.bytes()), None);
+            let foreign = Path::new(family, OTHER, OTHER);
+            assert_eq!(passes(foreign.outbound().bytes()), None);
+        }
+    }
+}

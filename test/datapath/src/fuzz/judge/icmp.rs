@@ -121,3 +121,91 @@ fn of_datagram(datagram: &Reading<'_>) -> Quoted {
 
 /// The bytes of both addresses and of both ports.
 type Quoted = (Vec<u8>, [u8; 4]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::judge::example::{broken, scene, seen};
+    use crate::packet::{Packet, flags, payload};
+    use crate::path::{Family, Path};
+    use crate::program::Program;
+
+    /// "Too big", about a packet, from `from` to the sender of the packet.
+    fn too_big(path: Path, from: std::net::IpAddr, quote: &[u8]) -> Vec<u8> {
+        let v4 = path.family() == Family::V4;
+        let kind = if v4 { [3, 4] } else { [2, 0] };
+        let mut message = [&kind[..], &[0, 0, 0, 0, 5, 0xdc], quote].concat();
+        let to = path.local.ip();
+        let (number, sum) = if v4 {
+            (IpNumber::ICMP, checksum::sum(&message))
+        } else {
+            let number = IpNumber::IPV6_ICMP;
+            let sum = checksum::transport_sum(from, to, number.0, &message);
+            (number, sum)
+        };
+        message[2..4].copy_from_slice(&(!sum).to_be_bytes());
+        Packet::other(from, to, number).payload(message).bytes()
+    }
+
+    /// Judges with the byte at each of some places changed; what is not broken
+    /// by that.
+    fn unnoticed(bytes: &[u8], judge: impl Fn(&[u8]) -> Judgement) -> Vec<usize> {
+        assert_eq!(broken(judge(bytes)), None);
+        let changed = |at: &usize| {
+            let mut bytes = bytes.to_vec();
+            bytes[*at] ^= 0x10;
+            broken(judge(&bytes)).is_none()
+        };
+        (14..bytes.len()).filter(changed).collect()
+    }
+
+    #[test]
+    fn an_error_that_is_made_must_be_right_to_its_last_byte() {
+        for family in Family::ALL {
+            let path = Path::client(family);
+            let datagram = path.outbound().payload(payload(1480)).bytes();
+            let scene = scene(Program::Egress, datagram.clone(), []);
+            let judge = |error: &[u8]| tells_sender(&scene, &seen(&scene, error));
+            let quote = &datagram[14..14 + family.header_len() + 20];
+            let error = too_big(path, family.peer(), quote);
+            // No checksum covers IPv6's class, flow label and hop limit.
+            let expected: &[usize] = match family {
+                Family::V4 => &[],
+                Family::V6 => &[15, 16, 17, 21],
+            };
+            assert_eq!(unnoticed(&error, judge), expected);
+            let long = too_big(path, family.peer(), &datagram[14..]);
+            assert_eq!(broken(judge(&long)), Some("an error is short"));
+        }
+    }
+
+    #[test]
+    fn a_translated_error_is_about_a_datagram() {
+        for family in Family::ALL {
+            let path = Path::client(family);
+            let about = |packet: Packet| {
+                let quote = packet.payload(payload(9)).bytes();
+                too_big(path, family.stranger(), &quote[14..])
+            };
+            let segment = about(path.outbound().segment(flags::DATA, 1, 2));
+            let scene = scene(Program::Ingress, segment.clone(), []);
+            let judge = |error: &[u8]| is_translated(&scene, &seen(&scene, error));
+            assert_eq!(broken(judge(&about(path.outbound()))), None);
+            assert_eq!(
+                broken(judge(&segment)),
+                Some("a translated error is about a datagram")
+            );
+            let other = Path::server(family).outbound();
+            assert_eq!(
+                broken(judge(&about(other))),
+                Some("a translated error is about the same sockets")
+            );
+            let mut damaged = about(path.outbound());
+            *damaged.last_mut().expect("not empty") ^= 1;
+            assert_eq!(
+                broken(judge(&damaged)),
+                Some("a translated error is as right as before")
+            );
+        }
+    }
+}

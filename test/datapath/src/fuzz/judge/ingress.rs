@@ -140,3 +140,104 @@ impl Segment {
             && (given.contains(&named) || before.is_some_and(|flow| flow.iss == named))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::judge::example::{broken, scene, seen};
+    use crate::path::{Family, Path};
+
+    #[test]
+    fn plain_udp_passes_behind_xdp_only_and_alone() {
+        let refused = Some(Outcome::RxDropPlainUdp);
+        let datagram = Path::server(Family::V4).inbound();
+        let tagged = datagram.clone().vlan(7);
+        for (setup, packet, gso_size, expected) in [
+            (Setup::Open, &datagram, 0, refused),
+            (Setup::Open, &datagram, 1000, refused),
+            (Setup::Open, &tagged, 0, refused),
+            (Setup::Guarded, &datagram, 0, None),
+            (Setup::Guarded, &datagram, 1000, Some(Outcome::RxDropMerged)),
+            (Setup::Guarded, &tagged, 0, refused),
+        ] {
+            let mut scene = scene(Program::Ingress, packet, []);
+            (scene.setup, scene.skb.gso_size) = (setup, gso_size);
+            for outcome in [None, refused, Some(Outcome::RxDropMerged)] {
+                let is_right = plain_udp_is_refused(&scene, outcome).is_ok();
+                assert_eq!(is_right, outcome == expected, "{scene}: {outcome:?}");
+            }
+        }
+    }
+
+    /// What is wrong with a flow that became another by one segment.
+    fn moved(flags: u8, ahead: u32, change: impl FnOnce(&mut Flow)) -> Option<&'static str> {
+        let path = Path::client(Family::V4);
+        let before = path.established(Moment::now());
+        let sequence = before.rcv_nxt.wrapping_add(ahead);
+        let segment = path.inbound().segment(flags, sequence, before.snd_nxt);
+        let scene = scene(Program::Ingress, &segment, [(path.key(), before)]);
+        let mut seen = seen(&scene, &segment);
+        change(seen.flows.get_mut(&path.key()).expect("in the table"));
+        let outcome = Some(Outcome::RxAck);
+        broken(judge(&scene, &seen, Verdict::Drop, outcome, None))
+    }
+
+    fn closed(flow: &mut Flow) {
+        flow.state = State::Closed as u32;
+    }
+
+    #[test]
+    fn only_the_exact_reset_or_fin_ends_a_flow() {
+        let disturbed = Some("an open flow is not disturbed");
+        let fin = flags::FIN | flags::ACK;
+        for (flags, ahead, expected) in [
+            (flags::RST, 0, None),
+            (flags::RST, 1, disturbed),
+            (fin, 0, None),
+            (fin, 1, disturbed),
+            (flags::FIN, 0, disturbed),
+            (flags::SYN, 0, disturbed),
+            (flags::DATA, 0, disturbed),
+        ] {
+            assert_eq!(
+                moved(flags, ahead, closed),
+                expected,
+                "{flags:#x} + {ahead}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_open_flow_moves_forward_to_the_end_of_a_segment() {
+        let back = |flow: &mut Flow| flow.rcv_nxt = flow.rcv_nxt.wrapping_sub(1);
+        assert!(moved(flags::DATA, 0, back).is_some());
+        let on = |flow: &mut Flow| flow.rcv_nxt = flow.rcv_nxt.wrapping_add(7);
+        assert_eq!(moved(flags::DATA, 7, on), None);
+        assert!(moved(flags::DATA, 8, on).is_some());
+        let sends = |flow: &mut Flow| flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
+        assert!(moved(flags::DATA, 0, sends).is_some());
+    }
+
+    /// A flow appears in the table after a segment that acknowledges `isn` + 1.
+    fn appeared(isn: u32) -> Option<&'static str> {
+        let path = Path::server(Family::V6);
+        let flow = path.established(Moment::now());
+        let acknowledgment = isn.wrapping_add(1);
+        let segment = path.inbound().segment(flags::ACK, 5, acknowledgment);
+        let scene = scene(Program::Ingress, &segment, []);
+        let mut seen = seen(&scene, &segment);
+        seen.flows.insert(path.key(), flow);
+        let outcome = Some(Outcome::RxAck);
+        broken(judge(&scene, &seen, Verdict::Drop, outcome, None))
+    }
+
+    #[test]
+    fn a_flow_is_opened_by_a_number_of_ours() {
+        let key = Path::server(Family::V6).key();
+        let at = Moment::now();
+        assert_eq!(appeared(at.isn(&key)), None);
+        let unproven = Some("a flow is opened by proof only");
+        assert_eq!(appeared(at.isn(&key) ^ 1), unproven);
+        assert_eq!(appeared(at.earlier_isn(&key, 2)), unproven);
+    }
+}

@@ -7,6 +7,8 @@ mod accounting;
 mod answer;
 mod disguised;
 mod egress;
+#[cfg(test)]
+mod example;
 mod icmp;
 mod ingress;
 mod restored;
