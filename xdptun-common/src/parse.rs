@@ -285,26 +285,38 @@ impl<I: Ip> Located<I> {
         FlowKey::from_parts(self.ip.destination(), destination, self.ip.source(), source)
     }
 
-    /// The datagram that a fragment is part of.
+    /// The datagram that a fragment is part of, on its way out or in.
     #[inline(always)]
     #[must_use]
-    pub fn fragmented(&self) -> FragmentKey {
+    pub fn fragmented(&self, outbound: bool) -> FragmentKey {
         FragmentKey {
             source: self.ip.source(),
             destination: self.ip.destination(),
             identification: self.identification.to_be_bytes(),
+            protocol: match I::VERSION {
+                IpVersion::V4 => self.protocol.0,
+                // Behind the fragment header stands another one in each fragment.
+                IpVersion::V6 => 0,
+            },
+            outbound: u8::from(outbound),
+            reserved: [0; 2],
         }
     }
 }
 
-/// What the fragments of one datagram have in common. Addresses are 16 bytes,
-/// IPv4 as v4-mapped; the identification is big-endian, IPv4's in its low half.
+/// What the fragments of one datagram have in common (RFC 791 section 3.2, RFC
+/// 8200 section 4.5), and which way they go. Addresses are 16 bytes, IPv4 as
+/// v4-mapped; the identification is big-endian, IPv4's in its low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct FragmentKey {
     source: [u8; 16],
     destination: [u8; 16],
     identification: [u8; 4],
+    /// 0 in IPv6.
+    protocol: u8,
+    outbound: u8,
+    reserved: [u8; 2],
 }
 
-crate::plain!(FragmentKey: 36);
+crate::plain!(FragmentKey: 40);

@@ -30,11 +30,14 @@ fn about_shorter<I: Icmp>(kind: u8, code: u8, rest: u32) -> u32 {
 fn which_messages_are_errors() {
     let kinds = |is_error: fn(IcmpHeader) -> bool| {
         (0..=u8::MAX)
-            .filter(|kind| is_error(header(*kind, 0, 0)))
+            .filter(|kind| is_error(header(*kind, 0, 1500)))
             .collect::<Vec<_>>()
     };
     assert_eq!(kinds(Ipv4Header::is_error), [3, 11, 12]);
     assert_eq!(kinds(Ipv6Header::is_error), [1, 2, 3, 4]);
+    // No link has such an MTU (RFC 8200 section 5).
+    assert!(!Ipv6Header::is_error(header(2, 0, 1279)));
+    assert!(Ipv6Header::is_error(header(2, 0, 1280)));
     for code in 0..=u8::MAX {
         assert!(Ipv4Header::is_error(header(3, code, 0)));
         assert!(Ipv6Header::is_error(header(1, code, 0)));

@@ -7,7 +7,7 @@ use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{Endpoint, Reply};
 use xdptun_common::isn::epoch;
-use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::wire::{
     Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
@@ -17,7 +17,7 @@ use crate::cookie::isn;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
 use crate::maps::{link_len, splitter};
-use crate::packet::{Packet as _, Skb as _, View, exceeded_mtu, now};
+use crate::packet::{Skb as _, View, exceeded_mtu, now};
 use crate::resize::{ResizeError, make_linear, set_len};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
@@ -27,8 +27,8 @@ use crate::{fragments, icmp, options, rules};
 #[inline(always)]
 pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     let l3 = link_len();
-    // What cannot be read cannot be ours: no packet is shorter than its headers.
-    make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
+    // The common case in one piece; the parser finds the rest where it is.
+    let _ = make_linear(ctx, l3 + I::LEN + UdpHeader::LEN);
     let located = locate::<I>(&View(ctx), l3)?;
     let request = Request::from_mark(ctx.mark());
     if located.protocol == Protocol::TCP && request == Some(Request::Acknowledge) {
@@ -37,7 +37,8 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     // Before the protocol is asked: behind a fragment header stands that of the
     // first fragment's next header, not of the datagram.
     if located.shape == Shape::LaterFragment {
-        return fragments::is_refused::<I>(ctx).then_some(Outcome::TxDropFragment.into());
+        return fragments::is_refused::<I>(ctx, Was::Outbound)
+            .then_some(Outcome::TxDropFragment.into());
     }
     if located.protocol != Protocol::UDP {
         return None;
@@ -89,12 +90,12 @@ fn send<I: Settle + Icmp>(
         Shape::Options if options::fit(located) => {}
         Shape::Options | Shape::Extensions => return Outcome::TxDropOptions.into(),
         Shape::FirstFragment | Shape::LaterFragment => {
-            fragments::refuse::<I>(ctx);
+            fragments::refuse::<I>(ctx, Was::Outbound);
             return Outcome::TxDropFragment.into();
         }
     }
     let offset = located.offset;
-    let Some(udp) = ctx.read::<UdpHeader>(offset) else {
+    let Some(udp) = View(ctx).read::<UdpHeader>(offset) else {
         return Outcome::TxDropMalformed.into();
     };
     let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));

@@ -4,10 +4,10 @@
 
 use aya_ebpf::bindings::{__sk_buff, xdp_md};
 use aya_ebpf::programs::{TcContext, XdpContext};
-use xdptun_common::parse::{Chain, Chains, follow};
+use xdptun_common::parse::{Bytes, Chain, Chains, follow};
 use xdptun_common::wire::Protocol;
 
-use crate::packet::{Packet, Skb as _, View};
+use crate::packet::{Skb as _, View};
 
 /// Where a chain can start at most: behind two VLAN tags, or in an ICMP message.
 const MAX_START: u32 = 256;
@@ -43,7 +43,10 @@ extern "C" fn xdptun_follow_xdp(xdp: *mut xdp_md, start: u32, first: u32) -> u64
 }
 
 #[inline(always)]
-fn walk(packet: &impl Packet, start: u32, first: u32) -> u64 {
+fn walk<P>(packet: &P, start: u32, first: u32) -> u64
+where
+    for<'a> View<'a, P>: Bytes,
+{
     if start > MAX_START {
         return 0;
     }

@@ -8,6 +8,7 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::parse::{FragmentKey, locate};
 use xdptun_common::wire::Ip;
 
+use crate::control::Was;
 use crate::maps::{FRAGMENTS, link_len};
 use crate::packet::{View, now};
 
@@ -17,8 +18,8 @@ const LIFETIME_NS: u64 = 30_000_000_000;
 
 /// Remembers the datagram of a first fragment that is dropped.
 #[inline(never)]
-pub fn refuse<I: Ip>(ctx: &TcContext) {
-    if let Some(key) = key::<I>(ctx) {
+pub fn refuse<I: Ip>(ctx: &TcContext, way: Was) {
+    if let Some(key) = key::<I>(ctx, way) {
         // If the kernel has no room, the others leave and lead nowhere.
         let _ = FRAGMENTS.insert(key, now(), u64::from(BPF_ANY));
     }
@@ -26,8 +27,8 @@ pub fn refuse<I: Ip>(ctx: &TcContext) {
 
 /// Whether a later fragment belongs to such a datagram.
 #[inline(never)]
-pub fn is_refused<I: Ip>(ctx: &TcContext) -> bool {
-    let Some(refused_at) = key::<I>(ctx).and_then(|key| FRAGMENTS.get_ptr(key)) else {
+pub fn is_refused<I: Ip>(ctx: &TcContext, way: Was) -> bool {
+    let Some(refused_at) = key::<I>(ctx, way).and_then(|key| FRAGMENTS.get_ptr(key)) else {
         return false;
     };
     // SAFETY: a map value, which stays readable for the whole program run.
@@ -35,6 +36,6 @@ pub fn is_refused<I: Ip>(ctx: &TcContext) -> bool {
 }
 
 #[inline(always)]
-fn key<I: Ip>(ctx: &TcContext) -> Option<FragmentKey> {
-    locate::<I>(&View(ctx), link_len()).map(|located| located.fragmented())
+fn key<I: Ip>(ctx: &TcContext, way: Was) -> Option<FragmentKey> {
+    locate::<I>(&View(ctx), link_len()).map(|located| located.fragmented(way == Was::Outbound))
 }

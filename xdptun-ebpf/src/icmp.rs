@@ -4,8 +4,8 @@
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Outcome;
-use xdptun_common::flow::{FlowKey, MAX_WINDOW, State};
-use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::wire::{
     Icmp, IcmpHeader, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
@@ -13,8 +13,8 @@ use xdptun_common::wire::{
 use crate::budget::Budget;
 use crate::control::reverse_link;
 use crate::maps::link_len;
-use crate::packet::{Packet as _, Skb as _, View};
-use crate::resize::{ResizeError, make_linear, replace_transport, store};
+use crate::packet::{Skb as _, View};
+use crate::resize::{ResizeError, replace_transport, store};
 use crate::table::find;
 use crate::{payload, rules};
 
@@ -45,7 +45,7 @@ fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, ResizeError> 
     if is_multicast_or_broadcast(located.ip.destination()) || !Budget::Errors.take() {
         return Ok(false);
     }
-    let udp: UdpHeader = ctx.read(located.offset).ok_or(ResizeError)?;
+    let udp: UdpHeader = View(ctx).read(located.offset).ok_or(ResizeError)?;
     let outer = I::bare(
         located.ip.destination(),
         located.ip.source(),
@@ -58,13 +58,11 @@ fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, ResizeError> 
     Ok(true)
 }
 
-/// Whether a packet of IP version `I` holds nothing but an ICMP message.
-#[inline(always)]
+/// Whether a packet of IP version `I` holds nothing but an ICMP message. A
+/// subprogram, as its stack would be in the way of all others.
+#[inline(never)]
 pub fn is_icmp<I: Icmp>(ctx: &TcContext) -> bool {
-    if make_linear(ctx, link_len() + I::LEN + IcmpHeader::LEN).is_err() {
-        return false;
-    }
-    match ctx.read::<I>(link_len()) {
+    match View(ctx).read::<I>(link_len()) {
         Some(ip) => {
             ip.is_valid()
                 && ip.protocol() == I::ICMP
@@ -84,9 +82,7 @@ pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     }
     let at = link_len() + I::LEN;
     let quoted_at = at + IcmpHeader::LEN;
-    // The quoted packet may end behind the ports and the sequence number.
-    make_linear(ctx, quoted_at + I::LEN + UdpHeader::LEN).ok()?;
-    let icmp: IcmpHeader = ctx.read(at)?;
+    let icmp: IcmpHeader = View(ctx).read(at)?;
     if !I::is_error(icmp) {
         return None;
     }
@@ -94,16 +90,16 @@ pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     if quoted.protocol != Protocol::TCP || quoted.shape == Shape::LaterFragment {
         return None;
     }
-    make_linear(ctx, quoted.offset + UdpHeader::LEN).ok()?;
+    // The quoted packet may end behind the ports and the sequence number.
     let ports = quoted.ports(&View(ctx))?;
     if !rules::owns_either(ports) {
         return None;
     }
-    let sequence = u32::from_be(ctx.read(quoted.offset + size_of::<u32>())?);
+    let sequence = u32::from_be(View(ctx).read(quoted.offset + size_of::<u32>())?);
     if !is_ours(&quoted.outbound(ports), sequence)? {
         return Some(Outcome::RxDropIcmp);
     }
-    let outer: I = ctx.read(link_len())?;
+    let outer: I = View(ctx).read(link_len())?;
     // The message gets a new checksum, so one that was damaged is left as it is
     // for the stack to find.
     let len = outer.payload_len()?;
@@ -119,16 +115,19 @@ pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     })
 }
 
-/// Whether a flow sent this sequence number a short while ago, so that only
-/// someone on the path can have quoted it (RFC 5927 section 4.1); `None` if
-/// there is no such flow.
+/// How many bytes ago a segment may have left that an error is about.
+const LATELY: u32 = 1 << 24;
+
+/// Whether a flow sent this sequence number a short while ago (RFC 5927 section
+/// 4.1): who is not on the path must guess, and is right once in 256 times. `None`
+/// if there is no such flow.
 #[inline(always)]
 fn is_ours(key: &FlowKey, sequence: u32) -> Option<bool> {
     let endpoint = find(key)?.endpoint();
     Some(match endpoint.state {
         State::SynSent | State::SynReceived => sequence == endpoint.iss,
         State::Established | State::FinSent | State::Closed => {
-            endpoint.snd_nxt.wrapping_sub(sequence) <= MAX_WINDOW
+            endpoint.snd_nxt.wrapping_sub(sequence) <= LATELY
         }
     })
 }

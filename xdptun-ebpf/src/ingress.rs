@@ -27,10 +27,12 @@ use crate::{fragments, options, restore, rules};
 #[inline(always)]
 pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
     let l3 = link_len();
-    make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).ok()?;
+    // The common case in one piece; the parser finds the rest where it is.
+    let _ = make_linear(ctx, l3 + I::LEN + UdpHeader::LEN);
     let located = locate::<I>(&View(ctx), l3)?;
     if located.shape == Shape::LaterFragment {
-        return fragments::is_refused::<I>(ctx).then_some(Outcome::RxDropFragment.into());
+        return fragments::is_refused::<I>(ctx, Was::Inbound)
+            .then_some(Outcome::RxDropFragment.into());
     }
     match located.protocol {
         // Segments in a VLAN are for a program on the VLAN's own device.
@@ -96,7 +98,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         Shape::Options if options::fit(located) => return Some(Verdict::SetAside),
         Shape::Options | Shape::Extensions => return Some(Outcome::RxDropOptions.into()),
         Shape::FirstFragment | Shape::LaterFragment => {
-            fragments::refuse::<I>(ctx);
+            fragments::refuse::<I>(ctx, Was::Inbound);
             return Some(Outcome::RxDropFragment.into());
         }
     }

@@ -44,7 +44,7 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 /// Datagrams whose first fragment was dropped, and when (nanoseconds). LRU, as
 /// nothing tells when the last fragment has come.
 #[map]
-pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(1024, 0);
+pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
 
 /// Records for the daemon (`xdptun_common::event`).
 #[map]

@@ -5,18 +5,18 @@
 //! anew.
 
 use core::arch::asm;
-use core::mem::offset_of;
+use core::mem::{MaybeUninit, offset_of};
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_INGRESS, xdp_md};
 use aya_ebpf::helpers::generated::{
-    bpf_check_mtu, bpf_ktime_get_coarse_ns, bpf_redirect, bpf_xdp_get_buff_len,
+    bpf_check_mtu, bpf_ktime_get_coarse_ns, bpf_redirect, bpf_skb_load_bytes, bpf_xdp_get_buff_len,
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
 use xdptun_common::parse::Bytes;
 use xdptun_common::wire::{EtherType, EthernetHeader, IpVersion};
 
-use crate::maps::has_ethernet;
+use crate::maps::{has_ethernet, link_len};
 
 /// A packet whose linear part can be read and written.
 pub trait Packet {
@@ -139,10 +139,37 @@ pub fn buffers_len(ctx: &XdpContext) -> usize {
 /// What the shared parser reads from.
 pub struct View<'a, P>(pub &'a P);
 
-impl<P: Packet> Bytes for View<'_, P> {
+impl Bytes for View<'_, XdpContext> {
     #[inline(always)]
     fn read<T: Plain>(&self, offset: usize) -> Option<T> {
         self.0.read(offset)
+    }
+}
+
+/// Beyond the linear part as well, where drivers and forwarding may leave all but
+/// the link header: what could not be read would count as not ours.
+impl Bytes for View<'_, TcContext> {
+    #[inline(always)]
+    fn read<T: Plain>(&self, offset: usize) -> Option<T> {
+        if let Some(value) = self.0.read(offset) {
+            return Some(value);
+        }
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: the context is valid, and the helper writes as many bytes as
+        // the record has.
+        let result = unsafe {
+            bpf_skb_load_bytes(
+                self.0.raw().cast(),
+                offset as u32,
+                value.as_mut_ptr().cast(),
+                size_of::<T>() as u32,
+            )
+        };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: written just now, and `Plain` accepts any bytes.
+        Some(unsafe { value.assume_init() })
     }
 }
 
@@ -204,7 +231,9 @@ impl Skb for TcContext {
 /// helper asks the device, so a changed MTU counts at once (kernel 5.12).
 #[inline(always)]
 pub fn exceeded_mtu(ctx: &TcContext, growth: usize) -> Option<u32> {
-    let mut mtu = 0u32;
+    // The length as IP counts it: by default the helper would compare with what
+    // the device calls its link header, in which some have room for more.
+    let mut mtu = ctx.len() - link_len() as u32;
     // SAFETY: interface index 0 is the packet's own device; `mtu` outlives the call.
     match unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) } {
         0 => None,

@@ -3,15 +3,12 @@
 //! a datagram of an owned port must not hide behind one.
 
 use aya_ebpf::programs::TcContext;
-use xdptun_common::parse::{Shape, locate};
-use xdptun_common::wire::{
-    EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
-};
+use xdptun_common::parse::{Bytes as _, Shape, locate};
+use xdptun_common::wire::{EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol};
 
 use crate::control::Was;
 use crate::maps::has_ethernet;
-use crate::packet::{Packet as _, View};
-use crate::resize::make_linear;
+use crate::packet::View;
 use crate::rules;
 use crate::table::find;
 
@@ -30,7 +27,7 @@ pub fn hides_datagram(ctx: &TcContext, way: Was) -> bool {
     // The type stands in front of what it announces.
     let mut l3 = EthernetHeader::LEN;
     for _ in 0..=MAX_TAGS {
-        let Some(ether_type) = ctx.read::<u16>(l3 - size_of::<u16>()) else {
+        let Some(ether_type) = View(ctx).read::<u16>(l3 - size_of::<u16>()) else {
             return false;
         };
         match EtherType(u16::from_be(ether_type)) {
@@ -45,9 +42,6 @@ pub fn hides_datagram(ctx: &TcContext, way: Was) -> bool {
 
 #[inline(always)]
 fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, way: Was) -> bool {
-    if make_linear(ctx, l3 + I::LEN + UdpHeader::LEN).is_err() {
-        return false;
-    }
     let Some(located) = locate::<I>(&View(ctx), l3) else {
         return false;
     };

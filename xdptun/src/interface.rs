@@ -103,6 +103,11 @@ fn vlans_on(parent: u32, links: &[LinkMessage]) -> Vec<String> {
         .iter()
         .filter(|link| {
             link.attributes.contains(&LinkAttribute::Link(parent))
+                // The parent's index may be one of another namespace.
+                && !link
+                    .attributes
+                    .iter()
+                    .any(|attribute| matches!(attribute, LinkAttribute::LinkNetNsId(_)))
                 && kind(link) == Some(&InfoKind::Vlan)
         })
         .filter_map(|link| {
@@ -153,6 +158,9 @@ mod tests {
             link("eth0.200", 2, InfoKind::Vlan),
         ];
         assert_eq!(vlans_on(2, &links), ["eth0.100", "eth0.200"]);
+        let mut elsewhere = link("eth0.300", 2, InfoKind::Vlan);
+        elsewhere.attributes.push(LinkAttribute::LinkNetNsId(0));
+        assert!(vlans_on(2, &[elsewhere]).is_empty());
         assert!(vlans_on(4, &links).is_empty());
     }
 }

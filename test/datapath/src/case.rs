@@ -170,9 +170,16 @@ impl Case {
         self
     }
 
+    /// With the way that packets go which the program meets.
+    fn its_way(&self, mut datagram: Fragmented) -> Fragmented {
+        datagram[37] = u8::from(self.program == Program::Egress);
+        datagram
+    }
+
     /// The first fragment of this datagram was refused then (nanoseconds).
     #[must_use]
     pub fn refused(mut self, datagram: Fragmented, then: u64) -> Self {
+        let datagram = self.its_way(datagram);
         self.fragmented.insert(datagram, then);
         self.expected_fragmented.insert(datagram, Some(then));
         self
@@ -181,6 +188,7 @@ impl Case {
     /// From now on, the other fragments of this datagram are refused.
     #[must_use]
     pub fn remembers(mut self, datagram: Fragmented) -> Self {
+        let datagram = self.its_way(datagram);
         self.expected_fragmented.insert(datagram, None);
         self
     }

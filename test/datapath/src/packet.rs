@@ -48,7 +48,7 @@ pub fn payload(len: usize) -> Vec<u8> {
 pub type Extension = (IpNumber, Vec<u8>);
 
 /// A datagram that was cut into fragments; see [`Packet::fragmented`].
-pub type Fragmented = [u8; 36];
+pub type Fragmented = [u8; 40];
 
 /// A frame under construction. Every length and checksum that is not set by
 /// hand is right.
@@ -285,14 +285,16 @@ impl Packet {
     }
 
     /// What names the datagram of a fragment: both addresses, IPv4 as v4-mapped,
-    /// and the identification in four bytes.
+    /// the identification in four bytes, IPv4's protocol, and room for the way it
+    /// goes, which a row fills in.
     #[must_use]
     pub fn fragmented(&self) -> Fragmented {
-        let (source, destination, id) = match &self.network {
+        let (source, destination, id, protocol) = match &self.network {
             Network::V4(ip) => (
                 Ipv4Addr::from(ip.source).to_ipv6_mapped().octets(),
                 Ipv4Addr::from(ip.destination).to_ipv6_mapped().octets(),
                 [0; 2].into_iter().chain(ip.identification.to_be_bytes()),
+                self.transport().0.0,
             ),
             Network::V6(ip, extensions) => {
                 let fragment =
@@ -303,11 +305,13 @@ impl Packet {
                     ip.source,
                     ip.destination,
                     half(4).into_iter().chain(half(6)),
+                    0,
                 )
             }
         };
-        let bytes: Vec<u8> = source.into_iter().chain(destination).chain(id).collect();
-        bytes.try_into().expect("36 bytes")
+        let named = source.into_iter().chain(destination).chain(id);
+        let bytes: Vec<u8> = named.chain([protocol, 0, 0, 0]).collect();
+        bytes.try_into().expect("40 bytes")
     }
 
     /// IPv4 options: so many words of bytes that no two are alike.

@@ -79,6 +79,13 @@ impl Vnet {
         }
     }
 
+    /// The same, with so many bytes of the frame in one piece and the others in
+    /// pages. The kernel does so with frames longer than a page.
+    #[must_use]
+    pub fn with_linear(self, header_len: u16) -> Self {
+        Self { header_len, ..self }
+    }
+
     /// The same, with a checksum still to be written at `start` + `offset`.
     #[must_use]
     pub fn with_pending_checksum(self, start: u16, offset: u16) -> Self {

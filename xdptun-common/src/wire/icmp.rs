@@ -105,7 +105,12 @@ impl Icmp for Ipv6Header {
     #[inline(always)]
     fn is_error(icmp: IcmpHeader) -> bool {
         // RFC 4443 section 2.1 gives the lower half to errors; these are defined.
-        matches!(icmp.kind, 1..=4)
+        match icmp.kind {
+            // Ignored by hosts; naming more would make it count.
+            PACKET_TOO_BIG => u32::from_be_bytes(icmp.rest) >= MINIMUM_MTU,
+            1 | 3 | 4 => true,
+            _ => false,
+        }
     }
 
     #[inline(always)]
@@ -129,10 +134,12 @@ impl Icmp for Ipv6Header {
 /// RFC 4443 section 3.2.
 const PACKET_TOO_BIG: u8 = 2;
 
-/// No IPv6 link has a smaller MTU (RFC 8200 section 5), so hosts ignore messages
-/// that name one (RFC 8201 section 4), and would go on with larger packets.
+/// No IPv6 link has a smaller MTU (RFC 8200 section 5).
+const MINIMUM_MTU: u32 = 1280;
+
+/// Hosts ignore messages that name less than the minimum (RFC 8201 section 4), and
+/// would go on with larger packets.
 #[inline(always)]
 const fn at_least_minimum(mtu: u32) -> u32 {
-    const MINIMUM: u32 = 1280;
-    if mtu < MINIMUM { MINIMUM } else { mtu }
+    if mtu < MINIMUM_MTU { MINIMUM_MTU } else { mtu }
 }

@@ -172,7 +172,11 @@ fn chains_are_followed() {
 #[test]
 fn fragments_name_their_datagram() {
     let network = Network::example();
-    let expected = [&network.source[..], &network.destination, &ID.to_be_bytes()].concat();
+    let expected = |outbound: u8| {
+        let id = &ID.to_be_bytes();
+        let way = &[0, outbound, 0, 0];
+        [&network.source[..], &network.destination, id, way].concat()
+    };
     for extensions in [
         &[Fragment(1)][..],
         &[Fragment(0x0100)],
@@ -180,13 +184,16 @@ fn fragments_name_their_datagram() {
         &[Destination(1), Fragment(0x0109)],
     ] {
         let found = find(&chained(extensions)).expect("a whole packet");
-        assert_eq!(bytes_of(&found.fragmented()), expected, "{extensions:?}");
+        for way in [false, true] {
+            let key = found.fragmented(way);
+            assert_eq!(bytes_of(&key), expected(way.into()), "{extensions:?}");
+        }
     }
     // A second fragment header is part of what was cut.
     let mut packet = chained(&[Fragment(1), Fragment(0)]);
     packet[40 + 8 + 4] ^= 0xff;
     let found = find(&packet).expect("a whole packet");
-    assert_eq!(bytes_of(&found.fragmented()), expected);
+    assert_eq!(bytes_of(&found.fragmented(false)), expected(0));
 }
 
 /// What follows the header of a later fragment is a piece of payload, even if

@@ -155,7 +155,7 @@ fn ipv4_fragments_name_their_datagram() {
         let mut packet = network.ipv4_datagram(PAYLOAD);
         packet[6..8].copy_from_slice(&field.to_be_bytes());
         let located = locate::<Ipv4Header>(packet.as_slice(), 0).expect("a fragment");
-        (located.identification, located.fragmented())
+        (located.identification, located.fragmented(true))
     };
     let network = Network::example();
     let first = fragment(0x2000, &network);
@@ -168,6 +168,7 @@ fn ipv4_fragments_name_their_datagram() {
         &[0; 10],
         &[0xff, 0xff, e, f, g, h],
         &[0, 0, 0x12, 0x34],
+        &[17, 1, 0, 0],
     ];
     assert_eq!(bytes_of(&first.1), expected.concat());
     for field in [0x2001, 0x3fff, 0x0001] {

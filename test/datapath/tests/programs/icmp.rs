@@ -12,7 +12,7 @@ use crate::effects::in_state;
 use crate::{datapath, options, paths};
 
 /// How far back a sequence number may lie.
-const WINDOW: u32 = 1 << 26;
+const WINDOW: u32 = 1 << 24;
 /// Payload bytes of the datagram that the errors are about.
 const LEN: usize = 100;
 
@@ -105,7 +105,6 @@ fn errors(family: Family) -> Vec<(u8, u8, u32, u32)> {
         Family::V6 => {
             table.extend((0..=8).map(|code| (1, code, 0x1100_0000, 0)));
             for (mtu, less) in [
-                (0, 1280),
                 (1280, 1280),
                 (1292, 1280),
                 (1293, 1281),
@@ -214,6 +213,21 @@ fn errors_about_something_else() {
             }));
         }
     }
+    check(&mut datapath(), rows);
+}
+
+/// IPv6 knows no such MTU: hosts ignore the message, and must not take it for one
+/// that names more.
+#[test]
+fn an_impossible_mtu_is_left_to_the_stack() {
+    let paths = paths().filter(|path| path.family() == Family::V6);
+    let rows = paths.flat_map(|path| {
+        [0, 12, 1268, 1279].map(|mtu| {
+            untouched(&format!("MTU {mtu}"), path, move |flow| {
+                message(path, (2, 0, mtu), last_segment(path, flow).quote(20))
+            })
+        })
+    });
     check(&mut datapath(), rows);
 }
 

@@ -71,9 +71,9 @@ fn wrong_rows_fail() {
             let path = Path::server(Family::V6);
             case.adds(path.key(), path.established(at))
         }),
-        ("one fragment more", |case, _| case.remembers([1; 36])),
+        ("one fragment more", |case, _| case.remembers([1; 40])),
         ("another fragment's time", |case, at| {
-            case.refused([1; 36], at.before_ms(1)).remembers([1; 36])
+            case.refused([1; 40], at.before_ms(1)).remembers([1; 40])
         }),
         ("the flow unchanged", |case, at| {
             case.flow(PATH.key(), PATH.established(at))
