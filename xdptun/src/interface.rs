@@ -23,8 +23,6 @@ pub struct Interface {
     kind: Option<InfoKind>,
     /// Whether it is administratively up.
     pub is_up: bool,
-    /// Names of the VLAN devices on it.
-    pub vlans: Vec<String>,
 }
 
 impl Interface {
@@ -35,18 +33,12 @@ impl Interface {
     /// If there is none of that name, or its link layer is one that xdptun
     /// cannot rewrite.
     pub fn find(name: &str) -> Result<Self> {
-        let (found, all) = netlink::block_on(async |handle| {
+        let found = netlink::block_on(async |handle| {
             let request = handle.link().get().match_name(name.to_owned());
-            let found = request.execute().try_next().await;
-            let all = handle.link().get().execute().try_collect::<Vec<_>>().await;
-            Ok((found, all.context("cannot list the interfaces")?))
+            Ok(request.execute().try_next().await)
         })?;
         match found {
-            Ok(Some(message)) => {
-                let mut interface = Self::from_message(name, &message)?;
-                interface.vlans = vlans_on(interface.index, &all);
-                Ok(interface)
-            }
+            Ok(Some(message)) => Self::from_message(name, &message),
             // The kernel's ENODEV, and its EINVAL for names that cannot exist.
             Ok(None) | Err(rtnetlink::Error::NetlinkError(_)) => {
                 bail!("{name}: no such interface; `ip link` lists them")
@@ -78,7 +70,6 @@ impl Interface {
             link_len,
             kind: kind(message).cloned(),
             is_up: message.header.flags.contains(LinkFlags::Up),
-            vlans: Vec::new(),
         })
     }
 }
@@ -94,6 +85,19 @@ impl Interface {
             Some(InfoKind::Tun) => Some("a tun device may hand over merged segments"),
             _ => None,
         }
+    }
+
+    /// The names of the VLAN devices on it.
+    ///
+    /// # Errors
+    ///
+    /// If the interfaces cannot be listed.
+    pub fn vlans(&self) -> Result<Vec<String>> {
+        let links = netlink::block_on(async |handle| {
+            let all: Result<Vec<_>, _> = handle.link().get().execute().try_collect().await;
+            all.context("cannot list the interfaces")
+        })?;
+        Ok(vlans_on(self.index, &links))
     }
 }
 

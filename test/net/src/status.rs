@@ -79,6 +79,20 @@ pub fn expected(counters: &[(&str, u64)]) -> Counters {
         .collect()
 }
 
+/// Checks that as many datagrams passed each way since then as `count` tells, and
+/// that nothing else was counted but acknowledgements.
+///
+/// # Panics
+///
+/// If it is not so.
+pub fn assert_carried(hosts: [&Host; 2], before: &[Counters; 2], count: u64, context: &str) {
+    let expected = expected(&[("tx_disguised", count), ("rx_restored", count)]);
+    for (host, before) in hosts.iter().zip(before) {
+        let moved = moved(before, &counters(&host.netns).unwrap());
+        assert_eq!(apart_from_acks(moved), expected, "{context}");
+    }
+}
+
 /// Waits until exactly these counters moved since `before`.
 pub fn wait_moved(netns: &Netns, before: &Counters, counters: &[(&str, u64)]) -> Result<()> {
     let expected = expected(counters);

@@ -72,11 +72,7 @@ fn echo(net: &Relayed, family: Family, checksum: bool, context: &str) {
         assert_eq!(sent, lengths, "{context}: {sender}");
     }
     let count = lengths.len() as u64;
-    let expected = status::expected(&[("tx_disguised", count), ("rx_restored", count)]);
-    for (host, before) in hosts.iter().zip(&before) {
-        let moved = status::moved(before, &status::counters(&host.netns).unwrap());
-        assert_eq!(status::apart_from_acks(moved), expected, "{context}");
-    }
+    status::assert_carried(hosts, &before, count, context);
 }
 
 #[test]

@@ -87,11 +87,7 @@ fn echo(net: &Direct, mode: Mode, family: Family, checksum: bool, context: &str)
     let by_xdp = restored.count() * 2 > lengths.len();
     assert_eq!(by_xdp, mode != mode::TC, "{context}");
     let count = lengths.len() as u64;
-    let expected = status::expected(&[("tx_disguised", count), ("rx_restored", count)]);
-    for (host, before) in hosts.iter().zip(&before) {
-        let moved = status::moved(before, &status::counters(&host.netns).unwrap());
-        assert_eq!(status::apart_from_acks(moved), expected, "{context}");
-    }
+    status::assert_carried(hosts, &before, count, context);
 }
 
 #[test]

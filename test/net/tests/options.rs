@@ -106,11 +106,7 @@ fn counted(net: &Relayed, context: &str, exchange: impl FnOnce() -> u64) {
     let hosts = [&net.a, &net.b];
     let before = hosts.map(|host| status::counters(&host.netns).unwrap());
     let count = exchange();
-    let expected = status::expected(&[("tx_disguised", count), ("rx_restored", count)]);
-    for (host, before) in hosts.iter().zip(&before) {
-        let moved = status::moved(before, &status::counters(&host.netns).unwrap());
-        assert_eq!(status::apart_from_acks(moved), expected, "{context}");
-    }
+    status::assert_carried(hosts, &before, count, context);
 }
 
 fn open(net: &Relayed, family: Family) -> (UdpSocket, udp::Server) {

@@ -235,11 +235,12 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         };
         writeln!(out, "{name}: {advice}")?;
     }
-    if !interface.vlans.is_empty() {
+    let vlans = interface.vlans()?;
+    if !vlans.is_empty() {
         writeln!(
             out,
             "{name}: datagrams of {} are refused here; attach to the VLAN's own device to carry them",
-            interface.vlans.join(", ")
+            vlans.join(", ")
         )?;
     }
     if !interface.is_up {
