@@ -9,6 +9,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use object::build::elf::{Builder, SectionData};
+use object::elf::SHT_STRTAB;
+
 const PACKAGE: &str = "xdptun-ebpf";
 
 fn main() {
@@ -81,9 +84,32 @@ fn build() -> Result<(), String> {
         ));
     }
     let object = target_dir.join(target).join("release").join(PACKAGE);
-    std::fs::copy(&object, out.join(PACKAGE))
-        .map_err(|error| format!("cannot copy {}: {error}", object.display()))?;
-    Ok(())
+    let stripped = without_debug_sections(&object)
+        .map_err(|error| format!("cannot strip {}: {error}", object.display()))?;
+    let embedded = out.join(PACKAGE);
+    std::fs::write(&embedded, stripped)
+        .map_err(|error| format!("cannot write {}: {error}", embedded.display()))
+}
+
+/// The object without DWARF: four fifths of it, which the linker needs to make
+/// BTF of, and nobody after it.
+fn without_debug_sections(object: &Path) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let object = std::fs::read(object)?;
+    let mut builder = Builder::read(&*object)?;
+    for section in &mut builder.sections {
+        let name = section.name.as_slice();
+        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+    }
+    // Symbols of the sections that are gone.
+    builder.delete_orphans();
+    // LLVM keeps all names in one table, the writer those of sections in another.
+    let names = builder.sections.add();
+    names.name = ".shstrtab".into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    builder.write(&mut stripped)?;
+    Ok(stripped)
 }
 
 /// A compiler that has the sources of `core` beside it.

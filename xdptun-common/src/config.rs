@@ -1,5 +1,7 @@
 //! What user space tells the programs.
 
+use crate::isn::Secret;
+
 /// Names of the read-only variables of the programs, fixed at load; what they
 /// rule out is removed by the verifier.
 pub mod global {
@@ -53,6 +55,9 @@ pub enum Request {
     Probe = Self::BASE + 2,
     /// Turn this datagram into a FIN.
     Finish = Self::BASE + 3,
+    /// Open the flow again, whose path is dead, and turn this datagram into the
+    /// SYN.
+    Reopen = Self::BASE + 4,
 }
 
 impl Request {
@@ -68,6 +73,7 @@ impl Request {
             1 => Some(Self::RetransmitSyn),
             2 => Some(Self::Probe),
             3 => Some(Self::Finish),
+            4 => Some(Self::Reopen),
             _ => None,
         }
     }
@@ -97,13 +103,35 @@ pub struct Attachment {
     pub since: u64,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
+    /// Key of the initial sequence numbers, for programs that replace these.
+    pub secret: Secret,
+    /// Where the filters are, if there are any: ingress, egress, splitter.
+    pub places: [FilterPlace; 3],
 }
 
-crate::plain!(Attachment: 48);
+crate::plain!(Attachment: 88);
 
 impl Attachment {
-    /// The layout this version writes.
-    pub const VERSION: u32 = 1;
+    /// The layout this version writes, of this record and of flows.
+    pub const VERSION: u32 = 2;
+}
+
+/// Where a tc filter is: what it takes to replace it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FilterPlace {
+    /// Its handle.
+    pub handle: u32,
+    /// Its priority.
+    pub priority: u32,
+}
+
+impl FilterPlace {
+    /// Whether there is a filter.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.priority != 0
+    }
 }
 
 /// What holds the tc programs.
@@ -127,6 +155,15 @@ impl Filters {
             1 => Some(Self::Clsact),
             2 => Some(Self::OwnClsact),
             _ => None,
+        }
+    }
+
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcx => "tcx",
+            Self::Clsact | Self::OwnClsact => "clsact",
         }
     }
 }

@@ -126,7 +126,7 @@ impl Outcome {
     pub const fn is_sign_of_life(self) -> bool {
         matches!(
             self,
-            Self::RxRestored | Self::RxSyn | Self::RxSynAck | Self::RxAck | Self::RxFin
+            Self::RxRestored | Self::RxSynAck | Self::RxAck | Self::RxFin
         )
     }
 

@@ -175,18 +175,21 @@ pub struct Flow {
     pub state: u32,
     /// Our initial sequence number.
     pub iss: u32,
+    /// The highest acknowledgement number seen from the peer.
+    pub snd_una: u32,
     /// The next sequence number to send.
     pub snd_nxt: u32,
     /// The highest sequence number seen from the peer, plus one; never moves back.
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,
-    /// SYNs sent in this handshake.
-    pub syns: u32,
     /// When a segment was last sent.
     pub sent_at: u64,
     /// When a valid segment last came.
     pub received_at: u64,
+    /// When the first datagram or probe was sent after that; older than
+    /// `received_at` if none was.
+    pub unanswered_at: u64,
     /// When a datagram last passed, either way.
     pub data_at: u64,
     /// Datagrams disguised.
@@ -205,11 +208,11 @@ pub struct Flow {
     pub syn_at: u64,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
     pub link: [u8; 14],
-    /// Keeps the record free of padding.
-    pub reserved: [u8; 2],
+    /// SYNs sent in this handshake.
+    pub syns: u16,
 }
 
-crate::plain!(Flow: 120);
+crate::plain!(Flow: 128);
 
 impl Flow {
     /// The state.
@@ -217,19 +220,29 @@ impl Flow {
     pub const fn state(&self) -> State {
         State::from_raw(self.state)
     }
+
+    /// Whether it is time for its first or next SYN.
+    #[must_use]
+    pub const fn wants_syn(&self, now: u64) -> bool {
+        matches!(self.state(), State::SynSent | State::SynReceived)
+            && syn_is_due(self.syn_at, self.syns, now)
+    }
 }
 
-/// How long to wait before SYN number `sent + 1`, in nanoseconds: half a second,
-/// doubled to at most two. A path that comes back is found within two seconds.
+/// Whether SYN number `sent + 1` is due, if the last one left at `last`, in
+/// nanoseconds; zero stands for "never". Half a second after the first, then
+/// every second: a path that comes back is found within that. Almost at once
+/// after one that does not count, because the peer had a flow in the way.
 #[inline(always)]
 #[must_use]
-pub const fn syn_timeout_ns(sent: u32) -> u64 {
-    const FIRST_NS: u64 = 500_000_000;
-    match sent {
-        0 | 1 => FIRST_NS,
-        2 => 2 * FIRST_NS,
-        _ => 4 * FIRST_NS,
-    }
+pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
+    let wait = match sent {
+        0 => 50_000_000,
+        1 => 500_000_000,
+        _ => 1_000_000_000,
+    };
+    // The clock of another CPU may be behind that of the last sender.
+    last == 0 || now.saturating_sub(last) >= wait
 }
 
 /// The window field of a segment: about 62 MB after scaling, with low bits that
@@ -243,9 +256,30 @@ pub const fn window(segment: u64) -> u16 {
     BASE | (segment as u16 & 0xff)
 }
 
+/// The bit of the window field that makes an ACK a probe: its sender wants an
+/// answer, whatever the numbers say.
+const ASKS: u16 = 0x0800;
+
+/// The window field of a probe.
+#[inline(always)]
+#[must_use]
+pub const fn asking(window: u16) -> u16 {
+    window | ASKS
+}
+
+/// Whether a window field is that of a probe.
+#[inline(always)]
+#[must_use]
+pub const fn asks(window: u16) -> bool {
+    window & ASKS != 0
+}
+
 /// How far a segment may lie from what is expected, in bytes: what the window
 /// above offers, rounded up.
 pub const MAX_WINDOW: u32 = 1 << 26;
+/// How far an acknowledgement number may lie behind the highest one seen, in
+/// bytes: segments overtake each other on the way.
+pub const MAX_REORDERING: u32 = 1 << 20;
 
 /// After how many unacknowledged bytes a pure ACK is due, and after how long
 /// (nanoseconds) if there are fewer. Middleboxes that follow the window need

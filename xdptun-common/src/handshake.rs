@@ -11,7 +11,8 @@
 //! flow.
 
 use crate::counter::{Outcome, Sent};
-use crate::flow::{MAX_WINDOW, State};
+use crate::flow::{MAX_REORDERING, MAX_WINDOW, State};
+use crate::isn;
 use crate::seq::{distance, near};
 use crate::wire::Flags;
 
@@ -22,6 +23,8 @@ pub struct Endpoint {
     pub state: State,
     /// Our initial sequence number.
     pub iss: u32,
+    /// The highest acknowledgement number seen.
+    pub snd_una: u32,
     /// The next sequence number to send.
     pub snd_nxt: u32,
     /// The next sequence number expected.
@@ -39,6 +42,8 @@ pub struct Segment {
     pub acknowledgment: u32,
     /// Payload length in bytes.
     pub len: u32,
+    /// Whether its sender asks for an answer ([`crate::flow::asks`]).
+    pub asks: bool,
 }
 
 /// A control segment to send back.
@@ -63,8 +68,26 @@ pub struct Reaction {
     pub endpoint: Endpoint,
     /// [`Outcome::RxRestored`] if it carries a datagram to deliver.
     pub outcome: Outcome,
-    /// What to send back.
-    pub reply: Option<Reply>,
+    /// What to send back, or [`Reply::NONE`]. Not an `Option`, whose unused bytes
+    /// would be undefined: older verifiers refuse programs that copy such.
+    pub reply: Reply,
+}
+
+impl Reply {
+    /// No reply: no segment has no flags.
+    pub const NONE: Self = Self {
+        kind: Sent::Ack,
+        flags: Flags(0),
+        sequence: 0,
+        acknowledgment: 0,
+    };
+
+    /// Whether there is one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_some(&self) -> bool {
+        self.flags.0 != 0
+    }
 }
 
 impl Segment {
@@ -110,9 +133,36 @@ impl Endpoint {
     pub const LISTENING: Self = Self {
         state: State::Closed,
         iss: 0,
+        snd_una: 0,
         snd_nxt: 0,
         rcv_nxt: 0,
     };
+
+    /// An active open: about to send the first SYN.
+    #[inline(always)]
+    #[must_use]
+    pub const fn opening(iss: u32) -> Self {
+        Self {
+            state: State::SynSent,
+            iss,
+            snd_una: iss.wrapping_add(1),
+            snd_nxt: iss.wrapping_add(1),
+            rcv_nxt: 0,
+        }
+    }
+
+    /// The initial number of the flow that follows this one, if `isn` is what
+    /// [`crate::isn`] has for it now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn next_iss(&self, isn: u32) -> u32 {
+        // Nothing was ever sent.
+        if self.snd_nxt == Self::LISTENING.snd_nxt {
+            isn
+        } else {
+            isn::far_from(self.snd_nxt, isn)
+        }
+    }
 
     /// Whether a segment of an established flow is a datagram in the window, and
     /// nothing else: the one case that needs no state machine.
@@ -127,14 +177,24 @@ impl Endpoint {
     }
 
     /// Whether sequence and acknowledgement number are plausible (RFC 9293
-    /// section 3.10.7.4, RFC 5961 section 5.2). Unlike there, the peer may
-    /// acknowledge more than we sent: a flow that is opened again soon has the
-    /// same initial number, and the peer may have met bytes of its predecessor.
-    /// Nothing would ever bring the two together again if that were refused.
+    /// section 3.10.7.4, RFC 5961 section 5.2).
     #[inline(always)]
     const fn acceptable(&self, segment: &Segment) -> bool {
-        near(segment.acknowledgment, self.snd_nxt, MAX_WINDOW)
+        let unacknowledged = distance(self.snd_nxt, segment.acknowledgment);
+        unacknowledged >= 0
+            && unacknowledged.cast_unsigned() <= MAX_WINDOW
+            && distance(self.snd_una, segment.acknowledgment) <= MAX_REORDERING.cast_signed()
             && near(segment.sequence, self.rcv_nxt, MAX_WINDOW)
+    }
+
+    /// Whether an acceptable segment says the latest of what the peer received.
+    /// Only such a one moves the number that we acknowledge: who guesses has to
+    /// hit a number between the last acknowledgement and the last byte sent,
+    /// which is one of four thousand million if nothing is under way.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_latest(&self, segment: &Segment) -> bool {
+        distance(segment.acknowledgment, self.snd_una) >= 0
     }
 
     #[inline(always)]
@@ -157,13 +217,22 @@ impl Endpoint {
         }
     }
 
-    /// The same endpoint after the bytes of a segment.
+    /// The same endpoint after what an acceptable segment acknowledges.
     #[inline(always)]
-    const fn advanced(mut self, segment: &Segment) -> Self {
-        if distance(segment.end(), self.rcv_nxt) > 0 {
-            self.rcv_nxt = segment.end();
+    const fn acknowledged(mut self, segment: &Segment) -> Self {
+        if self.is_latest(segment) {
+            self.snd_una = segment.acknowledgment;
         }
         self
+    }
+
+    /// The same endpoint after an acceptable segment with data.
+    #[inline(always)]
+    const fn advanced(mut self, segment: &Segment) -> Self {
+        if self.is_latest(segment) && distance(segment.end(), self.rcv_nxt) > 0 {
+            self.rcv_nxt = segment.end();
+        }
+        self.acknowledged(segment)
     }
 
     /// Whether a segment acknowledges our SYN and nothing after it.
@@ -177,7 +246,7 @@ impl Endpoint {
     const fn complete(mut self, rcv_nxt: u32) -> Reaction {
         self.state = State::Established;
         self.rcv_nxt = rcv_nxt;
-        self.unchanged(Outcome::RxSynAck, Some(self.ack(Sent::Ack)))
+        self.unchanged(Outcome::RxSynAck, self.ack(Sent::Ack))
     }
 
     #[inline(always)]
@@ -187,7 +256,7 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    const fn unchanged(self, outcome: Outcome, reply: Option<Reply>) -> Reaction {
+    const fn unchanged(self, outcome: Outcome, reply: Reply) -> Reaction {
         Reaction {
             endpoint: self,
             outcome,
@@ -207,11 +276,12 @@ pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reacti
     let nothing = Endpoint {
         state: State::Closed,
         iss: isn,
+        snd_una: isn,
         snd_nxt: isn,
         rcv_nxt: 0,
     };
     if segment.flags.contains(Flags::RST) {
-        return nothing.unchanged(Outcome::RxDropNoFlow, None);
+        return nothing.unchanged(Outcome::RxDropNoFlow, Reply::NONE);
     }
     if segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK.with(Flags::FIN))
     {
@@ -219,14 +289,14 @@ pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reacti
             rcv_nxt: segment.sequence.wrapping_add(1),
             ..nothing
         };
-        return nothing.unchanged(Outcome::RxSyn, Some(asked.syn_ack()));
+        return nothing.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
         && let Some(reaction) = complete_by_cookie(segment, gave)
     {
         return reaction;
     }
-    nothing.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+    nothing.unchanged(Outcome::RxDropNoFlow, segment.reset())
 }
 
 /// An acknowledgement that names a number we gave out proves that its sender
@@ -240,10 +310,11 @@ fn complete_by_cookie(segment: &Segment, gave: impl Fn(u32) -> bool) -> Option<R
     let endpoint = Endpoint {
         state: State::Established,
         iss,
+        snd_una: segment.acknowledgment,
         snd_nxt: segment.acknowledgment,
         rcv_nxt: segment.end(),
     };
-    Some(endpoint.unchanged(data_or_ack(segment), None))
+    Some(endpoint.unchanged(data_or_ack(segment), Reply::NONE))
 }
 
 #[inline(always)]
@@ -275,7 +346,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) 
         && segment.acknowledgment == endpoint.snd_nxt
         && segment.sequence == endpoint.rcv_nxt
     {
-        return endpoint.unchanged(Outcome::RxAck, None);
+        return endpoint.unchanged(Outcome::RxAck, Reply::NONE);
     }
     let reaction = listen(segment, endpoint.iss, gave);
     if matches!(reaction.endpoint.state, State::Established) {
@@ -299,7 +370,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
         } else {
             Outcome::RxDropReset
         };
-        return endpoint.unchanged(outcome, None);
+        return endpoint.unchanged(outcome, Reply::NONE);
     }
     if segment.flags.contains(Flags::SYN) {
         let rcv_nxt = segment.sequence.wrapping_add(1);
@@ -313,7 +384,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
                 rcv_nxt,
                 ..endpoint
             };
-            return crossed.unchanged(Outcome::RxSyn, Some(crossed.syn_ack()));
+            return crossed.unchanged(Outcome::RxSyn, crossed.syn_ack());
         }
     } else if !segment.flags.contains(Flags::FIN) {
         // The peer answers a SYN-ACK that we sent before we had a flow, or it
@@ -323,7 +394,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
         }
     }
     // The peer believes in a flow that is not there: tell it, and stay.
-    endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+    endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset())
 }
 
 #[inline(always)]
@@ -336,9 +407,9 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
                 state: State::SynSent,
                 ..endpoint
             };
-            refused.unchanged(Outcome::RxRefused, None)
+            refused.unchanged(Outcome::RxRefused, Reply::NONE)
         } else {
-            endpoint.unchanged(Outcome::RxDropReset, None)
+            endpoint.unchanged(Outcome::RxDropReset, Reply::NONE)
         };
     }
     let acknowledges_syn = endpoint.syn_is_acknowledged(segment);
@@ -349,14 +420,14 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
         }
         if segment.flags.contains(Flags::ACK) && rcv_nxt != endpoint.rcv_nxt {
             // An answer to a SYN that is not ours any more, or never was.
-            return endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()));
+            return endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset());
         }
         // The peer repeats its SYN, or started over: nothing was promised yet.
         let again = Endpoint {
             rcv_nxt,
             ..endpoint
         };
-        return again.unchanged(Outcome::RxSyn, Some(again.syn_ack()));
+        return again.unchanged(Outcome::RxSyn, again.syn_ack());
     }
     if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
         // Naming our number proves more than the SYN did, which anyone could
@@ -371,27 +442,27 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
             rcv_nxt,
             ..endpoint
         };
-        return open.unchanged(data_or_ack(segment), None);
+        return open.unchanged(data_or_ack(segment), Reply::NONE);
     }
     if !segment.flags.contains(Flags::FIN)
         && let Some(reaction) = complete_by_cookie(segment, gave)
     {
         return reaction;
     }
-    endpoint.unchanged(Outcome::RxDropNoFlow, Some(segment.reset()))
+    endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset())
 }
 
 #[inline(always)]
 fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
-    let challenge = Some(endpoint.ack(Sent::ChallengeAck));
+    let challenge = endpoint.ack(Sent::ChallengeAck);
     if segment.flags.contains(Flags::RST) {
         // RFC 5961 section 3.2: exact, in the window, or elsewhere.
         return if segment.sequence == endpoint.rcv_nxt {
-            endpoint.closed().unchanged(Outcome::RxRst, None)
+            endpoint.closed().unchanged(Outcome::RxRst, Reply::NONE)
         } else if near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
             endpoint.unchanged(Outcome::RxDropReset, challenge)
         } else {
-            endpoint.unchanged(Outcome::RxDropReset, None)
+            endpoint.unchanged(Outcome::RxDropReset, Reply::NONE)
         };
     }
     if segment.flags.contains(Flags::SYN) {
@@ -400,19 +471,17 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
         return endpoint.unchanged(Outcome::RxSyn, challenge);
     }
     if !segment.flags.contains(Flags::ACK) {
-        return endpoint.unchanged(Outcome::RxDropSequence, None);
+        return endpoint.unchanged(Outcome::RxDropSequence, Reply::NONE);
     }
     if !endpoint.acceptable(segment) {
-        // Two ends that lost each other (an outage longer than the window, or
-        // old segments that made one of them a flow of its own) find out here:
-        // data is answered with our numbers, and numbers that make no sense to
-        // the peer with the reset that its next expected number proves right.
-        // To anyone else's segments the peer's answer ends it.
-        let reply = if segment.is_datagram() || segment.flags.contains(Flags::FIN) {
-            challenge
-        } else {
-            Some(segment.reset())
-        };
+        // Data is answered with our numbers, as in TCP; anything else with
+        // nothing, so that two ends never answer each other without end. Not
+        // with a reset: its number would be the sender's choice, and one in the
+        // window ends the connection in every firewall on the way. Two ends that
+        // lost each other (an outage longer than the window) hear no sign of
+        // life any more and start over.
+        let carries = segment.is_datagram() || segment.flags.contains(Flags::FIN);
+        let reply = if carries { challenge } else { Reply::NONE };
         return endpoint.unchanged(Outcome::RxDropSequence, reply);
     }
     if segment.flags.contains(Flags::FIN) {
@@ -424,7 +493,7 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
             ..endpoint.closed()
         };
         if matches!(endpoint.state, State::FinSent) {
-            return over.unchanged(Outcome::RxFin, Some(over.ack(Sent::Ack)));
+            return over.unchanged(Outcome::RxFin, over.ack(Sent::Ack));
         }
         let fin = Reply {
             kind: Sent::Fin,
@@ -436,24 +505,23 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
             snd_nxt: over.snd_nxt.wrapping_add(1),
             ..over
         };
-        return over.unchanged(Outcome::RxFin, Some(fin));
+        return over.unchanged(Outcome::RxFin, fin);
     }
     if segment.is_datagram() {
         return endpoint
             .advanced(segment)
-            .unchanged(Outcome::RxRestored, None);
+            .unchanged(Outcome::RxRestored, Reply::NONE);
     }
     // A keepalive probe repeats the last sequence number (RFC 9293 section 3.8.4).
-    // One that acknowledges what we never sent is none: were it answered, two
-    // ends that are both one byte behind would answer each other for ever.
-    let probe = segment.sequence == endpoint.rcv_nxt.wrapping_sub(1)
-        && distance(endpoint.snd_nxt, segment.acknowledgment) >= 0;
-    endpoint.unchanged(
+    // If that was lost it is ahead, as any ACK after a loss is, so it says what it
+    // is; a middlebox may have taken that out.
+    let probe = segment.asks || segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
+    endpoint.acknowledged(segment).unchanged(
         Outcome::RxAck,
         if probe {
-            Some(endpoint.ack(Sent::Ack))
+            endpoint.ack(Sent::Ack)
         } else {
-            None
+            Reply::NONE
         },
     )
 }

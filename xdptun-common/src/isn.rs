@@ -29,13 +29,14 @@ impl Secret {
         self.isn_of_epoch(flow, epoch(now_ns))
     }
 
-    /// Whether `isn` is one that we gave to `flow` in this epoch or the last.
+    /// Whether `isn` is one that we gave to `flow` in this epoch or the last,
+    /// perhaps [far from](far_from) a predecessor.
     #[inline(always)]
     #[must_use]
     pub fn gave(&self, isn: u32, flow: &FlowKey, now_ns: u64) -> bool {
         let epoch = epoch(now_ns);
-        isn == self.isn_of_epoch(flow, epoch)
-            || isn == self.isn_of_epoch(flow, epoch.wrapping_sub(1))
+        same_cookie(isn, self.isn_of_epoch(flow, epoch))
+            || same_cookie(isn, self.isn_of_epoch(flow, epoch.wrapping_sub(1)))
     }
 
     /// The initial sequence number of `flow` in one epoch.
@@ -47,6 +48,25 @@ impl Secret {
         // Five words: the epoch shares one with the ports.
         siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32
     }
+}
+
+/// The bits of a number that keep it from its predecessor's; the others are the
+/// cookie.
+const DISTANCE: u32 = 0xf000_0000;
+
+/// The initial number `isn`, moved half way round from `snd_nxt`: what is still
+/// under way of a flow that got that far cannot be taken for the next one's.
+#[inline(always)]
+#[must_use]
+pub const fn far_from(snd_nxt: u32, isn: u32) -> u32 {
+    isn & !DISTANCE | snd_nxt.wrapping_add(1 << 31) & DISTANCE
+}
+
+/// Whether two initial numbers differ in no more than [`far_from`] makes differ.
+#[inline(always)]
+#[must_use]
+pub const fn same_cookie(a: u32, b: u32) -> bool {
+    (a ^ b) & !DISTANCE == 0
 }
 
 /// The epoch of a time in nanoseconds.

@@ -213,6 +213,7 @@ impl Model {
                     sequence: sequence.number(rcv_nxt),
                     acknowledgment: acknowledgment.number(snd_nxt),
                     len: *len,
+                    asks: len % 2 == 1,
                 };
                 if !self.is_right(*to, &segment) {
                     self.check(*to, &segment);
@@ -283,20 +284,20 @@ impl Model {
                 "data before the handshake ended: {context}"
             );
             assert!(
-                reaction.reply.is_none(),
+                !reaction.reply.is_some(),
                 "data provoked an answer: {context}"
             );
         }
         if segment.flags.contains(Flags::RST) {
-            let challenge = reaction
-                .reply
-                .is_none_or(|reply| reply.kind == Sent::ChallengeAck);
+            let reply = reaction.reply;
+            let challenge = !reply.is_some() || reply.kind == Sent::ChallengeAck;
             assert!(
                 challenge,
                 "a reset provoked more than a challenge: {context}"
             );
         }
-        if let Some(reply) = reaction.reply {
+        if reaction.reply.is_some() {
+            let reply = reaction.reply;
             assert_eq!(
                 reply.flags.contains(Flags::RST),
                 reply.kind == Sent::Rst,
@@ -384,6 +385,14 @@ impl Model {
                 took <= 16 + 2 * self.sent as usize,
                 "one round led to {took} segments"
             );
+            for asked in [false, true] {
+                for host in 0..2 {
+                    let sent = self.link.hosts[host].doubt(asked);
+                    self.link.emit(host, sent);
+                }
+                let took = self.link.settle();
+                assert!(took <= 16 + 2 * self.sent as usize, "doubt led to {took}");
+            }
         }
         assert_eq!(
             self.link.states(),

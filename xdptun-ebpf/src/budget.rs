@@ -1,6 +1,7 @@
 //! How much may be sent in answer to what nobody has authenticated.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
+use xdptun_common::counter::Sent;
 
 use crate::maps::BUDGETS;
 
@@ -8,14 +9,21 @@ use crate::maps::BUDGETS;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Budget {
-    /// Segments that answer segments.
-    Replies = 0,
+    /// SYN-ACKs: anyone's SYN takes one.
+    SynAcks = 0,
+    /// Resets without a flow: anyone's segment takes one.
+    Resets = 1,
+    /// Challenges: whoever knows the addresses and ports of a flow takes one.
+    Challenges = 2,
+    /// Acknowledgements of what only the peer can send; nobody else shall use
+    /// them up, for without them the peer takes the path for dead.
+    Acks = 3,
     /// ICMP errors to senders behind us.
-    Errors = 1,
+    Errors = 4,
 }
 
 /// How many budgets there are.
-pub const BUDGETS_LEN: u32 = 2;
+pub const BUDGETS_LEN: u32 = 5;
 
 /// A token bucket.
 #[repr(C)]
@@ -27,11 +35,23 @@ pub struct Bucket {
 }
 
 impl Budget {
+    /// The budget of a reply, to a segment of a flow or of none.
+    #[inline(always)]
+    pub const fn of(reply: Sent, has_flow: bool) -> Self {
+        match reply {
+            Sent::SynAck => Self::SynAcks,
+            Sent::Rst if !has_flow => Self::Resets,
+            // The peer's old flow is ended by a reset.
+            Sent::Rst | Sent::ChallengeAck => Self::Challenges,
+            Sent::Syn | Sent::Ack | Sent::Probe | Sent::Fin | Sent::Limited => Self::Acks,
+        }
+    }
+
     /// Packets in a good second (2^30 ns), and at once after a pause.
     #[inline(always)]
     const fn limits(self) -> (u64, u64) {
         match self {
-            Self::Replies => (16384, 4096),
+            Self::SynAcks | Self::Resets | Self::Challenges | Self::Acks => (16384, 4096),
             Self::Errors => (1024, 256),
         }
     }

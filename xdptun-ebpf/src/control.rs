@@ -5,7 +5,8 @@
 //! that is answered, a clone of one that is acknowledged.
 
 use aya_ebpf::programs::TcContext;
-use xdptun_common::flow::{FlowKey, window};
+use xdptun_common::counter::Sent;
+use xdptun_common::flow::{FlowKey, asking, window};
 use xdptun_common::handshake::Reply;
 use xdptun_common::wire::{EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader};
 
@@ -54,7 +55,10 @@ pub fn rewrite<I: Ip>(
         segment.sequence,
         segment.acknowledgment,
         segment.flags,
-        window(now() >> 20),
+        match segment.kind {
+            Sent::Probe => asking(window(now() >> 20)),
+            _ => window(now() >> 20),
+        },
         options_len,
     );
     let ip = I::bare(

@@ -2,7 +2,7 @@
 //! several places.
 
 use xdptun_common::flow::FlowKey;
-use xdptun_common::isn::epoch;
+use xdptun_common::isn::{epoch, same_cookie};
 
 use crate::maps::secret;
 
@@ -16,5 +16,5 @@ pub fn isn(flow: &FlowKey, epoch: u64) -> u32 {
 #[inline(always)]
 pub fn gave(number: u32, flow: &FlowKey, now: u64) -> bool {
     let epoch = epoch(now);
-    number == isn(flow, epoch) || number == isn(flow, epoch.wrapping_sub(1))
+    same_cookie(number, isn(flow, epoch)) || same_cookie(number, isn(flow, epoch.wrapping_sub(1)))
 }

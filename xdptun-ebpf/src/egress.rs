@@ -136,20 +136,14 @@ fn send<I: Settle + Icmp>(
 #[inline(always)]
 fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Option<Entry> {
     let now = now();
-    let iss = isn(key, epoch(now));
+    let isn = isn(key, epoch(now));
     let link = link_to_peer(ctx, Was::Outbound);
     if let Some(flow) = closed {
-        flow.reopen(iss, now);
+        flow.reopen(State::Closed, flow.endpoint().next_iss(isn), now);
         flow.set_link(link);
         return closed;
     }
-    let endpoint = Endpoint {
-        state: State::SynSent,
-        iss,
-        snd_nxt: iss.wrapping_add(1),
-        rcv_nxt: 0,
-    };
-    match insert(key, endpoint, link, now) {
+    match insert(key, Endpoint::opening(isn), link, now) {
         Ok(()) | Err(InsertError::Exists) => find(key),
         Err(InsertError::Full) => None,
     }
@@ -159,6 +153,8 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Option<Entry> 
 /// packet becomes the SYN if one is due.
 #[inline(always)]
 fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    // The way to the peer may be another than when the flow was made.
+    flow.set_link(link_to_peer(ctx, Was::Outbound));
     let queued = queue_frame(ctx, key);
     if !flow.claim_syn(now()) {
         return if queued {
@@ -205,10 +201,23 @@ fn answer_daemon<I: Ip>(
             }
             syn(flow)
         }
+        Request::Reopen => {
+            // An answer may have come since the daemon looked.
+            if endpoint.state != State::Established || !flow.is_unanswered() {
+                return Outcome::TxNotRequested;
+            }
+            let iss = endpoint.next_iss(isn(key, epoch(now)));
+            flow.reopen(State::Established, iss, now);
+            if !flow.claim_syn(now) {
+                return Outcome::TxNotRequested;
+            }
+            syn(flow)
+        }
         Request::Probe => {
             if endpoint.state != State::Established {
                 return Outcome::TxNotRequested;
             }
+            flow.expect_answer(now);
             Reply {
                 kind: Sent::Probe,
                 flags: Flags::ACK,

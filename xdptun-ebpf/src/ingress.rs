@@ -5,11 +5,11 @@ use aya_log_ebpf::trace;
 use xdptun_common::config::{IngressMode, Request};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::handshake::{Endpoint, Reply, Segment, receive};
+use xdptun_common::flow::{FlowKey, State, asks};
+use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, receive};
 use xdptun_common::isn::epoch;
 use xdptun_common::parse::{Located, Shape, locate};
-use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{Ip, Protocol, TcpHeader, UdpHeader};
 
 use crate::budget::Budget;
 use crate::control::{Was, link_to_peer, rewrite};
@@ -136,6 +136,7 @@ pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
         sequence: tcp.sequence(),
         acknowledgment: tcp.acknowledgment(),
         len: (len - header_len) as u32,
+        asks: asks(tcp.window()),
     })
 }
 
@@ -147,10 +148,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         Some(flow) => flow.endpoint(),
         None => Endpoint::LISTENING,
     };
-    let mut decision = Decision {
+    let mut decision = Reaction {
         endpoint: before,
         outcome: Outcome::RxRestored,
-        reply: NO_REPLY,
+        reply: Reply::NONE,
     };
     let mut flow = flow;
     if !before.takes_datagram(segment) {
@@ -169,12 +170,17 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         }
         if decision.outcome.is_sign_of_life() {
             flow.received(now);
+            flow.acknowledged(segment);
+        }
+        if decision.endpoint.state == State::SynSent && decision.reply.kind == Sent::Rst {
+            flow.restart_syns();
         }
     }
-    if decision.reply.flags == NO_REPLY.flags {
+    if !decision.reply.is_some() {
         return decision.outcome.into();
     }
-    if !Budget::Replies.take() {
+    let has_flow = decision.endpoint.state != State::Closed;
+    if !Budget::of(decision.reply.kind, has_flow).take() {
         count_sent(Sent::Limited);
         return decision.outcome.into();
     }
@@ -188,7 +194,7 @@ fn step(
     key: &FlowKey,
     flow: Option<Entry>,
     before: Endpoint,
-    decision: &Decision,
+    decision: &Reaction,
     now: u64,
 ) -> Result<Entry, Outcome> {
     let link = link_to_peer(ctx, Was::Inbound);
@@ -203,7 +209,7 @@ fn step(
             Err(InsertError::Full) => Err(Outcome::RxDropTableFull),
         };
     };
-    if !flow.advance(before, after, now) {
+    if !flow.advance(&before, &after, now) {
         // Another CPU took the same step a moment ago.
         return Err(Outcome::RxAck);
     }
@@ -212,34 +218,16 @@ fn step(
     Ok(flow)
 }
 
-/// A [`Reaction`](xdptun_common::handshake::Reaction) without `Option`: the
-/// verifier wants every byte written that is copied.
-struct Decision {
-    endpoint: Endpoint,
-    outcome: Outcome,
-    reply: Reply,
-}
-
-/// No segment has no flags.
-const NO_REPLY: Reply = Reply {
-    kind: Sent::Ack,
-    flags: Flags(0),
-    sequence: 0,
-    acknowledgment: 0,
-};
-
 /// Runs the state machine: `decision` comes with the endpoint before the
 /// segment. A subprogram, as both IP versions share it.
 #[inline(never)]
-fn decide(key: &FlowKey, segment: &Segment, now: u64, decision: &mut Decision) {
+fn decide(key: &FlowKey, segment: &Segment, now: u64, decision: &mut Reaction) {
     let mut before = decision.endpoint;
     if before.state == State::Closed {
-        before.iss = isn(key, epoch(now));
+        before.iss = before.next_iss(isn(key, epoch(now)));
     }
     let reaction = receive(before, segment, |number| gave(number, key, now));
-    decision.endpoint = reaction.endpoint;
-    decision.outcome = reaction.outcome;
-    decision.reply = reaction.reply.unwrap_or(NO_REPLY);
+    *decision = reaction;
 }
 
 /// Tells the daemon of a flow that came up or went down.

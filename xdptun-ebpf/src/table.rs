@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use xdptun_common::flow::{ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, State, syn_timeout_ns};
+use xdptun_common::flow::{ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, State, syn_is_due};
 use xdptun_common::handshake::{Endpoint, Segment};
 use xdptun_common::seq::distance;
 
@@ -62,6 +62,7 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     let mut flow: Flow = unsafe { MaybeUninit::zeroed().assume_init() };
     flow.state = endpoint.state as u32;
     flow.iss = endpoint.iss;
+    flow.snd_una = endpoint.snd_una;
     flow.snd_nxt = endpoint.snd_nxt;
     flow.rcv_nxt = endpoint.rcv_nxt;
     flow.acked = endpoint.rcv_nxt;
@@ -92,6 +93,7 @@ impl Entry {
         Endpoint {
             state: self.state(),
             iss: word!(self, iss).load(),
+            snd_una: word!(self, snd_una).load(),
             snd_nxt: word!(self, snd_nxt).load(),
             rcv_nxt: word!(self, rcv_nxt).load(),
         }
@@ -99,8 +101,10 @@ impl Entry {
 
     /// Moves from the endpoint `before` to `after`. `false` if another CPU
     /// changed the state meanwhile; then what it decided holds.
-    #[inline(always)]
-    pub fn advance(self, before: Endpoint, after: Endpoint, now: u64) -> bool {
+    ///
+    /// A subprogram: it is rare, and its caller has no stack to spare.
+    #[inline(never)]
+    pub fn advance(self, before: &Endpoint, after: &Endpoint, now: u64) -> bool {
         let state = word!(self, state);
         if state.load() != before.state as u32 {
             return false;
@@ -109,13 +113,16 @@ impl Entry {
         if after.iss != before.iss {
             word!(self, iss).store(after.iss);
         }
+        if after.snd_una != before.snd_una {
+            word!(self, snd_una).store(after.snd_una);
+        }
         if after.snd_nxt != before.snd_nxt {
             word!(self, snd_nxt).store(after.snd_nxt);
         }
         if after.rcv_nxt != before.rcv_nxt {
             word!(self, rcv_nxt).store(after.rcv_nxt);
         }
-        if matches!(after.state, State::Established) {
+        if after.state != before.state && matches!(after.state, State::Established) {
             // The handshake acknowledged what it brought.
             word!(self, acked).store(after.rcv_nxt);
             word!(self, established_at).store(now);
@@ -123,10 +130,12 @@ impl Entry {
         state.replace(before.state as u32, after.state as u32)
     }
 
-    /// Opens a closed flow again with the initial sequence number `iss`. If
-    /// several CPUs try, one does, and the others may still see it closed.
+    /// Opens again a flow that is in state `from`, with the initial sequence
+    /// number `iss`. If several CPUs try, one does, and the others may still see
+    /// the old state.
     #[inline(always)]
-    pub fn reopen(self, iss: u32, now: u64) {
+    pub fn reopen(self, from: State, iss: u32, now: u64) {
+        let fresh = Endpoint::opening(iss);
         let opened_at = word!(self, opened_at);
         let before = opened_at.load();
         // A clock reading that equals the last one must still differ from it.
@@ -139,13 +148,14 @@ impl Entry {
             return;
         }
         // The numbers first: whoever sees the new state must see them.
-        word!(self, iss).store(iss);
-        word!(self, snd_nxt).store(iss.wrapping_add(1));
-        word!(self, rcv_nxt).store(0);
+        word!(self, iss).store(fresh.iss);
+        word!(self, snd_una).store(fresh.snd_una);
+        word!(self, snd_nxt).store(fresh.snd_nxt);
+        word!(self, rcv_nxt).store(fresh.rcv_nxt);
         word!(self, syns).store(0);
         word!(self, syn_at).store(0);
         word!(self, established_at).store(0);
-        word!(self, state).replace(State::Closed as u32, State::SynSent as u32);
+        word!(self, state).replace(from as u32, fresh.state as u32);
     }
 
     /// Whether it is this packet's turn to be the next SYN. At most one packet
@@ -157,14 +167,18 @@ impl Entry {
         }
         let (at, syns) = (word!(self, syn_at), word!(self, syns));
         let (last, sent) = (at.load(), syns.load());
-        // Zero stands for "never". Another CPU may have claimed a moment later
-        // than this one read its clock; that is no reason to send again.
-        let wait = if last == 0 { 0 } else { syn_timeout_ns(sent) };
-        if now.saturating_sub(last) < wait || !at.replace(last, now) {
+        if !syn_is_due(last, sent, now) || !at.replace(last, now) {
             return false;
         }
         syns.store(sent.wrapping_add(1));
         true
+    }
+
+    /// Starts the count of SYNs anew, so that the next one follows soon: the peer
+    /// had a flow of its own in the way, and gives it up now.
+    #[inline(always)]
+    pub fn restart_syns(self) {
+        word!(self, syns).store(0);
     }
 
     /// Takes the sequence numbers of a datagram of `len` bytes and counts it.
@@ -173,6 +187,7 @@ impl Entry {
     pub fn send_datagram(self, len: u32, now: u64) -> (u32, u32, u64) {
         let sequence = word!(self, snd_nxt).fetch_add(len);
         let acknowledgment = self.acknowledge(now);
+        self.expect_answer(now);
         word!(self, data_at).store(now);
         word!(self, tx_bytes).fetch_add(u64::from(len));
         (
@@ -180,6 +195,21 @@ impl Entry {
             acknowledgment,
             word!(self, tx_packets).fetch_add(1),
         )
+    }
+
+    /// Notes that something was sent that the peer answers at the latest when it
+    /// is asked to.
+    #[inline(always)]
+    pub fn expect_answer(self, now: u64) {
+        if !self.is_unanswered() {
+            word!(self, unanswered_at).store(now);
+        }
+    }
+
+    /// Whether something was sent since the peer was last heard of.
+    #[inline(always)]
+    pub fn is_unanswered(self) -> bool {
+        word!(self, unanswered_at).load() > word!(self, received_at).load()
     }
 
     /// The acknowledgement number for a segment that leaves now.
@@ -229,9 +259,32 @@ impl Entry {
         word!(self, received_at).store(now);
     }
 
+    /// Notes what an acceptable segment acknowledges; whether that is the latest
+    /// ([`Endpoint::is_latest`]).
+    #[inline(always)]
+    pub fn acknowledged(self, segment: &Segment) -> bool {
+        let snd_una = word!(self, snd_una);
+        let news = distance(segment.acknowledgment, snd_una.load());
+        if news > 0 {
+            snd_una.store(segment.acknowledgment);
+        }
+        news >= 0
+    }
+
     /// Counts a datagram and moves the acknowledgement number up to its end.
     #[inline(always)]
     pub fn receive_datagram(self, segment: &Segment, now: u64) {
+        if self.acknowledged(segment) {
+            self.advance_rcv_nxt(segment);
+        }
+        self.received(now);
+        word!(self, data_at).store(now);
+        word!(self, rx_bytes).fetch_add(u64::from(segment.len));
+        word!(self, rx_packets).fetch_add(1);
+    }
+
+    #[inline(always)]
+    fn advance_rcv_nxt(self, segment: &Segment) {
         let rcv_nxt = word!(self, rcv_nxt);
         // The number must never move back, whichever CPU comes last; after a
         // few lost races the others have moved it further than we would.
@@ -241,10 +294,6 @@ impl Entry {
                 break;
             }
         }
-        self.received(now);
-        word!(self, data_at).store(now);
-        word!(self, rx_bytes).fetch_add(u64::from(segment.len));
-        word!(self, rx_packets).fetch_add(1);
     }
 
     /// Remembers the link header that reaches the peer.

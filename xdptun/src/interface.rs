@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
+use nix::net::if_::if_indextoname;
 use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
@@ -75,6 +76,12 @@ impl Interface {
 }
 
 impl Interface {
+    /// Whether it is still there.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        name_of(self.index).is_some()
+    }
+
     /// Why native XDP is not to be chosen here although the driver takes it.
     #[must_use]
     pub fn spare_xdp(&self) -> Option<&'static str> {
@@ -99,6 +106,14 @@ impl Interface {
         })?;
         Ok(vlans_on(self.index, &links))
     }
+}
+
+/// The name of an interface, if there is one of that index.
+#[must_use]
+pub fn name_of(index: u32) -> Option<String> {
+    let name = if_indextoname(index).ok()?;
+    // nix 0.31 takes the null pointer of a failure for success.
+    (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
 }
 
 /// The names of the VLAN devices whose parent is the link `parent`.
@@ -142,6 +157,12 @@ fn kind(link: &LinkMessage) -> Option<&InfoKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_index_without_interface_has_no_name() {
+        assert_eq!(name_of(1).as_deref(), Some("lo"));
+        assert_eq!(name_of(0x7fff_ffff), None);
+    }
 
     fn link(name: &str, parent: u32, kind: InfoKind) -> LinkMessage {
         let mut link = LinkMessage::default();

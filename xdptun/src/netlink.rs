@@ -1,9 +1,15 @@
-//! Questions to rtnetlink from code that does not run in a runtime.
+//! Questions to rtnetlink from code that does not run in a runtime, and what it
+//! tells unasked.
 
 use std::future::Future;
 
 use anyhow::{Context as _, Result, anyhow};
-use rtnetlink::Handle;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::{Handle, MulticastGroup};
+use tokio::task::JoinHandle;
 
 /// Runs `ask` with a netlink connection of its own, on a thread of its own, so
 /// that it works inside and outside a runtime. The thread is in the caller's
@@ -33,4 +39,51 @@ where
             .join()
             .unwrap_or_else(|_| Err(anyhow!("the netlink thread ended early")))
     })
+}
+
+/// Tells when interfaces of this network namespace come, go or change.
+pub struct LinkChanges {
+    changes: BoxStream<'static, ()>,
+    connection: JoinHandle<()>,
+}
+
+impl LinkChanges {
+    /// From now on. Within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is no netlink.
+    pub fn subscribe() -> Result<Self> {
+        let (connection, _, messages) =
+            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
+                .context("cannot watch the interfaces")?;
+        let changes = messages.filter_map(async |(message, _)| {
+            let is_link = matches!(
+                message.payload,
+                NetlinkPayload::InnerMessage(
+                    RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_)
+                )
+            );
+            is_link.then_some(())
+        });
+        Ok(Self {
+            changes: changes.boxed(),
+            connection: tokio::spawn(connection),
+        })
+    }
+
+    /// Waits for the next change. It says no more than that, because changes can
+    /// be missed when there are many: look.
+    pub async fn next(&mut self) {
+        if self.changes.next().await.is_none() {
+            // Whoever waits looks by itself from time to time.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for LinkChanges {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
 }

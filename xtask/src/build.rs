@@ -21,14 +21,13 @@ pub struct Args {
 /// Builds and says where the binary is.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
+    let target = args.target.as_deref();
     let mut folder = workspace::target_dir();
-    let mut extra = Vec::new();
-    if let Some(target) = &args.target {
+    if let Some(target) = target {
         setup::ensure_target(target)?;
-        extra = vec!["--target", target];
         folder.push(target);
     }
-    release("xdptun", &extra)?;
+    release("xdptun", &for_target(target))?;
     let binary = folder.join("release/xdptun");
     let size = fs::metadata(&binary).with_context(|| format!("{}", binary.display()))?;
     let size = HumanBytes(size.len());
@@ -37,21 +36,31 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Builds what demo, tests and benchmarks run as root.
+/// Builds what demo, tests and benchmarks run as root, for another machine if
+/// one is named.
 ///
 /// xtask itself is built again with optimization: it verifies the checksum of
 /// every captured segment while the download competes for the same cores.
-pub fn for_worker() -> Result<()> {
+pub fn for_worker(target: Option<&str>) -> Result<()> {
+    if let Some(target) = target {
+        setup::ensure_target(target)?;
+    }
+    let extra = for_target(target);
     // One after the other: built together they share the features of their
     // dependencies, and the binary would not be the one of `cargo build`.
-    release("xdptun", &[])?;
-    release("xtask", &[])
+    release("xdptun", &extra)?;
+    release("xtask", &extra)
 }
 
 /// Builds the fuzzer, and says where it is.
 pub fn fuzzer() -> Result<PathBuf> {
     release("xdptun-test-datapath", &["--bin", "xdptun-fuzz"])?;
     Ok(workspace::target_dir().join("release/xdptun-fuzz"))
+}
+
+/// The options of cargo to build for another machine, if there is one.
+pub fn for_target(target: Option<&str>) -> Vec<&str> {
+    target.map_or(Vec::new(), |target| vec!["--target", target])
 }
 
 fn release(package: &str, extra: &[&str]) -> Result<()> {

@@ -12,6 +12,7 @@ mod machine;
 mod progress;
 mod setup;
 mod shell;
+mod soak;
 mod test;
 mod vm;
 mod worker;
@@ -23,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 /// Set up a machine, build, show, test and measure xdptun.
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -43,6 +44,8 @@ enum Verb {
     Vm(vm::Args),
     /// Run random packets through the kernel programs, against rules
     Fuzz(fuzz::Args),
+    /// Run traffic with random disturbances for as long as wanted
+    Soak(soak::Args),
     /// Measure; writes bench/results and BENCHMARKS.md
     Bench(bench::Args),
     /// The part of a verb that runs as root
@@ -68,6 +71,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
+        Verb::Soak(args) => soak::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Worker(args) => worker::run(args),
     }

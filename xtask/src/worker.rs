@@ -9,7 +9,7 @@ use clap::Subcommand;
 use xdptun_lab::privilege::require_root;
 use xdptun_lab::workspace;
 
-use crate::{bench, demo, shell, test};
+use crate::{bench, demo, shell, soak, test};
 
 /// One job.
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,7 @@ enum Job {
     Demo(demo::Args),
     Suites(test::worker::Args),
     BenchWg(bench::wg::Args),
+    Soak(soak::Args),
 }
 
 /// Does the job, as root.
@@ -32,6 +33,7 @@ pub fn run(args: Args) -> Result<()> {
         Job::Demo(args) => demo::show(&args),
         Job::Suites(args) => test::worker::run(&args),
         Job::BenchWg(args) => bench::wg::measure(&args),
+        Job::Soak(args) => soak::work(&args),
     }
 }
 

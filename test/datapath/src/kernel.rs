@@ -59,10 +59,36 @@ pub struct Reported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Limited {
-    /// Segments that answer segments.
-    Replies = 0,
+    /// SYN-ACKs.
+    SynAcks = 0,
+    /// Resets.
+    Resets = 1,
+    /// Challenge ACKs.
+    Challenges = 2,
+    /// Acknowledgements and FINs.
+    Acks = 3,
     /// ICMP errors.
-    Errors = 1,
+    Errors = 4,
+}
+
+impl Limited {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::SynAcks,
+        Self::Resets,
+        Self::Challenges,
+        Self::Acks,
+        Self::Errors,
+    ];
+
+    /// How many may be sent at once after a pause.
+    #[must_use]
+    pub const fn burst(self) -> u64 {
+        match self {
+            Self::SynAcks | Self::Resets | Self::Challenges | Self::Acks => 4096,
+            Self::Errors => 256,
+        }
+    }
 }
 
 /// A CPU's budget: tokens, and when it was last filled (nanoseconds).
@@ -351,8 +377,9 @@ impl Datapath {
         self.set_flows([]);
         self.set_fragmented([]);
         let now = Moment::now().ns();
-        self.set_budget(Limited::Replies, [4096, now]);
-        self.set_budget(Limited::Errors, [256, now]);
+        for limited in Limited::ALL {
+            self.set_budget(limited, [limited.burst(), now]);
+        }
         self.counted();
         self.reported();
     }

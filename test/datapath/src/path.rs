@@ -174,12 +174,14 @@ impl Path {
         Flow {
             state: State::Established as u32,
             iss: 0xffff_0000,
+            snd_una: 0xffff_ffe0,
             snd_nxt: 0xffff_ffe0,
             rcv_nxt: 0xffff_fff0,
             acked: 0xffff_fff0,
             syns: 1,
             sent_at: at.before_ms(5),
             received_at: at.before_ms(1000),
+            unanswered_at: at.before_ms(1001),
             data_at: at.before_ms(1000),
             tx_packets: 0x1_00fe,
             tx_bytes: 1_000_000,
@@ -189,7 +191,6 @@ impl Path {
             established_at: at.before_ms(4990),
             syn_at: at.before_ms(5000),
             link: self.outbound().link(),
-            reserved: [0; 2],
         }
     }
 
@@ -200,12 +201,14 @@ impl Path {
         Flow {
             state: State::SynSent as u32,
             iss,
+            snd_una: iss.wrapping_add(1),
             snd_nxt: iss.wrapping_add(1),
             rcv_nxt: 0,
             acked: 0,
             syns: 1,
             sent_at: at.ns(),
             received_at: at.ns(),
+            unanswered_at: 0,
             data_at: at.ns(),
             tx_packets: 0,
             tx_bytes: 0,
@@ -215,7 +218,6 @@ impl Path {
             established_at: 0,
             syn_at: at.ns(),
             link: self.outbound().link(),
-            reserved: [0; 2],
         }
     }
 }

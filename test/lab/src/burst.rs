@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::Pid;
+use socket2::Socket;
 
 use crate::link;
 use crate::netns::Netns;
@@ -48,6 +49,21 @@ pub fn gather(netns: &Netns, dev: &str) -> Result<()> {
     Ok(())
 }
 
+/// Sends frames one after the other, behind every queueing discipline and tc
+/// program. Those that the device has no room for are lost, as on any network.
+pub fn send_all(netns: &Netns, dev: &str, frames: &[Vec<u8>]) -> Result<()> {
+    let socket = netns.enter(|| packet_socket::sender(dev))??;
+    for frame in frames {
+        match send(socket.as_raw_fd(), frame, MsgFlags::empty()) {
+            Ok(_) | Err(Errno::ENOBUFS) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot send {} bytes", frame.len()));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Sends frames at once, behind every queueing discipline and tc program.
 pub fn send_together(netns: &Netns, dev: &str, frames: &[Vec<u8>]) -> Result<()> {
     let socket = netns.enter(|| packet_socket::sender(dev))??;
@@ -56,15 +72,19 @@ pub fn send_together(netns: &Netns, dev: &str, frames: &[Vec<u8>]) -> Result<()>
         let sender = scope.spawn(|| -> Result<()> {
             pin(Pid::from_raw(0))?;
             take_precedence()?;
-            for frame in frames {
-                send(socket.as_raw_fd(), frame, MsgFlags::empty())
-                    .with_context(|| format!("cannot send {} bytes", frame.len()))?;
-            }
-            Ok(())
+            write_all(&socket, frames)
         });
         sender.join()
     });
     sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn write_all(socket: &Socket, frames: &[Vec<u8>]) -> Result<()> {
+    for frame in frames {
+        send(socket.as_raw_fd(), frame, MsgFlags::empty())
+            .with_context(|| format!("cannot send {} bytes", frame.len()))?;
+    }
+    Ok(())
 }
 
 fn pin(thread: Pid) -> Result<()> {
@@ -74,9 +94,11 @@ fn pin(thread: Pid) -> Result<()> {
 }
 
 fn take_precedence() -> Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
+    // All that Linux reads of a `sched_param`, which not every libc fills alike.
+    let priority: libc::c_int = 1;
+    let call = libc::SYS_sched_setscheduler;
     // SAFETY: the pointer describes `priority`, which outlives the call.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    let result = unsafe { libc::syscall(call, 0, libc::SCHED_FIFO, &raw const priority) };
     Errno::result(result).context("no real-time priority")?;
     Ok(())
 }

@@ -57,6 +57,13 @@ fn hexadecimal(digest: Sha256) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Fills bytes with what follows from a number.
+pub fn fill(seed: u64, bytes: &mut [u8]) {
+    let mut words = vec![0; bytes.len().next_multiple_of(8)];
+    Generator(seed).fill(&mut words);
+    bytes.copy_from_slice(&words[..bytes.len()]);
+}
+
 /// SplitMix64 (Steele, Lea and Flood, 2014): tiny and good enough to be unique
 /// in every segment.
 struct Generator(u64);

@@ -68,6 +68,60 @@ pub fn wait_up(netns: &Netns, dev: &str) -> Result<()> {
     })
 }
 
+/// An interface that is down.
+#[derive(Debug)]
+#[must_use = "it stays down until `Down::up`"]
+pub struct Down {
+    netns: Netns,
+    dev: String,
+    /// For `ip -4` and `ip -6`: the default routes, which went with it.
+    routes: [(&'static str, String); 2],
+}
+
+/// Takes an interface down, as an administrator does.
+pub fn down(netns: &Netns, dev: &str) -> Result<Down> {
+    let mut routes = [("-4", String::new()), ("-6", String::new())];
+    for (version, batch) in &mut routes {
+        let show = [*version, "route", "show", "default", "dev", dev];
+        for line in netns.run("ip", show)?.lines() {
+            *batch += &format!("route replace {line} dev {dev}\n");
+        }
+    }
+    // The kernel would remove them, unlike those of IPv4.
+    netns.sysctl(&format!("net.ipv6.conf.{dev}.keep_addr_on_down"), "1")?;
+    netns.run("ip", ["link", "set", dev, "down"])?;
+    Ok(Down {
+        netns: netns.clone(),
+        dev: dev.to_owned(),
+        routes,
+    })
+}
+
+impl Down {
+    /// Takes it up with the default routes it had; returns when it carries traffic.
+    pub fn up(self) -> Result<()> {
+        let Self { netns, dev, routes } = self;
+        netns.run("ip", ["link", "set", &dev, "up"])?;
+        wait_up(&netns, &dev)?;
+        for (version, batch) in routes {
+            netns.run_with_input("ip", [version, "-batch", "-"], &batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// The Ethernet address of an interface.
+pub fn ethernet_address(netns: &Netns, dev: &str) -> Result<[u8; 6]> {
+    let address = link_attribute(netns, dev, "address")?;
+    let octets = address.as_str().unwrap_or_default().split(':');
+    let octets: Option<Vec<u8>> = octets
+        .map(|octet| u8::from_str_radix(octet, 16).ok())
+        .collect();
+    octets
+        .and_then(|octets| octets.try_into().ok())
+        .with_context(|| format!("{dev}: {address} is no Ethernet address"))
+}
+
 /// Switches an offload as `ethtool -K` names it: `tx`, `tso`, `gso`, `gro`, ...
 pub fn offload(netns: &Netns, dev: &str, feature: &str, on: bool) -> Result<()> {
     let value = if on { "on" } else { "off" };

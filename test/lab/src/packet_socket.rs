@@ -19,6 +19,10 @@ const RECEIVE_BUFFER: libc::c_int = 256 << 20;
 /// Larger than any frame: GSO and GRO super-packets reach 64 KiB plus headers.
 const FRAME_ROOM: usize = 128 << 10;
 
+/// Control messages hold a timestamp and the auxiliary data: 60 bytes or so.
+/// Of a type that becomes any other: how long they are differs between libcs.
+const CONTROL_ROOM: u16 = 256;
+
 /// One captured frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
@@ -81,7 +85,7 @@ impl PacketSocket {
             iov_base: self.buffer.as_mut_ptr().cast(),
             iov_len: self.buffer.len(),
         };
-        let mut control = ControlRoom([0; 256]);
+        let mut control = ControlRoom([0; CONTROL_ROOM as usize]);
         // SAFETY: all-zero bytes are a valid `sockaddr_ll` and `msghdr`.
         let mut sender: libc::sockaddr_ll = unsafe { zeroed() };
         // SAFETY: as above.
@@ -91,7 +95,7 @@ impl PacketSocket {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len();
+        message.msg_controllen = CONTROL_ROOM.into();
         // SAFETY: every pointer in `message` describes a live local buffer.
         let result = unsafe {
             libc::recvmsg(
@@ -102,7 +106,9 @@ impl PacketSocket {
         };
         let length = match Errno::result(result) {
             Ok(length) => usize::try_from(length).context("negative length")?,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
+            // Of an interface that went down the kernel tells once, and goes on
+            // when it is up again.
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(false),
             Err(error) => return Err(error).context("cannot read a frame"),
         };
         if message.msg_flags & libc::MSG_TRUNC != 0 {
@@ -175,9 +181,9 @@ fn bind(socket: &Socket, dev: &str, protocol: libc::c_int) -> Result<()> {
     Ok(())
 }
 
-/// Control messages hold a timestamp and the auxiliary data: 60 bytes or so.
+/// Where they are put.
 #[repr(C, align(8))]
-struct ControlRoom([u8; 256]);
+struct ControlRoom([u8; CONTROL_ROOM as usize]);
 
 fn read_control(message: &libc::msghdr, frame: &mut Frame) -> Result<()> {
     ensure!(

@@ -135,7 +135,7 @@ fn open(dev: &str, kind: Kind, offload: Offload) -> Result<Tap> {
         "{dev} is no interface name"
     );
     for (to, from) in request.ifr_name.iter_mut().zip(dev.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_flags =
         i16::try_from(mode | libc::IFF_NO_PI | libc::IFF_VNET_HDR).expect("15 bits of flags");

@@ -3,6 +3,8 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`cli`] | runs of the command line that are over at once |
+//! | [`conversation`] | applications that go on talking, whatever becomes of the path |
+//! | [`forgery`] | segments that no peer sent |
 //! | [`fragment`] | fragmentation |
 //! | [`icmp`] | ICMP errors as routers send them |
 //! | [`kernel`] | what the running kernel can do |
@@ -13,6 +15,7 @@
 //! | [`wire`] | what hosts put on the wire, in order |
 //! | [`status`] | counters and flows, and which of them moved |
 //! | [`raw`] | segments that no stack would send |
+//! | [`storm`] | a wire that loses, reorders and doubles segments |
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
 //! | [`traces`] | what an attachment leaves on a host |
@@ -20,7 +23,9 @@
 use std::time::Duration;
 
 pub mod cli;
+pub mod conversation;
 pub mod device_sum;
+pub mod forgery;
 pub mod fragment;
 pub mod icmp;
 pub mod kernel;
@@ -30,6 +35,7 @@ pub mod packet;
 pub mod raw;
 pub mod socket;
 pub mod status;
+pub mod storm;
 pub mod tcp;
 pub mod traces;
 pub mod wire;

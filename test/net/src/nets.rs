@@ -26,25 +26,13 @@ impl Plain {
 
     /// From now on the router drops every packet of [`PORT`] that would pass.
     pub fn hold(&self) -> Result<()> {
-        let rules = format!(
-            "table inet hold {{
-                chain forward {{
-                    type filter hook forward priority filter; policy accept;
-                    th dport {PORT} drop
-                    th sport {PORT} drop
-                }}
-            }}"
-        );
-        let router = &self.0.router.netns;
-        router.run_with_input("nft", ["-f", "-"], &rules)?;
-        Ok(())
+        let matches = ["dport", "sport"].map(|end| format!("th {end} {PORT}"));
+        self.0.router.hold(&matches.each_ref().map(String::as_str))
     }
 
     /// Ends what [`Plain::hold`] began.
     pub fn release(&self) -> Result<()> {
-        let router = &self.0.router.netns;
-        router.run("nft", ["delete", "table", "inet", "hold"])?;
-        Ok(())
+        self.0.router.release()
     }
 }
 

@@ -19,6 +19,16 @@ pub fn send_segment(
     fill: impl FnOnce(&mut TcpHeader),
     payload: &[u8],
 ) -> Result<()> {
+    send_packet(netns, to.ip(), &segment(from, to, fill, payload)?)
+}
+
+/// The IP packet of such a segment.
+pub fn segment(
+    from: SocketAddr,
+    to: SocketAddr,
+    fill: impl FnOnce(&mut TcpHeader),
+    payload: &[u8],
+) -> Result<Vec<u8>> {
     let mut header = TcpHeader::new(from.port(), to.port(), 0, 0xf000);
     fill(&mut header);
     let mut packet = Vec::new();
@@ -35,7 +45,17 @@ pub fn send_segment(
         }
         _ => anyhow::bail!("{from} and {to} are of two families"),
     }?;
-    send_packet(netns, to.ip(), &packet)
+    Ok(packet)
+}
+
+/// An Ethernet frame with an IP packet; the addresses are those of receiver and
+/// sender.
+pub fn frame(addresses: [[u8; 6]; 2], packet: &[u8]) -> Vec<u8> {
+    let ether_type: &[u8] = match packet[0] >> 4 {
+        4 => &[0x08, 0x00],
+        _ => &[0x86, 0xdd],
+    };
+    [addresses.as_flattened(), ether_type, packet].concat()
 }
 
 /// Sends a whole IP packet as it is.

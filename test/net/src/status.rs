@@ -26,7 +26,8 @@ pub struct Flow {
     pub rx: (u64, u64),
 }
 
-fn interface(netns: &Netns, dev: &str) -> Result<Value> {
+/// What `xdptun status --json` says of one interface.
+pub fn interface(netns: &Netns, dev: &str) -> Result<Value> {
     let status = xdptun::status(netns)?;
     let interfaces = status["interfaces"].as_array();
     let mut found = interfaces.into_iter().flatten();

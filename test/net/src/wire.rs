@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use xdptun_lab::segment::{Checksum, Content, Packet, Tcp, parse};
-use xdptun_lab::{Capture, Frame, Host};
+use xdptun_lab::topology::Router;
+use xdptun_lab::{Capture, Frame, Host, Routed, WireStats};
 
 /// Length of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -59,6 +60,71 @@ impl Wire {
         }
         sent.sort_by_key(|frame| frame.time);
         Ok(sent)
+    }
+}
+
+/// Captures on both sides of every router of a network, whose hosts complete
+/// their checksums.
+#[derive(Debug)]
+pub struct Passage(Vec<(String, Capture<Vec<Frame>>)>);
+
+impl Passage {
+    /// Starts them, from the client's side to the server's.
+    pub fn watch(net: &Routed) -> Result<Self> {
+        let sides = net.routers().zip(1..).flat_map(|(router, number)| {
+            [Router::lan(0), Router::WAN.to_owned()].map(|dev| (router, number, dev))
+        });
+        let captures = sides.map(|(router, number, dev)| {
+            let capture = Capture::start(&router.netns, &dev)?;
+            Ok((format!("{dev} of router {number}"), capture))
+        });
+        Ok(Self(captures.collect::<Result<_>>()?))
+    }
+
+    /// What passed on the client's side so far.
+    pub fn peek<R>(&self, look: impl FnOnce(&[Frame]) -> R) -> R {
+        self.0[0].1.peek(|frames| look(frames))
+    }
+
+    /// The packets of a port on every side that were sent after a time since
+    /// the epoch, as one line each.
+    pub fn describe(&self, port: u16, after: Duration) -> String {
+        let sides = self.0.iter().map(|(name, capture)| {
+            let lines = capture.peek(|frames| {
+                let mut all = packets(frames, port);
+                all.retain(|packet| packet.time >= after);
+                for packet in &mut all {
+                    packet.time -= after;
+                }
+                describe(&all)
+            });
+            format!("\n{name}:{lines}")
+        });
+        sides.collect()
+    }
+
+    /// All frames of every side with its name.
+    ///
+    /// # Panics
+    ///
+    /// If a side saw a datagram of `port`, a fragment, or a packet whose
+    /// checksum is not there or wrong.
+    pub fn stop(self, port: u16) -> Result<Vec<(String, Vec<Frame>)>> {
+        let mut sides = Vec::new();
+        for (name, capture) in self.0 {
+            let frames = capture.stop()?;
+            let stats = WireStats::of(port, &frames);
+            let faults = [
+                stats.udp_datagrams,
+                stats.fragments,
+                stats.malformed,
+                stats.bad_checksums,
+                stats.unready_checksums,
+            ];
+            assert_eq!(faults, [0; 5], "{name}: {stats:#?}");
+            sides.push((name, frames));
+        }
+        Ok(sides)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The end of a flow: FIN, and resets true and false.
 
-use std::net::SocketAddr;
-
 use etherparse::TcpHeader;
 use xdptun_lab::{Direct, Family, Routed, WireStats, udp, wait};
+use xdptun_test_net::forgery::Flow;
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, mode, raw, status};
 
@@ -61,16 +60,6 @@ fn a_clean_end_says_so() {
     }
 }
 
-/// What the client expects next from the server, by what the server sent last.
-struct Flow {
-    client: SocketAddr,
-    server: SocketAddr,
-    /// Next sequence number of the server.
-    next: u32,
-    /// Next sequence number of the client.
-    acknowledged: u32,
-}
-
 #[test]
 fn only_the_exact_reset_ends_a_flow() {
     let net = Direct::new().unwrap();
@@ -79,9 +68,10 @@ fn only_the_exact_reset_ends_a_flow() {
     for family in Family::BOTH {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let socket = udp::bind(client_host, net.a.socket(family, 0)).unwrap();
-        let flow = learn(&net, || {
+        let flow = Flow::learn(&net, || {
             udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
-        });
+        })
+        .unwrap();
         let reset = |sequence: u32, ack: bool| {
             let fill = |header: &mut TcpHeader| {
                 header.rst = true;
@@ -146,9 +136,10 @@ fn a_forged_syn_or_fin_does_not_end_a_flow() {
     for family in Family::BOTH {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
-        let flow = learn(&net, || {
+        let flow = Flow::learn(&net, || {
             udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
-        });
+        })
+        .unwrap();
         let before = status::counters(&net.a.netns).unwrap();
         let send = |fill: &dyn Fn(&mut TcpHeader)| {
             raw::send_segment(
@@ -175,25 +166,5 @@ fn a_forged_syn_or_fin_does_not_end_a_flow() {
         udp::exchange(&socket, echo.address(), b"still there", LIMIT).unwrap();
         let stats = WireStats::of(PORT, &wire.stop().unwrap());
         assert_eq!((stats.syn, stats.data_segments), (0, 1), "{stats:#?}");
-    }
-}
-
-/// Opens a flow from `a` to `b` by `act` and reads its numbers off the wire.
-fn learn(net: &Direct, act: impl FnOnce()) -> Flow {
-    let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
-    act();
-    let frames = wire.stop().unwrap();
-    let all = segments(&frames, PORT);
-    let last_from = |port_is_ours: bool| {
-        let mut data = all.iter().rev().filter(|segment| segment.is_data());
-        data.find(|segment| (segment.source.port() == PORT) == port_is_ours)
-            .unwrap_or_else(|| panic!("no data: {}", describe(&all)))
-    };
-    let (of_server, of_client) = (last_from(true), last_from(false));
-    Flow {
-        client: of_client.source,
-        server: of_server.source,
-        next: of_server.end(),
-        acknowledged: of_client.end(),
     }
 }

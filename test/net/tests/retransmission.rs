@@ -9,12 +9,12 @@ use xdptun_test_net::nets::Plain;
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, socket, status};
 
-/// Half a second, doubled to at most two.
+/// Half a second, then every second.
 const GAPS: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(2),
+    Duration::from_secs(1),
+    Duration::from_secs(1),
 ];
 
 /// The daemon looks every 100 ms, and a busy machine is late.

@@ -3,9 +3,7 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`card`] | the guest's network card as the interface of a host |
-//! | [`numbered`] | datagrams that tell which they are |
 //! | [`twin`] | orders from one guest to the other |
 
 pub mod card;
-pub mod numbered;
 pub mod twin;

@@ -5,10 +5,10 @@
 
 use std::net::UdpSocket;
 
+use xdptun_lab::numbered::{Tally, datagram, number};
 use xdptun_lab::segment::{Content, parse};
 use xdptun_lab::{Capture, Direct, Family, Frame, Host, Netns, WireStats, udp, wait};
 use xdptun_test_net::{LIMIT, PORT, mode, socket, status};
-use xdptun_test_vm::numbered::{Tally, datagram, number};
 
 /// Datagrams sent once the flow is open.
 const COUNT: u32 = 1000;

@@ -7,10 +7,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+use xdptun_lab::numbered::{Tally, datagram, number};
 use xdptun_lab::{Attached, Direct, Family, Host, udp, wait, xdptun};
 use xdptun_test_net::{LIMIT, PORT, socket};
 use xdptun_test_vm::card;
-use xdptun_test_vm::numbered::{Tally, datagram, number};
 use xdptun_test_vm::twin::{Order, Twin};
 use xdptun_test_wg::config::{self, Config};
 use xdptun_test_wg::{Implementation, Tunnel, tunnel};

@@ -26,6 +26,7 @@ impl From<Reply> for Packet {
                 sequence: reply.sequence,
                 acknowledgment: reply.acknowledgment,
                 len: 0,
+                asks: reply.kind == Sent::Probe,
             },
             datagram: None,
         }
@@ -41,6 +42,8 @@ pub struct Host {
     pub flow: Option<Endpoint>,
     queue: Vec<(u32, u32)>,
     pub delivered: Vec<u32>,
+    /// Something was sent, and nothing came since that makes sense.
+    unanswered: bool,
 }
 
 impl Host {
@@ -52,6 +55,7 @@ impl Host {
             flow: None,
             queue: Vec::new(),
             delivered: Vec::new(),
+            unanswered: false,
         }
     }
 
@@ -73,13 +77,8 @@ impl Host {
             State::Established => return Some(self.data(number, len)),
             State::FinSent => return None,
             State::Closed => {
-                let iss = self.isn();
-                self.flow = Some(Endpoint {
-                    state: State::SynSent,
-                    iss,
-                    snd_nxt: iss.wrapping_add(1),
-                    rcv_nxt: 0,
-                });
+                let before = self.flow.unwrap_or(Endpoint::LISTENING);
+                self.flow = Some(Endpoint::opening(before.next_iss(self.isn())));
             }
             State::SynSent | State::SynReceived => {}
         }
@@ -94,8 +93,10 @@ impl Host {
             sequence: flow.snd_nxt,
             acknowledgment: flow.rcv_nxt,
             len,
+            asks: false,
         };
         flow.snd_nxt = segment.end();
+        self.unanswered = true;
         Packet {
             segment,
             datagram: Some(number),
@@ -123,9 +124,24 @@ impl Host {
         Some(reply.into())
     }
 
-    /// A keepalive probe.
-    pub fn probe(&self) -> Option<Packet> {
+    /// What the daemon does about silence: it asks, and starts over if that was
+    /// in vain.
+    pub fn doubt(&mut self, asked: bool) -> Option<Packet> {
         let flow = self.flow.filter(|flow| flow.state == State::Established)?;
+        if !self.unanswered {
+            return None;
+        }
+        if !asked {
+            return self.probe();
+        }
+        self.flow = Some(Endpoint::opening(flow.next_iss(self.isn())));
+        self.retransmit()
+    }
+
+    /// A keepalive probe.
+    pub fn probe(&mut self) -> Option<Packet> {
+        let flow = self.flow.filter(|flow| flow.state == State::Established)?;
+        self.unanswered = true;
         let probe = Reply {
             kind: Sent::Probe,
             flags: Flags::ACK,
@@ -153,7 +169,7 @@ impl Host {
             None => listen(segment, self.isn(), gave),
             Some(mut flow) => {
                 if flow.state == State::Closed {
-                    flow.iss = self.isn();
+                    flow.iss = flow.next_iss(self.isn());
                 }
                 receive(flow, segment, gave)
             }
@@ -167,10 +183,14 @@ impl Host {
         if self.flow.is_some() || reaction.endpoint.state == State::Established {
             self.flow = Some(reaction.endpoint);
         }
+        if reaction.outcome.is_sign_of_life() {
+            self.unanswered = false;
+        }
         if reaction.outcome == Outcome::RxRestored {
             self.delivered.extend(packet.datagram);
         }
-        let mut sent: Vec<Packet> = reaction.reply.map(Packet::from).into_iter().collect();
+        let reply = reaction.reply.is_some().then_some(reaction.reply);
+        let mut sent: Vec<Packet> = reply.map(Packet::from).into_iter().collect();
         if self.state() == State::Established && before != State::Established {
             for (number, len) in std::mem::take(&mut self.queue) {
                 sent.push(self.data(number, len));

@@ -1,21 +1,24 @@
 //! `xdptun attach`: attach to one interface, stay, detach at the end.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use aya_log::EbpfLogger;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use tracing::info;
+use nix::sys::signal::kill;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 use xdptun_common::counter::Outcome;
 
-use crate::daemon::{self, Stop, Timers};
+use crate::daemon::{self, End, Stop, Timers};
 use crate::datapath::{self, AttachOptions, Attached, IngressChoice, Pinned, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::netlink::LinkChanges;
 use crate::ports::PortRange;
 use crate::preflight;
 
@@ -63,6 +66,11 @@ pub struct Arguments {
     /// How many flows the table holds.
     #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     max_flows: u32,
+
+    /// Take over from the xdptun that is attached here, without losing a datagram:
+    /// to upgrade it, or to change its ports and peers.
+    #[arg(long)]
+    take_over: bool,
 
     /// How much to log; `trace` logs every packet and is slow.
     #[arg(long, value_enum, default_value = "info")]
@@ -128,27 +136,8 @@ async fn attach(arguments: Arguments) -> Result<()> {
     let name = interface.name.clone();
     pins::mount_bpffs()?;
     let directory = pins::directory(interface.index)?;
-    let lock = InterfaceLock::take(&directory)
-        .with_context(|| format!("cannot lock {}", directory.display()))?;
-    let already = format!(
-        "{name}: xdptun is already attached; `xdptun status` shows it, \
-         `xdptun detach --iface {name}` ends it"
-    );
-    let Some(_lock) = lock else {
-        bail!(already);
-    };
-    if Pinned::exists(interface.index)? {
-        bail!(
-            "{name}: a killed xdptun left its programs attached; \
-             `xdptun detach --iface {name}` removes them"
-        );
-    }
-    if datapath::is_attached(&name) {
-        pins::remove_directory(&directory)?;
-        bail!("{already} where its pins are visible: they are not in this mount namespace");
-    }
     // From here on a signal must not leave half an attachment behind.
-    let stop = Stop::catch()?;
+    let mut stop = Stop::catch()?;
     let options = AttachOptions {
         ports: arguments.port,
         peers: arguments.peer,
@@ -157,32 +146,126 @@ async fn attach(arguments: Arguments) -> Result<()> {
         max_flows: arguments.max_flows,
         trace: arguments.log_level == LogLevel::Trace,
     };
-    let mut attached = Attached::new(interface, &options)?;
+    let take_over = arguments.take_over.then_some(&options);
+    let _lock = take_lock(&interface, &directory, take_over)?;
     let timers = Timers {
         keepalive: Duration::from_secs(arguments.keepalive.into()),
         idle: Duration::from_secs(arguments.idle_timeout.into()),
     };
-    let mut ready = false;
-    let result = daemon::run(&mut attached, timers, stop, |attached| {
-        if options.trace {
-            forward_log(attached)?;
+    let mut attached = match Pinned::open(interface.index)? {
+        Some(pinned) => Attached::adopt(interface, &options, &pinned)?,
+        None => Attached::new(interface, &options)?,
+    };
+    loop {
+        let mut ready = false;
+        let result = daemon::run(&mut attached, timers, &mut stop, |attached| {
+            if options.trace {
+                forward_log(attached)?;
+            }
+            announce(attached, &options)?;
+            ready = true;
+            Ok(())
+        })
+        .await;
+        match result {
+            Ok(End::Stopped) => break,
+            Ok(End::Succeeded) => {
+                info!("{name}: left to the process that takes over");
+                return Ok(());
+            }
+            Ok(End::InterfaceGone) => {
+                warn!("{name}: the interface is gone; waiting for it to come back");
+                let Some(interface) = wait_for(&name, &mut stop).await? else {
+                    break;
+                };
+                attached = attached
+                    .follow(interface, &options)
+                    .with_context(|| format!("{name}: it came back, and cannot be attached"))?;
+            }
+            // Who relies on the disguise must not lose it without asking.
+            Err(error) if ready => {
+                return Err(error.context(format!(
+                    "the programs stay attached, so that nothing leaks; \
+                     `xdptun detach --iface {name}` removes them"
+                )));
+            }
+            Err(error) if attached.adopted.is_none() => {
+                attached.detach().context("cannot detach")?;
+                return Err(error);
+            }
+            Err(error) => {
+                return Err(error.context(format!(
+                    "what was attached stays so, without a daemon; \
+                     `xdptun attach --iface {name} ...` goes on with it"
+                )));
+            }
         }
-        announce(attached, &options)?;
-        ready = true;
-        Ok(())
-    })
-    .await;
-    if ready && let Err(error) = result {
-        // Who relies on the disguise must not lose it without asking.
-        return Err(error.context(format!(
-            "the programs stay attached, so that nothing leaks; \
-             `xdptun detach --iface {name}` removes them"
-        )));
     }
-    let detached = attached.detach().context("cannot detach");
-    result.and(detached)?;
+    attached.detach().context("cannot detach")?;
     info!("{name}: detached");
     Ok(())
+}
+
+/// How long a daemon may take to leave.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// Takes the lock of an interface, from a running daemon if that is to be taken
+/// over from with these options.
+fn take_lock(
+    interface: &Interface,
+    directory: &Path,
+    take_over: Option<&AttachOptions>,
+) -> Result<InterfaceLock> {
+    let name = &interface.name;
+    let already = format!(
+        "{name}: xdptun is already attached; `xdptun status` shows it, `--take-over` takes its \
+         place without a gap, `xdptun detach --iface {name}` ends it"
+    );
+    let take = || {
+        InterfaceLock::take(directory)
+            .with_context(|| format!("cannot lock {}", directory.display()))
+    };
+    let lock = match (take()?, take_over) {
+        (None, Some(options)) => {
+            let busy =
+                || format!("{name}: xdptun is just being attached; try again when it is ready");
+            let pinned = Pinned::open(interface.index)?.with_context(busy)?;
+            // Before the other leaves.
+            Attached::check(name, options, &pinned)?;
+            let process = pinned.daemon()?.with_context(busy)?;
+            kill(process, daemon::TAKE_OVER)
+                .with_context(|| format!("{name}: cannot ask process {process} to leave"))?;
+            if !InterfaceLock::wait_released(directory, HANDOVER)? {
+                bail!("{name}: process {process} does not leave; nothing was changed");
+            }
+            take()?
+        }
+        (lock, _) => lock,
+    };
+    let lock = lock.context(already.clone())?;
+    if !Pinned::exists(interface.index)? && datapath::is_attached(name) {
+        pins::remove_directory(directory)?;
+        bail!("{already}; its pins are not in this mount namespace");
+    }
+    Ok(lock)
+}
+
+/// How often to look for an interface that is gone, should its coming be missed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits until there is an interface of that name; `None` if stopped meanwhile.
+async fn wait_for(name: &str, stop: &mut Stop) -> Result<Option<Interface>> {
+    let mut links = LinkChanges::subscribe()?;
+    loop {
+        if let Ok(interface) = Interface::find(name) {
+            return Ok(Some(interface));
+        }
+        tokio::select! {
+            () = links.next() => {}
+            () = tokio::time::sleep(LOOK) => {}
+            _ = stop.requested() => return Ok(None),
+        }
+    }
 }
 
 /// Says what was attached and where; the last line starts with `ready:`.
@@ -203,6 +286,12 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
         attached.ingress.name()
     )?;
+    if let Some(flows) = attached.adopted {
+        writeln!(
+            out,
+            "{name}: took over what was attached, with {flows} flows"
+        )?;
+    }
     if let Some(refusal) = &attached.xdp_refusal {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
@@ -248,7 +337,14 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
     }
     writeln!(
         out,
-        "ready: {name} carries UDP port {} as TCP; Ctrl-C detaches",
+        "ready: {name} carries UDP port{} {} as TCP; Ctrl-C detaches",
+        if let [single] = &ports[..]
+            && !single.contains('-')
+        {
+            ""
+        } else {
+            "s"
+        },
         ports.join(", ")
     )?;
     out.flush()?;

@@ -26,17 +26,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     preflight::check()?;
     let name = &arguments.iface;
-    let ifindex = match Interface::find(name) {
-        Ok(interface) => interface.index,
-        // Pins outlive their interface; find them by the name it had.
-        Err(error) => match Pinned::all()?
-            .into_iter()
-            .find(|pinned| pinned.name() == *name)
-        {
-            Some(pinned) => pinned.ifindex,
-            None => return Err(error),
-        },
-    };
+    let ifindex = find(name)?;
     let stopped = stop_daemon(ifindex, name)?;
     let removed = datapath::remove(ifindex)?;
     if !stopped && !removed {
@@ -44,6 +34,25 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("{name}: detached");
     Ok(())
+}
+
+/// The index of the interface with that name, or that had it: pins outlive their
+/// interface, and there may be a new one of the same name.
+fn find(name: &str) -> Result<u32> {
+    let interface = Interface::find(name);
+    if let Ok(interface) = &interface
+        && (Pinned::exists(interface.index)? || datapath::is_attached(name))
+    {
+        if !Pinned::exists(interface.index)? {
+            bail!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+        }
+        return Ok(interface.index);
+    }
+    let mut pinned = Pinned::all()?.into_iter();
+    match pinned.find(|pinned| pinned.name() == *name) {
+        Some(pinned) => Ok(pinned.ifindex),
+        None => Ok(interface?.index),
+    }
 }
 
 /// How long a daemon may take to close its flows and go.

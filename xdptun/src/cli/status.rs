@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use xdptun_common::flow::{Flow, FlowKey};
 
 use crate::clock::{monotonic_ns, since};
-use crate::datapath::Pinned;
+use crate::datapath::{self, Pinned};
 use crate::interface::Interface;
 use crate::mtu::WireguardMtu;
 
@@ -76,7 +76,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    if status.interfaces.is_empty() {
+    let hidden = datapath::hidden()?;
+    if !hidden.is_empty() {
+        writeln!(
+            out,
+            "{}: attached, but {}",
+            hidden.join(", "),
+            datapath::PINS_ARE_HIDDEN
+        )?;
+    } else if status.interfaces.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;
     }
     for interface in &status.interfaces {
@@ -90,9 +98,10 @@ fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
     // As it is now, not as it was at attach.
     let mtu = Interface::find(&pinned.name())
         .ok()
+        .filter(|interface| interface.index == pinned.ifindex)
         .map(|interface| interface.mtu);
     let maps = &pinned.maps;
-    let mut flows: Vec<(FlowKey, Flow)> = maps.flows().collect();
+    let mut flows: Vec<(FlowKey, Flow)> = maps.flows()?;
     flows.sort_unstable_by_key(|(key, _)| *key);
     Ok(InterfaceStatus {
         name: pinned.name(),
@@ -136,7 +145,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         Some(process) => format!("process {process}"),
         None => format!(
             "not running: flows go on, a new one loses its first datagrams; \
-             `xdptun detach --iface {}`, then attach again",
+             `xdptun attach --iface {} ...` goes on with them",
             interface.name
         ),
     };
@@ -150,7 +159,11 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     if !interface.peers.is_empty() {
         writeln!(out, "  peers  {}", interface.peers.join(", "))?;
     }
-    writeln!(out, "  hooks  {}", interface.hooks.join(", "))?;
+    if !interface.hooks.is_empty() {
+        writeln!(out, "  hooks  {}", interface.hooks.join(", "))?;
+    } else if interface.mtu.is_some() {
+        writeln!(out, "  hooks  none: datagrams leave as UDP")?;
+    }
     writeln!(out, "  daemon {daemon}")?;
     match (interface.mtu, interface.wireguard_mtu) {
         (Some(mtu), Some(wireguard)) => writeln!(
@@ -158,7 +171,14 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
             "  MTU    {mtu}; for WireGuard inside {} over IPv4, {} over IPv6",
             wireguard.v4, wireguard.v6
         )?,
-        _ => writeln!(out, "  MTU    unknown: the interface is gone")?,
+        _ => writeln!(
+            out,
+            "  the interface is gone; {}",
+            match interface.daemon {
+                Some(_) => "the daemon attaches to it when it comes back".to_owned(),
+                None => format!("`xdptun detach --iface {}` cleans up", interface.name),
+            }
+        )?,
     }
 
     let mut flows = table([

@@ -20,11 +20,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 use xdptun_common::config::Request;
 use xdptun_common::event::{Event, Kind};
-use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::flow::{Flow, FlowKey, State};
 
 use crate::datapath::Attached;
+use crate::netlink::LinkChanges;
 use inject::Injector;
 use queue::Queue;
+use sweep::Doubts;
 
 /// Times that an operator can set.
 #[derive(Clone, Copy, Debug)]
@@ -46,22 +48,40 @@ impl Default for Timers {
     }
 }
 
-/// How often flows are looked at.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How often flows are looked at, unless that would take more than a tenth of
+/// the time.
+const SWEEP: Duration = Duration::from_millis(100);
+const SWEEP_SHARE: u32 = 10;
 /// How often waiting handshakes are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a clean end may take in all, and how often a FIN is repeated.
 const GOODBYE: Duration = Duration::from_secs(1);
 const FIN_INTERVAL: Duration = Duration::from_millis(200);
 
-/// SIGINT and SIGTERM, caught from the moment it is made.
+/// What ended the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to, and every flow was ended.
+    Stopped,
+    /// Another process takes over; nothing was ended.
+    Succeeded,
+    /// The interface is gone.
+    InterfaceGone,
+}
+
+/// The signal that asks a daemon to leave everything to another process. One of
+/// a version that does not know it dies of it, which comes to the same.
+pub const TAKE_OVER: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGUSR2;
+
+/// Signals, caught from the moment it is made.
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
+    take_over: Signal,
 }
 
 impl Stop {
-    /// Starts catching both signals.
+    /// Starts catching signals.
     ///
     /// # Errors
     ///
@@ -70,19 +90,24 @@ impl Stop {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
+            take_over: signal(SignalKind::from_raw(TAKE_OVER as i32))
+                .context("cannot catch SIGUSR2")?,
         })
     }
 
-    async fn requested(&mut self) {
+    /// Waits for a signal, and tells what it asks for.
+    pub async fn requested(&mut self) -> End {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => End::Stopped,
+            _ = self.terminate.recv() => End::Stopped,
+            _ = self.take_over.recv() => End::Succeeded,
         }
     }
 }
 
-/// Runs until stopped and ends every flow. Calls `ready` when nothing can fail
-/// any more that an operator should have to know before.
+/// Runs until something ends it, and ends every flow if that was a stop. Calls
+/// `ready` when nothing can fail any more that an operator should have to know
+/// before.
 ///
 /// # Errors
 ///
@@ -90,40 +115,56 @@ impl Stop {
 pub async fn run(
     attached: &mut Attached,
     timers: Timers,
-    mut stop: Stop,
+    stop: &mut Stop,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
-) -> Result<()> {
+) -> Result<End> {
     let events = attached
         .events
         .take()
         .context("the records are read elsewhere")?;
     let mut events = watch(events)?;
     let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
+    let mut links = LinkChanges::subscribe()?;
     ready(attached)?;
     let mut daemon = Daemon {
         attached,
         injector,
         queue: Queue::default(),
+        doubts: Doubts::default(),
         timers,
     };
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut sweep = interval(SWEEP);
-    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next_sweep = Instant::now() + SWEEP;
     loop {
         tokio::select! {
-            () = stop.requested() => break,
+            end = stop.requested() => match end {
+                End::Stopped => break,
+                end => {
+                    daemon.hand_back();
+                    return Ok(end);
+                }
+            },
+            () = links.next() => {}
             ready = events.readable_mut() => {
                 let mut ready = ready?;
                 if daemon.drain(ready.get_inner_mut()) {
                     ready.clear_ready();
                 }
             }
-            _ = tick.tick() => daemon.retransmit(),
-            _ = sweep.tick() => daemon.sweep(),
+            _ = tick.tick() => daemon.serve_waiting(),
+            () = sleep_until(next_sweep) => {
+                let begun = Instant::now();
+                daemon.sweep();
+                next_sweep = Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_SHARE);
+            }
+        }
+        if !daemon.attached.interface.exists() {
+            return Ok(End::InterfaceGone);
         }
     }
-    daemon.say_goodbye(&mut events, &mut stop).await
+    daemon.say_goodbye(&mut events, stop).await?;
+    Ok(End::Stopped)
 }
 
 /// Watches a ring buffer for records.
@@ -138,6 +179,7 @@ struct Daemon<'a> {
     attached: &'a mut Attached,
     injector: Injector,
     queue: Queue,
+    doubts: Doubts,
     timers: Timers,
 }
 
@@ -204,23 +246,12 @@ impl Daemon<'_> {
         }
     }
 
-    /// Sends due SYNs of waiting flows again, and gives up on old ones.
-    fn retransmit(&mut self) {
+    /// Sends what waits for a flow that is up by now, should the record of that
+    /// be lost, and gives up on what has waited too long. The sweep repeats SYNs.
+    fn serve_waiting(&mut self) {
         for key in self.queue.waiting() {
             if self.is_established(&key) {
                 self.flush(&key);
-                continue;
-            }
-            // The program knows whether one is due, and drops the frame if not.
-            if let Err(error) =
-                self.injector
-                    .request(&key, self.link_of(&key), Request::RetransmitSyn)
-            {
-                debug!(
-                    "{} -> {}: cannot ask for a SYN: {error}",
-                    key.local(),
-                    key.remote()
-                );
             }
         }
         for (key, datagrams) in self.queue.give_up() {
@@ -235,14 +266,20 @@ impl Daemon<'_> {
         }
     }
 
-    fn link_of(&self, key: &FlowKey) -> [u8; 14] {
-        self.attached
-            .maps
-            .flow(key)
-            .ok()
-            .flatten()
-            .map(|flow| flow.link)
-            .unwrap_or_default()
+    /// Sends all that waits again: the programs hand it to the next daemon.
+    fn hand_back(&mut self) {
+        for key in self.queue.waiting() {
+            self.flush(&key);
+        }
+    }
+
+    /// Asks the program for a control segment. It knows best whether that is
+    /// still due, and drops the frame if not.
+    fn request(&self, key: &FlowKey, flow: &Flow, request: Request) {
+        if let Err(error) = self.injector.request(key, flow.link, request) {
+            let (local, remote) = (key.local(), key.remote());
+            debug!("{local} -> {remote}: {request:?} failed: {error}");
+        }
     }
 
     fn count_lost(&mut self, datagrams: u64) {
@@ -265,7 +302,7 @@ impl Daemon<'_> {
         let deadline = Instant::now() + GOODBYE;
         let mut repeat = interval(FIN_INTERVAL);
         loop {
-            if self.open_flows().is_empty() {
+            if self.open_flows()?.is_empty() {
                 return Ok(());
             }
             tokio::select! {
@@ -276,26 +313,22 @@ impl Daemon<'_> {
                     }
                 }
                 _ = repeat.tick() => {
-                    for (key, link) in self.open_flows() {
-                        if let Err(error) = self.injector.request(&key, link, Request::Finish) {
-                            debug!("{} -> {}: cannot ask for a FIN: {error}", key.local(), key.remote());
-                        }
+                    for (key, flow) in self.open_flows()? {
+                        self.request(&key, &flow, Request::Finish);
                     }
                 }
                 () = sleep_until(deadline) => {
-                    warn!("{} flows did not answer the FIN", self.open_flows().len());
+                    warn!("{} flows did not answer the FIN", self.open_flows()?.len());
                     return Ok(());
                 }
-                () = stop.requested() => return Ok(()),
+                _ = stop.requested() => return Ok(()),
             }
         }
     }
 
-    fn open_flows(&self) -> Vec<(FlowKey, [u8; 14])> {
-        let flows = self.attached.maps.flows();
-        flows
-            .filter(|(_, flow)| matches!(flow.state(), State::Established | State::FinSent))
-            .map(|(key, flow)| (key, flow.link))
-            .collect()
+    fn open_flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
+        let mut flows = self.attached.maps.flows()?;
+        flows.retain(|(_, flow)| matches!(flow.state(), State::Established | State::FinSent));
+        Ok(flows)
     }
 }

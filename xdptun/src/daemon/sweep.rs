@@ -1,8 +1,10 @@
-//! The look at every flow, once a second: probes, expiry, leftovers.
+//! The look at every flow, ten times a second: probes, dead paths, expiry,
+//! leftovers.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 use xdptun_common::config::Request;
 use xdptun_common::flow::{Flow, FlowKey, State};
 
@@ -16,73 +18,132 @@ const CLOSED: Duration = Duration::from_secs(2);
 const OPENING: Duration = Duration::from_secs(30);
 /// How long a peer may take to answer our FIN.
 const FINISHING: Duration = Duration::from_secs(5);
-/// Unanswered probes after which the peer counts as gone.
-const PROBES: u32 = 3;
+/// How long what was sent may go unanswered before the peer is asked. It answers
+/// by itself within [`xdptun_common::flow::ACK_DELAY_NS`] of most datagrams, but
+/// not of all.
+const DOUBT: Duration = Duration::from_millis(250);
+/// How long it is asked, at every sweep, before the path counts as dead: in all
+/// less than the second after which most applications try again.
+const ASKED: Duration = Duration::from_millis(500);
+/// The same for a flow that was opened again less than [`SLOW`] ago: perhaps the
+/// path is not dead but slow.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
+const SLOW: Duration = Duration::from_secs(60);
+
+/// What is remembered of flows whose path is in doubt, in nanoseconds of
+/// `CLOCK_MONOTONIC`.
+#[derive(Default)]
+pub struct Doubts {
+    /// Since when the peer is asked whether it is there, about what was sent when.
+    asked: HashMap<FlowKey, Asked>,
+    /// When the flow was last opened again.
+    reopened: HashMap<FlowKey, u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    at: u64,
+    unanswered_at: u64,
+}
+
+impl Doubts {
+    /// Since when the peer has been asked about what is unanswered now.
+    fn asked_at(&self, key: &FlowKey, flow: &Flow) -> Option<u64> {
+        let asked = self.asked.get(key)?;
+        (asked.unanswered_at == flow.unanswered_at).then_some(asked.at)
+    }
+
+    /// Whether the path of a flow counts as dead.
+    fn is_dead(&self, key: &FlowKey, flow: &Flow, now: u64) -> bool {
+        let patience = match self.reopened.get(key) {
+            Some(at) if since(now, *at) < SLOW => ASKED_AGAIN,
+            _ => ASKED,
+        };
+        // How long the path took when the flow was opened.
+        let round_trip = since(flow.established_at, flow.syn_at);
+        self.asked_at(key, flow)
+            .is_some_and(|asked_at| since(now, asked_at) > patience.max(3 * round_trip))
+    }
+}
 
 /// What a flow needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Nothing,
-    Probe,
-    Finish,
+    /// A control segment.
+    Send(Request),
     Remove(&'static str),
 }
 
-/// Decides by the times of a flow alone.
-fn need(flow: &Flow, timers: &Timers, now: u64) -> Need {
+/// Decides by the times of a flow, and by whether its peer has been asked in vain.
+fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
     let (sent, received) = (since(now, flow.sent_at), since(now, flow.received_at));
     match flow.state() {
         State::Closed if sent.min(received) > CLOSED && since(now, flow.opened_at) > CLOSED => {
             Need::Remove("closed")
         }
-        State::SynSent | State::SynReceived
-            if since(now, flow.syn_at) > OPENING && since(now, flow.opened_at) > OPENING =>
-        {
+        State::SynSent | State::SynReceived if since(now, flow.opened_at) > OPENING => {
             Need::Remove("never answered")
+        }
+        State::SynSent | State::SynReceived if flow.wants_syn(now) => {
+            Need::Send(Request::RetransmitSyn)
         }
         // Until then datagrams are refused, so it must not last.
         State::FinSent if since(now, flow.syn_at) > FINISHING => Need::Remove("FIN never answered"),
-        State::FinSent => Need::Finish,
-        State::Established if received > timers.keepalive * (PROBES + 1) => {
-            Need::Remove("the peer is gone")
-        }
-        State::Established if since(now, flow.data_at) > timers.idle => Need::Finish,
-        State::Established if sent.min(received) > timers.keepalive => Need::Probe,
+        State::FinSent => Need::Send(Request::Finish),
+        // A NAT or a firewall forgot the flow, or the peer is gone.
+        State::Established if is_doubtful(flow, now) && is_dead => Need::Send(Request::Reopen),
+        State::Established if is_doubtful(flow, now) => Need::Send(Request::Probe),
+        State::Established if since(now, flow.data_at) > timers.idle => Need::Send(Request::Finish),
+        State::Established if sent.min(received) > timers.keepalive => Need::Send(Request::Probe),
         State::Closed | State::SynSent | State::SynReceived | State::Established => Need::Nothing,
     }
+}
+
+/// Whether something was sent that should have been answered by now.
+fn is_doubtful(flow: &Flow, now: u64) -> bool {
+    flow.unanswered_at > flow.received_at && since(now, flow.unanswered_at) > DOUBT
 }
 
 impl Daemon<'_> {
     /// Gives every flow what it needs.
     pub(super) fn sweep(&mut self) {
         let now = monotonic_ns();
-        let needs: Vec<(FlowKey, Flow, Need)> = self
-            .attached
-            .maps
-            .flows()
-            .map(|(key, flow)| (key, flow, need(&flow, &self.timers, now)))
-            .filter(|(_, _, need)| *need != Need::Nothing)
-            .collect();
-        for (key, flow, need) in needs {
+        let flows = match self.attached.maps.flows() {
+            Ok(flows) => flows,
+            Err(error) => {
+                warn!("{error:#}");
+                return;
+            }
+        };
+        let mut asked = HashMap::new();
+        for (key, flow) in flows {
             let (local, remote) = (key.local(), key.remote());
-            let done = match need {
-                Need::Nothing => Ok(()),
-                Need::Probe => self.injector.request(&key, flow.link, Request::Probe),
-                Need::Finish => self.injector.request(&key, flow.link, Request::Finish),
-                Need::Remove(why) => {
-                    if flow.state() == State::Established {
-                        info!("{local} -> {remote} down: {why}");
+            let is_dead = self.doubts.is_dead(&key, &flow, now);
+            match need(&flow, is_dead, &self.timers, now) {
+                Need::Nothing => {}
+                Need::Send(request) => {
+                    if request == Request::Reopen {
+                        let silence = since(now, flow.unanswered_at).as_secs_f32();
+                        info!("{local} -> {remote} no answer for {silence:.1} s, opening again");
+                        self.doubts.reopened.insert(key, now);
+                    } else if request == Request::Probe && is_doubtful(&flow, now) {
+                        let at = self.doubts.asked_at(&key, &flow).unwrap_or(now);
+                        let unanswered_at = flow.unanswered_at;
+                        asked.insert(key, Asked { at, unanswered_at });
                     }
-                    self.attached
-                        .maps
-                        .remove_flow(&key)
-                        .map_err(std::io::Error::other)
+                    self.request(&key, &flow, request);
                 }
-            };
-            if let Err(error) = done {
-                debug!("{local} -> {remote}: {need:?} failed: {error}");
+                Need::Remove(why) => {
+                    debug!("{local} -> {remote} removed: {why}");
+                    if let Err(error) = self.attached.maps.remove_flow(&key) {
+                        warn!("{local} -> {remote}: cannot remove the flow: {error}");
+                    }
+                }
             }
         }
+        self.doubts.asked = asked;
+        self.doubts.reopened.retain(|_, at| since(now, *at) < SLOW);
     }
 }
 
@@ -98,37 +159,101 @@ mod tests {
         let mut flow: Flow = xdptun_common::read_plain(&[0; size_of::<Flow>()]).unwrap();
         flow.state = state as u32;
         (flow.sent_at, flow.received_at, flow.data_at) = (then, then, then);
-        (flow.opened_at, flow.syn_at) = (then, then);
+        (flow.opened_at, flow.syn_at, flow.syns) = (then, then, 1);
         flow
     }
 
     fn decide(flow: &Flow) -> Need {
-        need(flow, &Timers::default(), NOW)
+        need(flow, false, &Timers::default(), NOW)
+    }
+
+    fn decide_dead(flow: &Flow) -> Need {
+        need(flow, true, &Timers::default(), NOW)
     }
 
     #[test]
     fn a_busy_flow_is_left_alone() {
-        for state in [
-            State::Closed,
-            State::SynSent,
-            State::SynReceived,
-            State::Established,
-        ] {
+        for state in [State::Closed, State::Established] {
             assert_eq!(decide(&flow(state, 1)), Need::Nothing, "{state:?}");
+        }
+        for state in [State::SynSent, State::SynReceived] {
+            assert_eq!(decide(&flow(state, 0)), Need::Nothing, "{state:?}");
         }
     }
 
     #[test]
-    fn silence_is_probed_and_then_given_up() {
-        assert_eq!(decide(&flow(State::Established, 25)), Need::Nothing);
-        assert_eq!(decide(&flow(State::Established, 26)), Need::Probe);
-        let mut probed = flow(State::Established, 101);
-        probed.sent_at = NOW;
-        assert_eq!(decide(&probed), Need::Remove("the peer is gone"));
+    fn syns_are_repeated_when_due() {
+        for state in [State::SynSent, State::SynReceived] {
+            let syn = Need::Send(Request::RetransmitSyn);
+            assert_eq!(decide(&flow(state, 1)), syn, "{state:?}");
+            assert_eq!(decide(&flow(state, 30)), syn, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn silence_is_probed_until_the_flow_is_idle() {
+        let established = |ago| flow(State::Established, ago);
+        assert_eq!(decide(&established(25)), Need::Nothing);
+        assert_eq!(decide(&established(26)), Need::Send(Request::Probe));
         // A peer that answers probes keeps the flow alive until it is idle.
-        let mut answered = flow(State::Established, 601);
+        let mut answered = established(601);
         (answered.sent_at, answered.received_at) = (NOW, NOW);
-        assert_eq!(decide(&answered), Need::Finish);
+        assert_eq!(decide(&answered), Need::Send(Request::Finish));
+    }
+
+    #[test]
+    fn what_goes_unanswered_is_asked_for_and_then_the_path_is_dead() {
+        let mut flow = flow(State::Established, 0);
+        flow.received_at = NOW - 10 * SECOND;
+        // Sent before the last answer.
+        flow.unanswered_at = flow.received_at - 1;
+        assert_eq!(decide(&flow), Need::Nothing);
+        flow.unanswered_at = NOW - SECOND / 4;
+        assert_eq!(decide(&flow), Need::Nothing, "not long ago");
+        // However long ago: the daemon may not have been there to ask.
+        for seconds in [1, 5, 9] {
+            flow.unanswered_at = NOW - seconds * SECOND;
+            assert_eq!(decide(&flow), Need::Send(Request::Probe), "{seconds}");
+            let dead = decide_dead(&flow);
+            assert_eq!(dead, Need::Send(Request::Reopen), "{seconds}");
+        }
+        flow.received_at = NOW;
+        assert_eq!(decide_dead(&flow), Need::Nothing, "answered");
+    }
+
+    #[test]
+    fn a_path_that_was_taken_for_dead_is_given_more_time() {
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 8000));
+        let key = FlowKey::new(address, address);
+        let mut flow = flow(State::Established, 2);
+        flow.established_at = flow.syn_at + SECOND / 100;
+        let asked = |ago| Asked {
+            at: NOW - ago,
+            unanswered_at: flow.unanswered_at,
+        };
+        let mut doubts = Doubts::default();
+        assert!(!doubts.is_dead(&key, &flow, NOW), "nobody asked");
+        doubts.asked.insert(key, asked(SECOND));
+        assert!(
+            !doubts.is_dead(&key, &flow, NOW - SECOND / 2),
+            "not long ago"
+        );
+        assert!(doubts.is_dead(&key, &flow, NOW));
+        doubts.reopened.insert(key, NOW - 30 * SECOND);
+        assert!(!doubts.is_dead(&key, &flow, NOW));
+        doubts.asked.insert(key, asked(3 * SECOND));
+        assert!(doubts.is_dead(&key, &flow, NOW));
+        doubts.asked.insert(key, asked(SECOND));
+        doubts.reopened.insert(key, NOW - 60 * SECOND);
+        assert!(doubts.is_dead(&key, &flow, NOW), "that was long ago");
+        flow.established_at = flow.syn_at + SECOND / 2;
+        assert!(!doubts.is_dead(&key, &flow, NOW), "a slow path");
+        flow.established_at = 0;
+        flow.unanswered_at += 1;
+        assert!(
+            !doubts.is_dead(&key, &flow, NOW),
+            "asked about something else"
+        );
     }
 
     #[test]
@@ -138,7 +263,10 @@ mod tests {
             decide(&flow(State::SynSent, 31)),
             Need::Remove("never answered")
         );
-        assert_eq!(decide(&flow(State::FinSent, 3)), Need::Finish);
+        assert_eq!(
+            decide(&flow(State::FinSent, 3)),
+            Need::Send(Request::Finish)
+        );
         assert_eq!(
             decide(&flow(State::FinSent, 6)),
             Need::Remove("FIN never answered")

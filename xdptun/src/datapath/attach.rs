@@ -6,21 +6,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use aya::maps::{MapData, RingBuf};
-use aya::programs::links::FdLink;
-use aya::programs::tc::{NlOptions, TcAttachOptions};
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
-use xdptun_common::config::{Attachment, Filters, IngressMode, global};
+use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
 
-use super::maps::{Maps, take_events};
-use super::splitter;
-use super::{
-    OBJECT, SPLITTER_PROGRAM, TC_PROGRAMS, XDP_FRAGS_PROGRAM, XDP_PROGRAM, clsact, pins, remove,
-    strip,
-};
+use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, xdp_mode};
+use super::maps::{Maps, PINNED, take_events};
+use super::splitter::{self, Splitter};
+use super::{OBJECT, Pinned, clsact, pins, remove, strip};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -77,6 +72,8 @@ pub struct Attached {
     pub tcx: bool,
     /// Why `auto` did not take XDP, if it did not.
     pub xdp_refusal: Option<String>,
+    /// How many flows were there already.
+    pub adopted: Option<usize>,
     /// The maps.
     pub maps: Maps,
     /// The records of the programs.
@@ -103,6 +100,49 @@ impl Attached {
         })
     }
 
+    /// Puts this version's programs, set up anew, in the place of those that a
+    /// process left attached, one by one and without a gap; flows and counters
+    /// stay. The caller holds the interface's lock. On failure what is attached
+    /// stays so.
+    ///
+    /// # Errors
+    ///
+    /// If the options contradict what is attached, or as [`Attached::new`].
+    pub fn adopt(interface: Interface, options: &AttachOptions, pinned: &Pinned) -> Result<Self> {
+        let attachment = pinned.attachment;
+        Self::check(&interface.name, options, pinned)?;
+        let mut attached = attach_as(interface, options, pinned.ingress(), Some(attachment))?;
+        attached.adopted = Some(attached.maps.flows()?.len());
+        Ok(attached)
+    }
+
+    /// Goes over to another interface, the one that was made anew under the old
+    /// name, with all flows. Datagrams are disguised there from the first moment,
+    /// by the programs as they are; then they are set up anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::new`]; the pins may then be of either interface.
+    pub fn follow(mut self, interface: Interface, options: &AttachOptions) -> Result<Self> {
+        let (old, new) = (self.interface.index, interface.index);
+        let directory = pins::directory(new)?;
+        let mut places = [Default::default(); 3];
+        pins::rename(&pins::directory(old)?, &directory)?;
+        // Those of the old interface may live on, at the splitter or elsewhere.
+        pins::remove_all_links(&directory)?;
+        for program in [TcProgram::Egress, TcProgram::Ingress] {
+            let held = held(self.tcx, &mut places);
+            attach_tc(&mut self.ebpf, &directory, &interface.name, program, held)?;
+        }
+        let mut attachment = self.maps.attachment()?;
+        attachment.places = places;
+        self.maps.set_attachment(attachment)?;
+        let pinned = Pinned::open(new)?.context("its pins are gone")?;
+        let attached = Self::adopt(interface, options, &pinned);
+        splitter::remove(old)?;
+        attached
+    }
+
     /// Takes the programs off the interface and removes all pins.
     ///
     /// # Errors
@@ -110,6 +150,45 @@ impl Attached {
     /// If something cannot be removed.
     pub fn detach(self) -> Result<()> {
         remove(self.interface.index).map(|_| ())
+    }
+}
+
+impl Attached {
+    /// Checks that options change nothing that cannot change while flows go on.
+    ///
+    /// # Errors
+    ///
+    /// Names the option and the way out.
+    pub fn check(name: &str, options: &AttachOptions, pinned: &Pinned) -> Result<()> {
+        let (ingress, filters) = (pinned.ingress(), pinned.filters());
+        let ingress_fits = match options.ingress {
+            IngressChoice::Auto => true,
+            IngressChoice::Tc => ingress == IngressMode::Tc,
+            IngressChoice::Xdp => ingress == IngressMode::Xdp,
+            IngressChoice::XdpGeneric => ingress == IngressMode::XdpGeneric,
+        };
+        let tc_fits = match options.tc {
+            TcChoice::Auto => true,
+            TcChoice::Tcx => filters == Filters::Tcx,
+            TcChoice::Clsact => filters != Filters::Tcx,
+        };
+        let max_flows = pinned.maps.max_flows();
+        let (option, wanted, has) = if !ingress_fits {
+            let wanted = format!("{:?}", options.ingress).to_lowercase();
+            ("--ingress", wanted, ingress.name().to_owned())
+        } else if !tc_fits {
+            let wanted = format!("{:?}", options.tc).to_lowercase();
+            ("--tc", wanted, filters.name().to_owned())
+        } else if max_flows != options.max_flows {
+            let wanted = options.max_flows.to_string();
+            ("--max-flows", wanted, max_flows.to_string())
+        } else {
+            return Ok(());
+        };
+        bail!(
+            "{name}: what is attached has {has}, which `{option} {wanted}` cannot change while flows go on; \
+         leave the option as it was, or `xdptun detach --iface {name}` first"
+        )
     }
 }
 
@@ -124,7 +203,7 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
             IngressMode::Tc
         }
         IngressChoice::Auto => {
-            match attach_as(interface.clone(), options, IngressMode::Xdp) {
+            match attach_as(interface.clone(), options, IngressMode::Xdp, None) {
                 Ok(attached) => return Ok(attached),
                 Err(error) => {
                     let refusal = error.downcast::<XdpRefusal>()?;
@@ -136,76 +215,89 @@ fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Atta
             IngressMode::Tc
         }
     };
-    let mut attached = attach_as(interface, options, plan)?;
+    let mut attached = attach_as(interface, options, plan, None)?;
     attached.xdp_refusal = xdp_refusal;
     Ok(attached)
 }
 
+/// Attaches, or replaces what is attached if its record is given.
 fn attach_as(
     interface: Interface,
     options: &AttachOptions,
     ingress: IngressMode,
+    kept: Option<Attachment>,
 ) -> Result<Attached> {
-    let splitter = splitter::create(interface.index)?;
-    let Prepared {
-        mut ebpf,
-        maps,
-        events,
-        tcx,
-    } = prepare(&interface, options, ingress, splitter.near)?;
-    let directory = pins::directory(interface.index)?;
-    // XDP first, for it is what a driver may refuse.
-    if let Some(mode) = xdp_mode(ingress) {
-        attach_xdp(&mut ebpf, &directory, &interface.name, mode)?;
-    }
-    if !tcx {
-        clsact::add(&splitter.far)?;
-    }
-    let hook = TcAttachType::Ingress;
-    attach_tc(
-        &mut ebpf,
-        &directory,
-        &splitter.far,
-        SPLITTER_PROGRAM,
-        hook,
-        tcx,
-    )?;
-    // Egress before ingress: what ingress hands to egress must find it there.
-    for (program, hook) in TC_PROGRAMS.into_iter().rev() {
-        attach_tc(&mut ebpf, &directory, &interface.name, program, hook, tcx)?;
-    }
+    let splitter = match kept {
+        Some(_) => splitter::ensure(interface.index)?,
+        None => splitter::create(interface.index)?,
+    };
+    let attachment = match kept {
+        Some(kept) => renewed(kept),
+        None => first_record(&interface, options, ingress)?,
+    };
+    let tcx = attachment.filters == Filters::Tcx as u32;
+    let (mut ebpf, mut maps, events) = prepare(&interface, options, attachment, splitter.near)?;
+    let places = put_on_hooks(&mut ebpf, &interface, &splitter, attachment)?;
+    // Only now: older programs may have asked for them.
+    maps.retain_peers(&options.peers)?;
+    maps.set_attachment(Attachment {
+        places,
+        ..attachment
+    })?;
     Ok(Attached {
         interface,
         ingress,
         tcx,
         xdp_refusal: None,
+        adopted: None,
         maps,
         events: Some(events),
         ebpf,
     })
 }
 
-/// The object in the kernel, its maps pinned and filled.
-struct Prepared {
-    ebpf: Ebpf,
-    maps: Maps,
-    events: RingBuf<MapData>,
-    tcx: bool,
+fn put_on_hooks(
+    ebpf: &mut Ebpf,
+    interface: &Interface,
+    splitter: &Splitter,
+    attachment: Attachment,
+) -> Result<[FilterPlace; 3]> {
+    let directory = pins::directory(interface.index)?;
+    let tcx = attachment.filters == Filters::Tcx as u32;
+    let mut places = attachment.places;
+    // XDP first, for it is what a driver may refuse.
+    if let Some(mode) = IngressMode::from_raw(attachment.ingress).and_then(xdp_mode) {
+        attach_xdp(ebpf, &directory, &interface.name, mode)?;
+    }
+    // Egress before ingress: what ingress hands to egress must find it there.
+    for (name, program) in [
+        (&splitter.far, TcProgram::Splitter),
+        (&interface.name, TcProgram::Egress),
+        (&interface.name, TcProgram::Ingress),
+    ] {
+        attach_tc(ebpf, &directory, name, program, held(tcx, &mut places))?;
+    }
+    Ok(places)
 }
 
-fn prepare(
+fn held(tcx: bool, places: &mut [FilterPlace; 3]) -> Held<'_> {
+    if tcx { Held::Tcx } else { Held::Clsact(places) }
+}
+
+/// The record of an attachment that another process made.
+fn renewed(kept: Attachment) -> Attachment {
+    Attachment {
+        pid: std::process::id(),
+        ..kept
+    }
+}
+
+/// The record of a new attachment.
+fn first_record(
     interface: &Interface,
     options: &AttachOptions,
     ingress: IngressMode,
-    near_end: u32,
-) -> Result<Prepared> {
-    let directory = pins::directory(interface.index)?;
-    let mut ebpf = load(interface, options, ingress, near_end)?;
-    let mut maps = Maps::pin(&mut ebpf, &directory)?;
-    let events = take_events(&mut ebpf, &directory)?;
-    maps.set_ports(&options.ports)?;
-    maps.add_peers(&options.peers)?;
-
+) -> Result<Attachment> {
     let tcx = match options.tc {
         TcChoice::Tcx => true,
         TcChoice::Clsact => false,
@@ -221,7 +313,7 @@ fn prepare(
     name.get_mut(..bytes.len())
         .context("interface name too long")?
         .copy_from_slice(bytes);
-    maps.set_attachment(Attachment {
+    Ok(Attachment {
         version: Attachment::VERSION,
         ingress: ingress as u32,
         filters: filters as u32,
@@ -229,17 +321,28 @@ fn prepare(
         name,
         since: monotonic_ns(),
         lost_in_queue: 0,
-    })?;
-    // Recorded before it is made: whatever ends this process, `strip` knows.
-    if filters == Filters::OwnClsact {
-        clsact::add(&interface.name)?;
-    }
-    Ok(Prepared {
-        ebpf,
-        maps,
-        events,
-        tcx,
+        secret: random_secret()?,
+        places: [FilterPlace::default(); 3],
     })
+}
+
+/// The object in the kernel, its maps pinned and filled. Maps that are pinned
+/// already are used as they are.
+fn prepare(
+    interface: &Interface,
+    options: &AttachOptions,
+    attachment: Attachment,
+    near_end: u32,
+) -> Result<(Ebpf, Maps, RingBuf<MapData>)> {
+    let directory = pins::directory(interface.index)?;
+    let mut ebpf = load(interface, options, &attachment, near_end, &directory)?;
+    let mut maps = Maps::of(&mut ebpf)?;
+    let events = take_events(&mut ebpf)?;
+    maps.set_ports(&options.ports)?;
+    maps.add_peers(&options.peers)?;
+    // Recorded before it is made: whatever ends this process, `strip` knows.
+    maps.set_attachment(attachment)?;
+    Ok((ebpf, maps, events))
 }
 
 /// The first kernel that moves the start of a packet before it looks at a pending
@@ -250,48 +353,29 @@ const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
 fn load(
     interface: &Interface,
     options: &AttachOptions,
-    ingress: IngressMode,
+    attachment: &Attachment,
     near_end: u32,
+    directory: &Path,
 ) -> Result<Ebpf> {
-    let secret = random_secret()?;
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(!options.peers.is_empty());
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
-    EbpfLoader::new()
-        .override_global(global::SECRET, &secret.0, true)
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global(global::SECRET, &attachment.secret.0, true)
         .override_global(global::IFINDEX, &interface.index, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
         .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)
-        .override_global(global::XDP, &(ingress as u32), true)
+        .override_global(global::XDP, &attachment.ingress, true)
         .override_global(aya_log::LEVEL, &log_level, true)
-        .map_max_entries("FLOWS", options.max_flows)
-        .load(OBJECT)
-        .context("cannot load the kernel side")
-}
-
-/// Why an interface does not take the XDP program.
-#[derive(Debug, thiserror::Error)]
-enum XdpRefusal {
-    #[error(
-        "{0}: another XDP program is attached; `ip link show {0}` shows it. \
-         Detach it, or use --ingress tc"
-    )]
-    Taken(String),
-    #[error("{0}: its driver does not take the XDP program; use --ingress tc")]
-    Unsupported(String, #[source] ProgramError),
-}
-
-impl XdpRefusal {
-    /// The reason alone, where the way out has been taken already.
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Taken(_) => "another XDP program is attached",
-            Self::Unsupported(..) => "the driver does not take the program",
-        }
+        .map_max_entries("FLOWS", options.max_flows);
+    for map in PINNED {
+        loader.map_pin_path(map, directory.join(map));
     }
+    loader.load(OBJECT).context("cannot load the kernel side")
 }
 
 fn random_secret() -> Result<Secret> {
@@ -302,104 +386,4 @@ fn random_secret() -> Result<Secret> {
     )?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok(Secret([0, 1].map(|word| u64::from_ne_bytes(words[word]))))
-}
-
-const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
-    match ingress {
-        IngressMode::Tc => None,
-        IngressMode::Xdp => Some(XdpMode::Driver),
-        IngressMode::XdpGeneric => Some(XdpMode::Skb),
-    }
-}
-
-/// Loads the XDP program that fits, and names it. A kernel that knows no packets
-/// in several buffers (before 5.18) gets the one that takes none. So does the
-/// stack, which puts such packets into one piece by itself: of a packet that it
-/// copies for the other program it forgets the length of the link header
-/// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
-fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
-    if mode != XdpMode::Skb && program::<Xdp>(ebpf, XDP_FRAGS_PROGRAM)?.load().is_ok() {
-        return Ok(XDP_FRAGS_PROGRAM);
-    }
-    let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
-    program.load().with_context(|| rejected(XDP_PROGRAM))?;
-    Ok(XDP_PROGRAM)
-}
-
-fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
-    let loaded = load_xdp(ebpf, mode)?;
-    let program: &mut Xdp = program(ebpf, loaded)?;
-    let id = program
-        .attach(name, mode)
-        .map_err(|error| match os_error(&error) {
-            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()),
-            // Drivers have many ways to say no.
-            _ => XdpRefusal::Unsupported(name.to_owned(), error),
-        })?;
-    let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, XDP_PROGRAM)
-}
-
-fn attach_tc(
-    ebpf: &mut Ebpf,
-    directory: &Path,
-    name: &str,
-    program_name: &str,
-    hook: TcAttachType,
-    tcx: bool,
-) -> Result<()> {
-    let program: &mut SchedClassifier = program(ebpf, program_name)?;
-    program.load().with_context(|| rejected(program_name))?;
-    if !tcx {
-        let id = program
-            .attach_with_options(name, hook, TcAttachOptions::Netlink(NlOptions::default()))
-            .with_context(|| format!("cannot attach {program_name} to {name} (clsact)"))?;
-        // The filter shall outlive this process; `remove` finds it by name.
-        std::mem::forget(program.take_link(id)?);
-        return Ok(());
-    }
-    // First in, last out: programs of others see datagrams, as sockets do.
-    let order = match hook {
-        TcAttachType::Egress => LinkOrder::last(),
-        TcAttachType::Ingress | TcAttachType::Custom(_) => LinkOrder::first(),
-    };
-    let id = program
-        .attach_with_options(name, hook, TcAttachOptions::TcxOrder(order))
-        .with_context(|| format!("cannot attach {program_name} to {name} (TCX)"))?;
-    let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, program_name)
-}
-
-/// The pin holds the link; the handle of this process is let go.
-fn pin_link(link: FdLink, directory: &Path, program: &str) -> Result<()> {
-    let path = directory.join(pins::link_name(program));
-    link.pin(&path)
-        .with_context(|| format!("cannot pin {}", path.display()))?;
-    Ok(())
-}
-
-fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
-where
-    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    let Some(program) = ebpf.program_mut(name) else {
-        bail!("the object has no program {name}");
-    };
-    Ok(program.try_into()?)
-}
-
-fn rejected(program: &str) -> String {
-    format!("the kernel does not accept {program}; please report this with the kernel version")
-}
-
-/// The error number at the bottom of an aya error.
-fn os_error(error: &ProgramError) -> Option<i32> {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return io.raw_os_error();
-        }
-        source = error.source();
-    }
-    None
 }

@@ -1,6 +1,7 @@
 //! The maps of the kernel side, typed.
 
 use std::net::IpAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -13,6 +14,7 @@ use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::wire::{address_bytes, ip_addr};
 
+use super::batch;
 use crate::ports::{PortRange, from_words, to_words};
 
 /// A shared record as aya wants it.
@@ -26,6 +28,9 @@ unsafe impl<T: Plain> Pod for Record<T> {}
 /// The maps that outlive the daemon.
 pub struct Maps {
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
+    /// The same map.
+    table: OwnedFd,
+    max_flows: u32,
     ports: Array<MapData, u64>,
     peers: LpmTrie<MapData, [u8; 16], u32>,
     counters: PerCpuArray<MapData, u64>,
@@ -40,20 +45,28 @@ const COUNTERS: &str = "COUNTERS";
 const ATTACHMENT: &str = "ATTACHMENT";
 const EVENTS: &str = "EVENTS";
 
+/// What is pinned: all that a process finds who comes later, to look or to go on.
+pub const PINNED: [&str; 8] = [
+    FLOWS,
+    PORTS,
+    PEERS,
+    COUNTERS,
+    ATTACHMENT,
+    EVENTS,
+    "BUDGETS",
+    "FRAGMENTS",
+];
+
 impl Maps {
-    /// The maps of a freshly loaded object, pinned in `directory`.
+    /// The maps of a loaded object.
     ///
     /// # Errors
     ///
-    /// If one is missing or cannot be pinned.
-    pub fn pin(ebpf: &mut Ebpf, directory: &Path) -> Result<Self> {
+    /// If one is missing.
+    pub fn of(ebpf: &mut Ebpf) -> Result<Self> {
         Self::assemble(|name| {
-            let map = ebpf
-                .take_map(name)
-                .with_context(|| format!("the object has no map {name}"))?;
-            map.pin(directory.join(name))
-                .with_context(|| format!("cannot pin map {name}"))?;
-            Ok(map)
+            ebpf.take_map(name)
+                .with_context(|| format!("the object has no map {name}"))
         })
     }
 
@@ -86,8 +99,16 @@ impl Maps {
     }
 
     fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+        let flows = map(FLOWS)?;
+        let Map::HashMap(data) = &flows else {
+            bail!("{FLOWS} is not a hash map");
+        };
+        let table = data.fd().as_fd().try_clone_to_owned()?;
+        let max_flows = data.info()?.max_entries();
         Ok(Self {
-            flows: map(FLOWS)?.try_into()?,
+            flows: flows.try_into()?,
+            table,
+            max_flows,
             ports: map(PORTS)?.try_into()?,
             peers: map(PEERS)?.try_into()?,
             counters: map(COUNTERS)?.try_into()?,
@@ -96,11 +117,12 @@ impl Maps {
     }
 
     /// Every flow. A flow that comes or goes meanwhile may be left out.
-    pub fn flows(&self) -> impl Iterator<Item = (FlowKey, Flow)> {
-        self.flows
-            .iter()
-            .filter_map(Result::ok)
-            .map(|(key, flow)| (key.0, flow.0))
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
+        batch::entries(&self.table).context("cannot read the flow table")
     }
 
     /// One flow, if it is in the table.
@@ -150,11 +172,31 @@ impl Maps {
     ///
     /// If the map cannot be written.
     pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
-        peers.iter().try_for_each(|peer| {
-            let network = as_v6(*peer);
-            let key = lpm_trie::Key::new(network.prefix_len().into(), network.network().octets());
-            self.peers.insert(&key, 1, 0)
-        })
+        peers
+            .iter()
+            .try_for_each(|peer| self.peers.insert(&peer_key(*peer), 1, 0))
+    }
+
+    /// Removes all networks of peers but these.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read or written.
+    pub fn retain_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
+        let retained = |key: &PeerKey| {
+            peers.iter().map(|peer| peer_key(*peer)).any(|wanted| {
+                wanted.prefix_len() == key.prefix_len() && wanted.data() == key.data()
+            })
+        };
+        let present: Vec<_> = self.peers.keys().collect::<Result<_, _>>()?;
+        let mut others = present.iter().filter(|key| !retained(key));
+        others.try_for_each(|key| self.peers.remove(key))
+    }
+
+    /// Capacity of the flow table.
+    #[must_use]
+    pub const fn max_flows(&self) -> u32 {
+        self.max_flows
     }
 
     /// The networks of peers; empty if every address is one.
@@ -225,19 +267,23 @@ impl Maps {
     }
 }
 
-/// The records the programs send; pinned like the maps, so that a later daemon
-/// finds those of programs that outlived this one.
+/// The records the programs send.
 ///
 /// # Errors
 ///
-/// If the object has no such map, or it cannot be pinned.
-pub fn take_events(ebpf: &mut Ebpf, directory: &Path) -> Result<RingBuf<MapData>> {
+/// If the object has no such map.
+pub fn take_events(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>> {
     let map = ebpf
         .take_map(EVENTS)
         .context("the object has no map EVENTS")?;
-    map.pin(directory.join(EVENTS))
-        .context("cannot pin map EVENTS")?;
     Ok(map.try_into()?)
+}
+
+type PeerKey = lpm_trie::Key<[u8; 16]>;
+
+fn peer_key(peer: IpNet) -> PeerKey {
+    let network = as_v6(peer);
+    PeerKey::new(network.prefix_len().into(), network.network().octets())
 }
 
 /// The programs compare 16-byte addresses, IPv4 as v4-mapped.

@@ -5,7 +5,9 @@
 //! for established flows, and no datagram can slip out undisguised.
 
 mod attach;
+mod batch;
 mod clsact;
+mod hook;
 pub mod maps;
 pub mod pins;
 mod splitter;
@@ -13,28 +15,25 @@ mod splitter;
 pub use attach::{AttachOptions, Attached, IngressChoice, TcChoice};
 
 use anyhow::{Context as _, Result};
-use aya::programs::{SchedClassifier, TcAttachType};
-use nix::net::if_::if_indextoname;
+use aya::programs::SchedClassifier;
+use nix::net::if_::if_nameindex;
 use nix::unistd::Pid;
 use xdptun_common::config::{Attachment, Filters, IngressMode};
 
+use crate::interface::name_of;
 use crate::lock::InterfaceLock;
+use hook::TcProgram;
 use maps::Maps;
 
 /// The kernel side, as an ELF object with BTF.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/xdptun-ebpf"));
 
-/// The tc programs: name, and hook.
-const TC_PROGRAMS: [(&str, TcAttachType); 2] = [
-    ("xdptun_ingress", TcAttachType::Ingress),
-    ("xdptun_egress", TcAttachType::Egress),
-];
 /// The XDP program.
 const XDP_PROGRAM: &str = "xdptun_fast_in";
 /// The same for packets in several buffers.
 const XDP_FRAGS_PROGRAM: &str = "xdptun_fast_frags";
-/// The program at the splitter's far end.
-const SPLITTER_PROGRAM: &str = "xdptun_splitter";
+/// The tc programs on the interface itself.
+const TC_PROGRAMS: [TcProgram; 2] = [TcProgram::Ingress, TcProgram::Egress];
 
 /// An attachment of this network namespace as its pins tell, whether or not its
 /// daemon lives.
@@ -127,11 +126,10 @@ fn strip(ifindex: u32) -> Result<bool> {
     // An interface that is gone took its filters along; its name may be
     // another's by now.
     if filters != Filters::Tcx
-        && let Ok(name) = if_indextoname(ifindex)
+        && let Some(name) = name_of(ifindex)
     {
-        let name = name.to_string_lossy();
-        for (program, hook) in TC_PROGRAMS {
-            removed |= clsact::remove_filter(&name, hook, program)?;
+        for program in TC_PROGRAMS {
+            removed |= clsact::remove_filter(&name, program.hook(), program.name())?;
         }
         if filters == Filters::OwnClsact {
             clsact::remove_if_unused(ifindex)?;
@@ -155,14 +153,36 @@ fn strip(ifindex: u32) -> Result<bool> {
 pub fn is_attached(interface: &str) -> bool {
     TC_PROGRAMS
         .iter()
-        .any(|(program, hook)| has_tcx_program(interface, program, *hook))
+        .any(|program| has_tcx_program(interface, *program))
 }
 
-fn has_tcx_program(interface: &str, program: &str, hook: TcAttachType) -> bool {
-    SchedClassifier::query_tcx(interface, hook).is_ok_and(|(_, programs)| {
+/// The way out where pins cannot be seen: appended to what names the interface.
+pub const PINS_ARE_HIDDEN: &str = "the pins are not in this mount namespace; \
+     run this where it was attached (not through `ip netns exec`, which hides them)";
+
+/// The names of interfaces whose programs are attached through TCX, but whose
+/// pins this process cannot see.
+///
+/// # Errors
+///
+/// If the interfaces cannot be listed.
+pub fn hidden() -> Result<Vec<String>> {
+    let interfaces = if_nameindex().context("cannot list the interfaces")?;
+    let mut hidden = Vec::new();
+    for interface in &interfaces {
+        let name = interface.name().to_string_lossy().into_owned();
+        if is_attached(&name) && !Pinned::exists(interface.index())? {
+            hidden.push(name);
+        }
+    }
+    Ok(hidden)
+}
+
+fn has_tcx_program(interface: &str, program: TcProgram) -> bool {
+    SchedClassifier::query_tcx(interface, program.hook()).is_ok_and(|(_, programs)| {
         programs
             .iter()
-            .any(|info| info.name_as_str() == Some(program))
+            .any(|info| info.name_as_str() == Some(program.name()))
     })
 }
 
@@ -201,13 +221,12 @@ impl Pinned {
         let name = self.name();
         let clsact = self.filters() != Filters::Tcx;
         let mut hooks = Vec::new();
-        for (program, hook) in TC_PROGRAMS {
-            let attached = clsact || has_tcx_program(&name, program, hook);
+        for program in TC_PROGRAMS {
+            let attached = clsact || has_tcx_program(&name, program);
             if attached {
-                let direction = if program == "xdptun_egress" {
-                    "egress"
-                } else {
-                    "ingress"
+                let direction = match program {
+                    TcProgram::Egress => "egress",
+                    TcProgram::Ingress | TcProgram::Splitter => "ingress",
                 };
                 hooks.push(format!(
                     "tc {direction} ({})",

@@ -12,9 +12,11 @@ use anyhow::{Context as _, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use super::{TC_PROGRAMS, XDP_PROGRAM};
+use super::XDP_PROGRAM;
+use super::hook::TcProgram;
 
 const BPFFS: &str = "/sys/fs/bpf";
+const LINK_PREFIX: &str = "link_";
 
 /// Mounts bpffs if it is not there. systemd does so at boot; containers and
 /// `ip netns exec` often lack it.
@@ -93,7 +95,7 @@ pub fn interfaces() -> Result<Vec<u32>> {
 /// The name under which the link of a program is pinned.
 #[must_use]
 pub fn link_name(program: &str) -> String {
-    format!("link_{program}")
+    format!("{LINK_PREFIX}{program}")
 }
 
 /// Removes the pins of links, which detaches the programs. Egress goes last:
@@ -104,13 +106,40 @@ pub fn link_name(program: &str) -> String {
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove_links(directory: &Path) -> io::Result<()> {
-    for program in [XDP_PROGRAM, TC_PROGRAMS[0].0, TC_PROGRAMS[1].0] {
+    let programs = [TcProgram::Ingress, TcProgram::Egress].map(TcProgram::name);
+    for program in [XDP_PROGRAM].into_iter().chain(programs) {
         match fs::remove_file(directory.join(link_name(program))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Removes the pins of all links, also of the splitter's.
+///
+/// # Errors
+///
+/// If one cannot be removed.
+pub fn remove_all_links(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with(LINK_PREFIX) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the pins of one interface those of another. The lock goes along.
+///
+/// # Errors
+///
+/// If there are none, or the other has some.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to)
+        .with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
 }
 
 /// Removes all pins of an interface.

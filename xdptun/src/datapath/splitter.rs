@@ -52,6 +52,23 @@ pub fn create(ifindex: u32) -> Result<Splitter> {
     Ok(Splitter { near: index, far })
 }
 
+/// The pair of an interface as a process left it, or a new one.
+///
+/// # Errors
+///
+/// As [`create`].
+pub fn ensure(ifindex: u32) -> Result<Splitter> {
+    let (near, far) = names(ifindex);
+    let index = netlink::block_on(async |handle| {
+        let link = find(&handle, &near).await?;
+        Ok(link.filter(is_ours).map(|link| link.header.index))
+    })?;
+    match index {
+        Some(near) => Ok(Splitter { near, far }),
+        None => create(ifindex),
+    }
+}
+
 fn add_pair(near: &str, far: &str) -> Result<u32> {
     netlink::block_on(async |handle| {
         let pair = LinkVeth::new(near, far)
@@ -102,13 +119,17 @@ pub fn remove(ifindex: u32) -> Result<bool> {
         let Some(link) = find(&handle, &name).await? else {
             return Ok(false);
         };
-        if !link.attributes.contains(&LinkAttribute::Group(GROUP)) {
+        if !is_ours(&link) {
             return Ok(false);
         }
         let removed = handle.link().del(link.header.index).execute().await;
         removed.with_context(|| format!("cannot remove {name}"))?;
         Ok(true)
     })
+}
+
+fn is_ours(link: &LinkMessage) -> bool {
+    link.attributes.contains(&LinkAttribute::Group(GROUP))
 }
 
 async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>> {

@@ -81,7 +81,7 @@ struct Run {
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
     let machine = Machine::this()?;
-    build::for_worker()?;
+    build::for_worker(None)?;
     if machine.load_before > 0.5 {
         eprintln!(
             "the load average is {}: what else runs here will show in the numbers",

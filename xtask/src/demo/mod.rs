@@ -29,7 +29,7 @@ pub struct Args {
 /// Prepares everything as the user, then becomes the worker.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    build::for_worker()?;
+    build::for_worker(None)?;
     let mut command = worker::command("demo")?;
     command.args(["--size-mib", &args.size_mib.to_string()]);
     if args.json {

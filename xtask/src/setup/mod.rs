@@ -9,6 +9,8 @@ mod tools;
 
 use anyhow::Result;
 
+pub use packages::laboratory;
+
 /// One thing that must be there.
 struct Part {
     /// What it is, for the line that reports it.
@@ -58,6 +60,11 @@ pub fn ensure() -> Result<()> {
 /// missing.
 pub fn ensure_vm() -> Result<()> {
     install_missing(packages::vm_parts())
+}
+
+/// Installs what emulating an ARM machine needs besides.
+pub fn ensure_arm_vm() -> Result<()> {
+    install_missing(packages::arm_vm_parts())
 }
 
 fn install_missing(parts: Vec<Part>) -> Result<()> {

@@ -47,6 +47,12 @@ const GUESTS: Group = Group {
     ],
 };
 
+const ARM_GUESTS: Group = Group {
+    purpose: "for guests with an ARM processor",
+    required: true,
+    programs: &[("qemu-system-aarch64", "qemu-system-arm")],
+};
+
 const HANDY: Group = Group {
     purpose: "handy to look around",
     required: false,
@@ -67,6 +73,22 @@ pub(super) fn required_parts() -> Vec<Part> {
 
 pub(super) fn vm_parts() -> Vec<Part> {
     vec![part(&GUESTS)]
+}
+
+/// Not of [`parts`]: only who asks for such a guest needs them.
+pub(super) fn arm_vm_parts() -> Vec<Part> {
+    vec![part(&ARM_GUESTS)]
+}
+
+/// The Debian packages with what demo, tests and benchmarks run.
+pub fn laboratory() -> Vec<&'static str> {
+    let mut packages: Vec<_> = LABORATORY
+        .programs
+        .iter()
+        .map(|(_, package)| *package)
+        .collect();
+    packages.dedup();
+    packages
 }
 
 fn part(group: &'static Group) -> Part {

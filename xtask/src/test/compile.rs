@@ -13,7 +13,7 @@ use super::suite::{Program, Suite};
 use crate::shell::{Supervised, cargo};
 
 /// Compiles the tests of some targets, all of kinds that make a program.
-pub(super) fn compile(targets: &[Target], profile: &[&str]) -> Result<Vec<Suite>> {
+pub(super) fn compile(targets: &[Target], options: &[&str]) -> Result<Vec<Suite>> {
     if targets.is_empty() {
         return Ok(Vec::new());
     }
@@ -21,7 +21,7 @@ pub(super) fn compile(targets: &[Target], profile: &[&str]) -> Result<Vec<Suite>
     command
         .args(["test", "--no-run", "--locked"])
         .arg("--message-format=json-render-diagnostics")
-        .args(profile)
+        .args(options)
         .stdout(Stdio::piped());
     let mut selection = BTreeSet::new();
     for target in targets {

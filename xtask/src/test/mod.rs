@@ -37,6 +37,14 @@ pub struct Args {
 }
 
 impl Args {
+    /// The same, or these words where none are given.
+    pub fn or_words(mut self, words: &[&str]) -> Self {
+        if self.suites.is_empty() && self.more_suites.is_empty() {
+            self.suites = words.iter().map(|word| (*word).to_owned()).collect();
+        }
+        self
+    }
+
     fn plan(&self) -> Result<Plan> {
         let words = self.suites.iter().chain(&self.more_suites);
         let words: Vec<&str> = words.map(String::as_str).collect();
@@ -65,11 +73,11 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if plan.needs_root() || plan.needs_vm() {
         setup::ensure()?;
-        build::for_worker()?;
+        build::for_worker(None)?;
     } else {
         setup::ensure_build()?;
     }
-    let suites = plan.build()?;
+    let suites = plan.build(None)?;
     for suite in &suites.host {
         suite.run(&args.harness, &mut totals)?;
     }
@@ -92,8 +100,9 @@ pub fn run(args: &Args) -> Result<()> {
     Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
 }
 
-/// Builds the suites that a guest can run; `None` if they were only to be shown.
-pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
+/// Builds the suites that a guest can run, for another machine if one is named;
+/// `None` if they were only to be shown.
+pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worker::Job>> {
     let mut plan = args.plan()?;
     plan.keep_for_guest();
     if args.list {
@@ -103,8 +112,8 @@ pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
     let mut totals = Totals::new(SystemTime::now());
     totals.leave_out(plan.retain_vm(|name| name != vm::PAIR_SUITE), vm::RUNS_PAIR);
     setup::ensure()?;
-    build::for_worker()?;
-    let plan::Suites { mut root, vm, .. } = plan.build()?;
+    build::for_worker(target)?;
+    let plan::Suites { mut root, vm, .. } = plan.build(target)?;
     root.extend(vm);
     Ok(Some(worker::Job {
         suites: root,
@@ -117,7 +126,7 @@ pub fn build_for_guest(args: &Args) -> Result<Option<worker::Job>> {
 pub fn build_pair_suite() -> Result<Suite> {
     let plan = Plan::discover(&[&format!("-vm {}", vm::PAIR_SUITE)])?;
     setup::ensure()?;
-    build::for_worker()?;
-    let mut suites = plan.build()?.vm;
+    build::for_worker(None)?;
+    let mut suites = plan.build(None)?.vm;
     suites.pop().context("test/vm has no suite for two guests")
 }

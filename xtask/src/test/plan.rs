@@ -10,6 +10,7 @@ use xdptun_lab::workspace;
 
 use super::compile::compile;
 use super::suite::{Program, Suite};
+use crate::build;
 use crate::shell::cargo;
 
 /// The kernel side has no test harness: `no_std`, and its tests are programs of
@@ -174,8 +175,8 @@ impl Plan {
         others.map(|target| target.title).collect()
     }
 
-    /// Builds all suites.
-    pub fn build(self) -> Result<Suites> {
+    /// Builds all suites; those of root for another machine if one is named.
+    pub fn build(self, target: Option<&str>) -> Result<Suites> {
         let mut host = compile(&self.unit, &[])?;
         host.extend(compile(&self.host, &[])?);
         host.extend(self.documentation.into_iter().map(|target| Suite {
@@ -188,7 +189,9 @@ impl Plan {
         let mut both = self.root;
         let own = both.len();
         both.extend(self.vm);
-        let mut root = compile(&both, &["--release"])?;
+        let mut options = vec!["--release"];
+        options.extend(build::for_target(target));
+        let mut root = compile(&both, &options)?;
         let vm = root.split_off(own);
         Ok(Suites { host, root, vm })
     }

@@ -28,6 +28,10 @@ const SUITES: [&str; 6] = [
     "sid",
 ];
 
+/// Where a package comes from that several releases have: what depends on each
+/// other is of one release.
+const STABLE: &str = "trixie";
+
 /// What the packages are signed with, on every Debian.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -89,6 +93,19 @@ impl Apt {
         Ok(names.lines().map(str::to_owned).collect())
     }
 
+    /// Packages with all that they depend on, on a machine that has nothing yet.
+    pub fn with_dependencies(&self, packages: &[&str]) -> Result<Vec<String>> {
+        self.update()?;
+        let mut command = self.command("apt-get");
+        command.args(["--simulate", "--no-install-recommends", "install"]);
+        let plan = run(command.args(packages))?;
+        Ok(plan
+            .lines()
+            .filter_map(installed)
+            .map(str::to_owned)
+            .collect())
+    }
+
     /// Downloads packages and unpacks them into one new folder, which is made
     /// complete and then moved to its place: it is there whole or not at all.
     pub fn unpack(
@@ -148,6 +165,7 @@ fn configuration(directory: &Path, arch: Arch) -> String {
 APT::Architecture "{arch}";
 APT::Architectures {{ "{arch}"; }};
 APT::Sandbox::User "";
+APT::Default-Release "{STABLE}";
 Acquire::Languages "none";
 Dir::Etc "{directory}/etc";
 Dir::State "{directory}";
@@ -155,6 +173,11 @@ Dir::State::status "{directory}/status";
 Dir::Cache "{directory}";
 "##
     )
+}
+
+/// The package in a line of what apt would do. `Conf ...` repeats each.
+fn installed(line: &str) -> Option<&str> {
+    line.strip_prefix("Inst ")?.split_whitespace().next()
 }
 
 /// Where the machine itself gets Debian's packages from.
@@ -195,5 +218,13 @@ mod tests {
             assert_eq!(mirror_of(&line(other)), None);
         }
         assert_eq!(mirror_of(""), None);
+    }
+
+    #[test]
+    fn finds_the_packages_in_what_apt_would_do() {
+        let told =
+            "1 newly installed\nInst kmod (34.2-2 Debian:13/stable [arm64])\nConf kmod (34.2-2)";
+        let found: Vec<&str> = told.lines().filter_map(installed).collect();
+        assert_eq!(found, ["kmod"]);
     }
 }

@@ -37,6 +37,8 @@ pub struct Machine<'a> {
     pub kernel: &'a Kernel,
     /// A static shell for the way up.
     pub busybox: &'a Path,
+    /// Programs of its architecture, if it cannot run the host's.
+    pub programs: Option<&'a Path>,
     /// Further arguments of the emulator.
     pub devices: &'a [OsString],
 }
@@ -65,7 +67,7 @@ impl Guest {
     /// Starts the emulator.
     pub fn start(machine: &Machine<'_>, job: &Job) -> Result<Self> {
         let (share, files) = (Scratch::new()?, Scratch::new()?);
-        job.write(share.path(), machine.kernel)?;
+        job.write(share.path(), machine.arch, machine.kernel)?;
         let initramfs = files.path().join("initramfs");
         initramfs::write(machine.kernel, machine.busybox, &initramfs)?;
         let console = files.path().join("console");
@@ -175,10 +177,15 @@ impl Machine<'_> {
         command.arg("-kernel").arg(self.kernel.image());
         command.arg("-initrd").arg(initramfs);
         let serial = self.arch.serial();
+        // What the kernel does not know becomes a variable of `initramfs.sh`.
+        let programs = self.programs.map_or("", |_| " programs=own");
         // A panic restarts at once, which `-no-reboot` turns into an end.
-        command.args(["-append", &format!("console={serial} panic=-1 loglevel=5")]);
+        let line = format!("console={serial} panic=-1 loglevel=5{programs}");
+        command.args(["-append", &line]);
         command.arg("-serial").arg(option("file:", console));
-        for (tag, path, access) in [("root", Path::new("/"), "on"), ("job", share, "off")] {
+        let mut shares = vec![("root", Path::new("/"), "on"), ("job", share, "off")];
+        shares.extend(self.programs.map(|path| ("programs", path, "on")));
+        for (tag, path, access) in shares {
             let share = format!(
                 "local,id={tag},security_model=none,multidevs=remap,readonly={access},path="
             );

@@ -1,7 +1,9 @@
 # The second program of a guest, on the host's file system: completes what a
 # Linux system has, runs the job and switches off.
 set -e
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+# What the administrator of the host put there is for the host's processor.
+[ "$programs" = own ] || PATH=/usr/local/sbin:/usr/local/bin:$PATH
 
 mkdir -p /run/netns /run/job /dev/pts /dev/shm
 for stream in 0:stdin 1:stdout 2:stderr; do
@@ -17,6 +19,8 @@ ip link set lo up
 # The kernel starts modprobe itself when it wants a module.
 mkdir -p /lib/modules
 mount --bind "$(cat /run/job/modules)" /lib/modules
+# But not for this one, whose device file comes with it.
+modprobe tun
 
 # Raw, so that lines arrive as they are written.
 stty -F /dev/hvc0 raw -echo

@@ -14,9 +14,16 @@ done </modules/order
 
 # Nothing changes there while the guest runs, so everything may be cached.
 busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose root /host
+layers=/host
+# A guest that cannot run the host's programs has its own over them.
+if [ "$programs" = own ]; then
+    busybox mkdir /programs
+    busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose programs /programs
+    layers=/programs:/host
+fi
 busybox mount -t tmpfs memory /memory
 busybox mkdir /memory/changes /memory/work
-busybox mount -t overlay -o lowerdir=/host,upperdir=/memory/changes,workdir=/memory/work overlay /root
+busybox mount -t overlay -o lowerdir=$layers,upperdir=/memory/changes,workdir=/memory/work overlay /root
 
 for directory in proc sys dev; do
     busybox mount --move "/$directory" "/root/$directory"

@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use xdptun_lab::workspace;
 
+use super::arch::Arch;
 use super::kernel::Kernel;
-
-/// Everything in a guest takes this much longer than on the machine that
-/// emulates it, roughly; limits on time in tests are stretched by it.
-const TIME_FACTOR: &str = "10";
 
 /// What a guest keeps from the environment of the user.
 const KEPT: [&str; 3] = ["XDPTUN_BIN", "RUST_BACKTRACE", "PROPTEST_CASES"];
@@ -40,20 +37,20 @@ impl Job {
     }
 
     /// Writes what `guest.sh` looks for.
-    pub(super) fn write(&self, share: &Path, kernel: &Kernel) -> Result<()> {
+    pub(super) fn write(&self, share: &Path, arch: Arch, kernel: &Kernel) -> Result<()> {
         let write = |name: &str, text: &str| {
             let path: PathBuf = share.join(name);
             fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))
         };
         write("modules", &kernel.modules().display().to_string())?;
-        write("run", &self.script()?)?;
+        write("run", &self.script(arch)?)?;
         if self.terminal {
             write("terminal", "")?;
         }
         Ok(())
     }
 
-    fn script(&self) -> Result<String> {
+    fn script(&self, arch: Arch) -> Result<String> {
         let root = workspace::root().display().to_string();
         let kept = KEPT.iter().filter_map(|name| {
             let value = std::env::var(name).ok()?;
@@ -61,11 +58,9 @@ impl Job {
         });
         let mut words = vec!["exec".to_owned(), "env".to_owned()];
         words.extend(kept);
-        words.push(format!(
-            "CARGO_TARGET_DIR={}",
-            workspace::target_dir().display()
-        ));
-        words.push(format!("{}={TIME_FACTOR}", xdptun_lab::wait::FACTOR));
+        words.push(format!("CARGO_TARGET_DIR={}", arch.target_dir().display()));
+        let factor = arch.time_factor();
+        words.push(format!("{}={factor}", xdptun_lab::wait::FACTOR));
         words.push(format!("{}=kernel", xdptun_test_wg::tunnel::CHOICE));
         let terminal = std::env::var("TERM").ok().filter(|_| self.terminal);
         words.push(format!("TERM={}", terminal.as_deref().unwrap_or("dumb")));

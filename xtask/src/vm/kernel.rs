@@ -118,7 +118,7 @@ fn complete(root: &Path, release: &str) -> Result<()> {
     Ok(())
 }
 
-/// A static busybox, the only program of a guest that is not the host's.
+/// A static busybox, for the way up.
 pub fn busybox(apt: &Apt) -> Result<PathBuf> {
     const PACKAGE: &str = "busybox-static";
     let folder = store(apt).join(PACKAGE);
@@ -130,7 +130,7 @@ pub fn busybox(apt: &Apt) -> Result<PathBuf> {
     found.with_context(|| format!("{}: no busybox in it; remove the folder", folder.display()))
 }
 
-fn store(apt: &Apt) -> PathBuf {
+pub(super) fn store(apt: &Apt) -> PathBuf {
     let kernels = workspace::root().join(".tools/kernels");
     kernels.join(apt.arch().debian())
 }

@@ -43,7 +43,7 @@ const KERNELS: [Entry; 5] = [
 /// not cost the results of the others.
 pub fn run(selection: &test::Args, limit: Duration, write: bool) -> Result<()> {
     setup::ensure_vm()?;
-    let Some(job) = test::build_for_guest(selection)? else {
+    let Some(job) = test::build_for_guest(selection, Arch::X86_64.target())? else {
         return Ok(());
     };
     let hypervisor = Hypervisor::new(Arch::X86_64);

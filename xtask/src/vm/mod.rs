@@ -11,6 +11,7 @@ mod job;
 mod kernel;
 mod matrix;
 mod nic;
+mod programs;
 mod suites;
 
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 
 use crate::progress::Progress;
-use crate::{setup, test};
+use crate::test;
 use apt::Apt;
 use arch::Arch;
 use guest::{Guest, Machine};
@@ -32,6 +33,9 @@ pub use suites::{QUICK_SUITE, RUNS_ALL, run_quick};
 /// Options of `cargo xtask vm`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// The guest's processor; another one than this machine's takes static programs
+    #[arg(long, value_enum, default_value_t = Arch::X86_64, conflicts_with_all = ["matrix", "nic"])]
+    arch: Arch,
     /// Series or version of Debian's kernel: 6.1, 6.12, 6.12.95, ...
     #[arg(long, default_value = "6.12")]
     kernel: String,
@@ -45,7 +49,7 @@ pub struct Args {
     #[arg(long, value_enum, conflicts_with_all = ["matrix", "command"])]
     nic: Option<nic::Model>,
     /// Minutes until a guest that does not end is ended
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// `test [WORD]...` as `cargo xtask test` takes them, `sh` for a shell, or
     /// a command with its arguments, run as root
@@ -87,17 +91,17 @@ pub fn run(args: &Args) -> Result<()> {
         Some("test") => {
             // Prints its own help and errors.
             let command = TestCommand::parse_from(&args.command);
-            suites::run(&args.kernel, &command.selection, args.limit())
+            suites::run(args.arch, &args.kernel, command.selection, args.limit())
         }
         _ => command(args),
     }
 }
 
 fn command(args: &Args) -> Result<()> {
-    setup::ensure_vm()?;
+    args.arch.ensure()?;
     let mut job = Job::new(args.command.clone());
     job.terminal = args.command == ["sh"];
-    let mut guest = Hypervisor::new(Arch::X86_64).boot(&args.kernel, &job, &[])?;
+    let mut guest = Hypervisor::new(args.arch).boot(&args.kernel, &job, &[])?;
     let ended = guest.run(args.limit(), |line| println!("{line}"))?;
     ensure!(
         ended.status == 0,
@@ -126,10 +130,12 @@ impl Hypervisor {
     fn boot(&self, kernel: &str, job: &Job, devices: &[OsString]) -> Result<Guest> {
         let kernel = Kernel::get(kernel, &self.apt)?;
         let busybox = kernel::busybox(&self.apt)?;
+        let programs = programs::get(&self.apt)?;
         let machine = Machine {
             arch: self.apt.arch(),
             kernel: &kernel,
             busybox: &busybox,
+            programs: programs.as_deref(),
             devices,
         };
         self.progress

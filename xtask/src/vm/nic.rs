@@ -78,7 +78,7 @@ pub fn run(model: Model, kernel: &str, limit: Duration) -> Result<()> {
     let mut guests = Vec::new();
     for (number, role) in ROLES.iter().enumerate() {
         let devices = devices(model, number, &socket, &record);
-        let mut job = suites_job(&job_of(&suite, role))?;
+        let mut job = suites_job(Arch::X86_64, &job_of(&suite, role))?;
         job.environment = vec![(DRIVER, model.driver().to_owned())];
         guests.push(hypervisor.boot(kernel, &job, &devices)?);
         wait::until(SOCKET_LIMIT, "the wire's socket", || socket.exists())?;

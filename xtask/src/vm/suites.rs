@@ -4,13 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::workspace;
 
 use super::Hypervisor;
 use super::arch::Arch;
 use super::guest::{Ended, Guest};
 use super::job::Job;
-use crate::setup;
 use crate::test::suite::{Outcome, Suite, Totals};
 use crate::test::worker::Report;
 use crate::test::{self, worker};
@@ -39,12 +37,13 @@ pub(super) struct Run {
 }
 
 /// Runs the selected suites in one guest.
-pub fn run(kernel: &str, selection: &test::Args, limit: Duration) -> Result<()> {
-    setup::ensure_vm()?;
-    let Some(mut job) = test::build_for_guest(selection)? else {
+pub fn run(arch: Arch, kernel: &str, selection: test::Args, limit: Duration) -> Result<()> {
+    arch.ensure()?;
+    let selection = selection.or_words(arch.suites());
+    let Some(mut job) = test::build_for_guest(&selection, arch.target())? else {
         return Ok(());
     };
-    let run = in_guest(&Hypervisor::new(Arch::X86_64), kernel, &job, limit)?;
+    let run = in_guest(&Hypervisor::new(arch), kernel, &job, limit)?;
     println!(
         "\nLinux {}, booted in {:.0} s",
         run.release,
@@ -83,8 +82,8 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
 const REPORT: &str = "report.json";
 
 /// The suites as the job of a guest.
-pub(super) fn suites_job(job: &worker::Job) -> Result<Job> {
-    let program = workspace::target_dir().join("release/xtask");
+pub(super) fn suites_job(arch: Arch, job: &worker::Job) -> Result<Job> {
+    let program = arch.target_dir().join("release/xtask");
     let report = Path::new(Job::SHARE).join(REPORT);
     let words = [
         &program.display().to_string(),
@@ -115,7 +114,7 @@ pub(super) fn in_guest(
     job: &worker::Job,
     limit: Duration,
 ) -> Result<Run> {
-    let mut guest = hypervisor.boot(kernel, &suites_job(job)?, &[])?;
+    let mut guest = hypervisor.boot(kernel, &suites_job(hypervisor.apt.arch(), job)?, &[])?;
     let ended = guest.run(limit, |line| println!("{line}"))?;
     Ok(Run {
         release: guest.release().to_owned(),

@@ -7,7 +7,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`dice`] | random numbers that a seed repeats |
 //! | [`generate`] | scenes |
 //! | [`reading`] | what a packet is to a strict receiver |
 //! | [`rig`] | the programs, loaded, and what one run brings |
@@ -15,7 +14,6 @@
 //! | [`minimise`] | the smallest packet that breaks a rule |
 //! | [`tally`] | how often each outcome was reached |
 
-pub mod dice;
 pub mod generate;
 pub mod judge;
 pub mod minimise;
@@ -26,9 +24,10 @@ pub mod tally;
 
 use std::fmt::{self, Write as _};
 
+use xdptun_lab::dice::Dice;
+
 use crate::moment::Moment;
 use crate::program::Program;
-use dice::Dice;
 use judge::{Ended, Violation};
 use rig::Rig;
 use scene::Scene;

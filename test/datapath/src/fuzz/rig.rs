@@ -111,7 +111,7 @@ impl Rig {
 
 /// Sets what may be sent in answer to anything.
 fn set_budgets(datapath: &mut Datapath, budget: Budget) {
-    for limited in [Limited::Replies, Limited::Errors] {
+    for limited in Limited::ALL {
         datapath.set_budget(limited, budget);
     }
 }

@@ -9,7 +9,15 @@ pub fn sent(flow: &mut Flow, at: Moment, len: usize) {
     flow.data_at = at.ns();
     flow.tx_packets += 1;
     flow.tx_bytes += len as u64;
+    unanswered(flow, at);
     acknowledged(flow, at);
+}
+
+/// Something left that the peer answers.
+pub fn unanswered(flow: &mut Flow, at: Moment) {
+    if flow.unanswered_at <= flow.received_at {
+        flow.unanswered_at = at.ns();
+    }
 }
 
 /// A segment left that acknowledges all that came.

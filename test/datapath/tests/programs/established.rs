@@ -196,7 +196,7 @@ fn a_segment_acknowledges_what_came() {
 
 #[test]
 fn a_mark_of_someone_else_is_kept() {
-    let rows = [1, 0x7864_6fff, 0x7864_7004, u32::MAX].map(|mark| {
+    let rows = [1, 0x7864_6fff, 0x7864_7005, u32::MAX].map(|mark| {
         row(format!("{mark:#x}"), move |at| {
             let path = Path::client(Family::V4);
             let datagram = path.outbound().payload(payload(40));

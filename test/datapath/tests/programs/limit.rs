@@ -1,4 +1,5 @@
-//! Ingress: replies share a budget, so that nobody makes us flood anyone.
+//! Ingress: each kind of reply has a budget, so that nobody makes us flood
+//! anyone, and strangers cannot use up what the peer needs.
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::State;
@@ -22,29 +23,28 @@ fn without_budget_nothing_is_answered() {
     let rows = [
         row("SYN", move |_| {
             Case::ingress(syn())
-                .budget(Limited::Replies, EMPTY)
+                .budget(Limited::SynAcks, EMPTY)
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
         }),
         row("segment for nobody", move |_| {
             Case::ingress(path.inbound().segment(flags::DATA, 7, 8))
-                .budget(Limited::Replies, EMPTY)
+                .budget(Limited::Resets, EMPTY)
                 .drops(Outcome::RxDropNoFlow)
                 .sends(Sent::Limited)
         }),
         row("SYN on an open flow", move |at| {
             Case::ingress(syn())
-                .budget(Limited::Replies, EMPTY)
+                .budget(Limited::Challenges, EMPTY)
                 .flow(key, path.established(at))
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
-                .changes(key, |flow| flow.received_at = at.ns())
         }),
         row("the state changes all the same", move |at| {
             let flow = in_state(path.established(at), State::FinSent);
             let fin = flags::FIN | flags::ACK;
             Case::ingress(path.inbound().segment(fin, flow.rcv_nxt, flow.snd_nxt))
-                .budget(Limited::Replies, EMPTY)
+                .budget(Limited::Acks, EMPTY)
                 .flow(key, flow)
                 .drops(Outcome::RxFin)
                 .sends(Sent::Limited)
@@ -55,9 +55,27 @@ fn without_budget_nothing_is_answered() {
                     flow.received_at = at.ns();
                 })
         }),
+        row(
+            "a probe of the peer, when all others are spent",
+            move |at| {
+                let flow = path.established(at);
+                let probe =
+                    path.inbound()
+                        .segment(flags::ACK, flow.rcv_nxt.wrapping_sub(1), flow.snd_nxt);
+                Case::ingress(probe)
+                    .budget(Limited::SynAcks, EMPTY)
+                    .budget(Limited::Resets, EMPTY)
+                    .budget(Limited::Challenges, EMPTY)
+                    .flow(key, flow)
+                    .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
+                    .counts(Outcome::RxAck)
+                    .sends(Sent::Ack)
+                    .changes(key, |flow| flow.received_at = at.ns())
+            },
+        ),
         row("what needs no answer goes on", move |at| {
             crate::restored::restores(Program::Ingress, at, path, &path.inbound(), 0)
-                .budget(Limited::Replies, EMPTY)
+                .budget(Limited::Acks, EMPTY)
         }),
     ];
     check(&mut datapath(), rows);
@@ -70,10 +88,10 @@ fn the_budget_is_spent_and_earned() {
     let segment = path.inbound().segment(flags::ACK, 7, 8).bytes();
     let mut answers = |budget| {
         datapath.reset();
-        datapath.set_budget(Limited::Replies, budget);
+        datapath.set_budget(Limited::Resets, budget);
         // Which CPU runs the program is not ours to choose.
         let ran = datapath.run(Program::Ingress, &segment, Skb::default());
-        let after = datapath.budgets(Limited::Replies);
+        let after = datapath.budgets(Limited::Resets);
         let changed: Vec<_> = after.into_iter().filter(|cpu| *cpu != budget).collect();
         (ran.verdict == 7, changed)
     };

@@ -3,6 +3,7 @@
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::{LARGE_FRAME, SMALL_FRAME};
 use xdptun_common::flow::{Flow, State};
+use xdptun_common::isn::far_from;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Family, Moment, Packet, Path, Program, Row, Skb, check, flags, row,
@@ -73,10 +74,11 @@ fn the_first_datagram_opens_the_flow() {
 fn the_next_datagrams_wait_for_the_time_of_the_next_syn() {
     let mut rows: Vec<Row> = Vec::new();
     for (state, syns, timeout_ms) in [
+        (State::SynSent, 0, 50),
         (State::SynSent, 1, 500),
         (State::SynSent, 2, 1000),
-        (State::SynSent, 3, 2000),
-        (State::SynSent, 40, 2000),
+        (State::SynSent, 3, 1000),
+        (State::SynSent, u16::MAX - 1, 1000),
         (State::SynReceived, 1, 500),
     ] {
         for family in Family::ALL {
@@ -167,21 +169,29 @@ fn a_syn_is_repeated_with_the_same_number() {
     check(&mut datapath(), rows);
 }
 
-/// What opening leaves of a closed flow's entry.
-pub fn reopened(at: Moment, path: Path, closed: Flow) -> Flow {
-    let fresh = path.opening(at);
-    Flow {
+/// The same into the entry of a closed flow, with a number far from the old ones.
+pub fn reopens(at: Moment, path: Path, datagram: &Packet, closed: Flow) -> Case {
+    let iss = far_from(closed.snd_nxt, at.isn(&path.key()));
+    let reopened = Flow {
+        iss,
+        snd_una: iss.wrapping_add(1),
+        snd_nxt: iss.wrapping_add(1),
         // Means nothing before the flow is open.
         acked: closed.acked,
         sent_at: closed.sent_at,
         received_at: closed.received_at,
+        unanswered_at: closed.unanswered_at,
         data_at: closed.data_at,
         tx_packets: closed.tx_packets,
         tx_bytes: closed.tx_bytes,
         rx_packets: closed.rx_packets,
         rx_bytes: closed.rx_bytes,
-        ..fresh
-    }
+        ..path.opening(at)
+    };
+    opens(at, path, datagram)
+        .passes_as(path.control(at, flags::SYN, iss, 0))
+        .flow(path.key(), closed)
+        .changes(path.key(), |flow| *flow = reopened)
 }
 
 #[test]
@@ -194,9 +204,7 @@ fn a_closed_flow_opens_again() {
                 closed.link = [0x55; 14];
                 // A SYN a moment ago does not hold up a new flow.
                 closed.syn_at = at.ns();
-                opens(at, path, &path.outbound().payload(payload(len)))
-                    .flow(path.key(), closed)
-                    .changes(path.key(), |flow| *flow = reopened(at, path, *flow))
+                reopens(at, path, &path.outbound().payload(payload(len)), closed)
             }));
         }
     }
@@ -204,26 +212,19 @@ fn a_closed_flow_opens_again() {
         let path = Path::client(Family::V4);
         let mut closed = in_state(path.established(at), State::Closed);
         closed.opened_at = at.ns();
-        opens(at, path, &path.outbound().payload(payload(5)))
-            .flow(path.key(), closed)
-            .changes(path.key(), |flow| {
-                *flow = reopened(at, path, *flow);
-                // Two openings of one flow must differ in their time.
-                flow.opened_at += 1;
-            })
+        // Two openings of one flow must differ in their time.
+        reopens(at, path, &path.outbound().payload(payload(5)), closed)
+            .changes(path.key(), |flow| flow.opened_at += 1)
     }));
     rows.push(row("in a full table", |at| {
         let path = Path::client(Family::V4);
-        let key = path.key();
-        let mut flows = crate::full_table(at);
-        flows.pop_first();
+        let mut others = crate::full_table(at);
+        others.pop_first();
         let closed = in_state(path.established(at), State::Closed);
-        flows.insert(key, closed);
-        let case = opens(at, path, &path.outbound().payload(payload(9)));
-        flows
+        let case = reopens(at, path, &path.outbound().payload(payload(9)), closed);
+        others
             .into_iter()
             .fold(case, |case, (key, flow)| case.flow(key, flow))
-            .changes(key, |flow| *flow = reopened(at, path, *flow))
     }));
     check(&mut datapath(), rows);
 }

@@ -13,7 +13,7 @@ use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flag
 use crate::datapath;
 use crate::effects::{acknowledged, in_state};
 use crate::established::disguises;
-use crate::opening::{opens, reopened, waits};
+use crate::opening::{opens, reopens, waits};
 use crate::restored::{restores, segment};
 
 /// What stands between the fixed IP header and the transport header.
@@ -222,9 +222,8 @@ fn a_flow_opens_without_the_options() {
         vec![
             row(name("no flow"), move |at| opens(at, path, &first)),
             row(name("closed"), move |at| {
-                opens(at, path, &again)
-                    .flow(path.key(), in_state(path.established(at), State::Closed))
-                    .changes(path.key(), |flow| *flow = reopened(at, path, *flow))
+                let closed = in_state(path.established(at), State::Closed);
+                reopens(at, path, &again, closed)
             }),
             row(name("SYN sent"), move |at| {
                 waits(path, path.opening(at), &early)

@@ -2,19 +2,26 @@
 
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, State};
+use xdptun_common::flow::{Flow, State, asking};
+use xdptun_common::isn::far_from;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 
-use crate::effects::{acknowledged, in_state};
+use crate::effects::{acknowledged, in_state, unanswered};
 use crate::{datapath, paths};
 
 /// Every request that is granted, and what is near to it.
 pub fn granted_requests() -> Vec<Row> {
-    [repeated_syns(), probes(), ends(), acknowledgements()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        repeated_syns(),
+        reopenings(),
+        probes(),
+        ends(),
+        acknowledgements(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// What the daemon sends: an empty datagram with a mark.
@@ -33,7 +40,12 @@ fn no_flow_or_another_state() {
     let mut rows: Vec<Row> = Vec::new();
     for family in Family::ALL {
         let path = Path::client(family);
-        for request in [Request::RetransmitSyn, Request::Probe, Request::Finish] {
+        for request in [
+            Request::RetransmitSyn,
+            Request::Reopen,
+            Request::Probe,
+            Request::Finish,
+        ] {
             rows.push(row(format!("{family:?} {request:?}, no flow"), move |_| {
                 asks(path, request).drops(Outcome::TxNotRequested)
             }));
@@ -42,6 +54,12 @@ fn no_flow_or_another_state() {
             (Request::RetransmitSyn, State::Closed),
             (Request::RetransmitSyn, State::Established),
             (Request::RetransmitSyn, State::FinSent),
+            // An answer came meanwhile.
+            (Request::Reopen, State::Established),
+            (Request::Reopen, State::Closed),
+            (Request::Reopen, State::SynSent),
+            (Request::Reopen, State::SynReceived),
+            (Request::Reopen, State::FinSent),
             (Request::Probe, State::Closed),
             (Request::Probe, State::SynSent),
             (Request::Probe, State::SynReceived),
@@ -98,6 +116,33 @@ fn a_syn_is_repeated_when_due() {
     check(&mut datapath(), repeated_syns());
 }
 
+/// A flow whose path is dead starts again, far from its old numbers.
+fn reopenings() -> Vec<Row> {
+    let reopening = |path: Path| {
+        row(format!("{path:?}"), move |at| {
+            let mut flow = path.established(at);
+            flow.unanswered_at = flow.received_at + 1;
+            let iss = far_from(flow.snd_nxt, at.isn(&path.key()));
+            granted(asks(path, Request::Reopen), Sent::Syn)
+                .flow(path.key(), flow)
+                .passes_as(path.control(at, flags::SYN, iss, 0))
+                .changes(path.key(), |flow| {
+                    flow.state = State::SynSent as u32;
+                    (flow.iss, flow.rcv_nxt) = (iss, 0);
+                    (flow.snd_una, flow.snd_nxt) = (iss.wrapping_add(1), iss.wrapping_add(1));
+                    (flow.opened_at, flow.established_at) = (at.ns(), 0);
+                    (flow.syns, flow.syn_at) = (1, at.ns());
+                })
+        })
+    };
+    paths().map(reopening).collect()
+}
+
+#[test]
+fn a_dead_flow_starts_again() {
+    check(&mut datapath(), reopenings());
+}
+
 /// A probe repeats the sequence number before the next (RFC 9293 section 3.8.4).
 fn probes() -> Vec<Row> {
     let probe = |path: Path| {
@@ -107,8 +152,14 @@ fn probes() -> Vec<Row> {
             let sequence = flow.snd_nxt.wrapping_sub(1);
             granted(asks(path, Request::Probe), Sent::Probe)
                 .flow(path.key(), flow)
-                .passes_as(path.control(at, flags::ACK, sequence, flow.rcv_nxt))
-                .changes(path.key(), |flow| acknowledged(flow, at))
+                .passes_as(
+                    path.control(at, flags::ACK, sequence, flow.rcv_nxt)
+                        .window(asking(at.window())),
+                )
+                .changes(path.key(), |flow| {
+                    unanswered(flow, at);
+                    acknowledged(flow, at);
+                })
         })
     };
     paths().map(probe).collect()

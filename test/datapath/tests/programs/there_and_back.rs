@@ -97,8 +97,10 @@ fn ends(path: Path, numbers: (u32, u32, u64)) -> [(Path, Flow); 2] {
     here.sent_at = at.ns();
     here.tx_packets = count;
     let mut there = here;
-    (here.snd_nxt, here.rcv_nxt, here.acked) = (ours, theirs, theirs);
-    (there.snd_nxt, there.rcv_nxt, there.acked) = (theirs, ours, ours);
+    (here.snd_una, here.snd_nxt) = (ours, ours);
+    (here.rcv_nxt, here.acked) = (theirs, theirs);
+    (there.snd_una, there.snd_nxt) = (theirs, theirs);
+    (there.rcv_nxt, there.acked) = (ours, ours);
     [(path, here), (path.reversed(), there)]
 }
 

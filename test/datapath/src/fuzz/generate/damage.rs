@@ -1,7 +1,7 @@
 //! What happens to packets that nobody means well with.
 
-use crate::fuzz::dice::Dice;
 use crate::path::Family;
+use xdptun_lab::dice::Dice;
 
 /// Where 16-bit fields are, from the start of the IP header: lengths, fragment
 /// offset, time to live with protocol, checksums, first bytes of the transport

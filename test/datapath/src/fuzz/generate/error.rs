@@ -3,10 +3,10 @@
 use etherparse::IpNumber;
 use xdptun_lab::checksum;
 
-use crate::fuzz::dice::Dice;
 use crate::moment::Moment;
 use crate::packet::{Packet, flags};
 use crate::path::{Family, Path};
+use xdptun_lab::dice::Dice;
 
 /// Types and codes of errors: unreachable (port, too big, filtered), time
 /// exceeded, parameter problem; and an echo request, which is none.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use xdptun_common::flow::{Flow, FlowKey, State};
 
-use crate::fuzz::dice::Dice;
 use crate::kernel::MAX_FLOWS;
 use crate::moment::Moment;
 use crate::path::{Family, OWNED, Path};
+use xdptun_lab::dice::Dice;
 
 /// A table with the flow of `path` or without, and with others.
 pub fn table(dice: &mut Dice, path: Path, at: Moment) -> BTreeMap<FlowKey, Flow> {
@@ -42,6 +42,9 @@ fn flow(dice: &mut Dice, path: Path, at: Moment) -> Flow {
         flow.rcv_nxt = dice.number();
         flow.tx_packets = dice.number().into();
     }
+    // Nothing under way, little, and more than may be reordered.
+    let under_way = dice.weighted(&[(4, 0), (1, 1), (1, 70_000), (1, 3 << 20)]);
+    flow.snd_una = flow.snd_nxt.wrapping_sub(under_way);
     if flow.state == State::SynSent as u32 || flow.state == State::SynReceived as u32 {
         flow.iss = at.isn(&path.key());
         flow.snd_nxt = flow.iss.wrapping_add(1);

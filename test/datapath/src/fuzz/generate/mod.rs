@@ -11,12 +11,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use etherparse::IpNumber;
 use xdptun_common::config::Request;
 
-use super::dice::Dice;
 use super::scene::{Scene, Setup};
 use crate::moment::Moment;
 use crate::packet::Packet;
 use crate::path::{Family, HTTPS, OTHER, OWNED, Path};
 use crate::program::{Program, Skb};
+use xdptun_lab::dice::Dice;
 
 /// The longest frame that is made: `BPF_PROG_TEST_RUN` takes what fits a page
 /// beside the head and tail room of a buffer, also when it has grown.
@@ -141,6 +141,7 @@ fn mark(dice: &mut Dice, program: Program) -> u32 {
         Request::RetransmitSyn,
         Request::Probe,
         Request::Finish,
+        Request::Reopen,
     ];
     let request = dice.pick(&requests).mark();
     let often = if program == Program::Egress { 4 } else { 1 };

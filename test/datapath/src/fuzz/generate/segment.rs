@@ -2,10 +2,10 @@
 
 use xdptun_common::flow::{Flow, FlowKey};
 
-use crate::fuzz::dice::Dice;
 use crate::moment::Moment;
 use crate::packet::{Packet, flags};
 use crate::path::{Path, syn_options};
+use xdptun_lab::dice::Dice;
 
 /// How far the programs let a segment lie from what they expect.
 const WINDOW: u32 = 1 << 26;

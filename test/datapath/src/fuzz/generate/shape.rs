@@ -4,9 +4,9 @@
 use etherparse::IpNumber;
 use xdptun_lab::checksum;
 
-use crate::fuzz::dice::Dice;
 use crate::packet::Packet;
 use crate::path::Family;
+use xdptun_lab::dice::Dice;
 
 /// The extension headers that may stand before UDP and TCP.
 const EXTENSIONS: [IpNumber; 7] = [

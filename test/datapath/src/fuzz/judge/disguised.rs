@@ -75,6 +75,9 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     expected.tx_packets = before.tx_packets + 1;
     expected.tx_bytes = before.tx_bytes + payload.len() as u64;
     (expected.sent_at, expected.data_at) = (after.sent_at, after.data_at);
+    if before.unanswered_at <= before.received_at {
+        expected.unanswered_at = after.sent_at;
+    }
     rule(
         "a flow counts each datagram and each byte once",
         bytes_of(&expected) == bytes_of(&after),

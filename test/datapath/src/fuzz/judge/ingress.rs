@@ -2,6 +2,7 @@
 
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::isn::same_cookie;
 
 use super::{Judgement, accounting, answer, icmp, restored, rule, some};
 use crate::case::Verdict;
@@ -116,7 +117,8 @@ impl Segment {
     }
 
     /// Whether an open flow may become what it became: ended by the exact reset
-    /// or FIN, or moved forward by data in the window.
+    /// or FIN, or moved forward by data in the window and by acknowledgements of
+    /// what was sent.
     fn may_move(&self, before: &Flow, after: &Flow) -> bool {
         if after.state != before.state {
             let reset = self.has(flags::RST) && self.sequence == before.rcv_nxt;
@@ -126,8 +128,14 @@ impl Segment {
         let ahead = after.rcv_nxt.wrapping_sub(before.rcv_nxt);
         let kept = (after.iss, after.snd_nxt) == (before.iss, before.snd_nxt)
             && (after.tx_packets, after.tx_bytes) == (before.tx_packets, before.tx_bytes);
-        let moved = ahead == 0 || after.rcv_nxt == self.end && ahead <= WINDOW + (1 << 16);
-        kept && moved
+        // Only with an acknowledgement between the last one and what was sent.
+        let news = self.acknowledgment.wrapping_sub(before.snd_una);
+        let is_latest = news <= before.snd_nxt.wrapping_sub(before.snd_una);
+        let in_window = after.rcv_nxt == self.end && ahead <= WINDOW + (1 << 16);
+        let moved = ahead == 0 || in_window && is_latest;
+        let acknowledged =
+            after.snd_una == before.snd_una || after.snd_una == self.acknowledgment && is_latest;
+        kept && moved && acknowledged
     }
 
     /// Whether it names a number that only someone who got our SYN or SYN-ACK
@@ -137,7 +145,8 @@ impl Segment {
         // The epoch may have changed since the clock was read.
         let given = [at.isn(key), at.earlier_isn(key, 1), Moment::now().isn(key)];
         self.has(flags::ACK)
-            && (given.contains(&named) || before.is_some_and(|flow| flow.iss == named))
+            && (given.iter().any(|isn| same_cookie(*isn, named))
+                || before.is_some_and(|flow| flow.iss == named))
     }
 }
 
@@ -214,6 +223,10 @@ mod tests {
         let on = |flow: &mut Flow| flow.rcv_nxt = flow.rcv_nxt.wrapping_add(7);
         assert_eq!(moved(flags::DATA, 7, on), None);
         assert!(moved(flags::DATA, 8, on).is_some());
+        let news = |flow: &mut Flow| {
+            flow.snd_una = flow.snd_una.wrapping_sub(1);
+        };
+        assert!(moved(flags::DATA, 0, news).is_some());
         let sends = |flow: &mut Flow| flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
         assert!(moved(flags::DATA, 0, sends).is_some());
     }

@@ -21,6 +21,7 @@ pub fn check(rig: &mut Rig, scene: &Scene, seen: &Seen) -> Judgement {
     let here = scene.flows[&key];
     let mut there = here;
     (there.rcv_nxt, there.snd_nxt) = (here.snd_nxt, here.rcv_nxt);
+    there.snd_una = there.snd_nxt;
     // Nothing to acknowledge, so that XDP has no reason to leave it to tc.
     there.acked = seen.flows[&key].snd_nxt;
     there.sent_at = seen.at.ns();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::udp;
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::udp;
 
 /// Lengths from a few bytes to what fits an MTU of 1280.
 const LENGTHS: u32 = 1200;
@@ -36,6 +36,13 @@ impl Tally {
     /// Counts one.
     pub fn add(&mut self, number: u32) {
         *self.0.entry(number).or_default() += 1;
+    }
+
+    /// Counts all that another one did.
+    pub fn add_all(&mut self, other: &Self) {
+        for (number, count) in &other.0 {
+            *self.0.entry(*number).or_default() += count;
+        }
     }
 
     /// How many different numbers were seen.

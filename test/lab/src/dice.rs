@@ -3,8 +3,9 @@
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
-/// The random numbers of one iteration. Every iteration has its own, so that
-/// one of them can be run without those before it.
+/// Random numbers. Every iteration of a run has its own, so that one of them can
+/// be repeated without those before it.
+#[derive(Debug)]
 pub struct Dice(Pcg64Mcg);
 
 impl Dice {

@@ -1,0 +1,101 @@
+//! Segments that no peer sent, with the addresses and ports of a real flow.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use etherparse::TcpHeader;
+use xdptun_lab::Direct;
+use xdptun_lab::dice::Dice;
+
+use crate::wire::{Wire, describe, segments};
+use crate::{PORT, raw};
+
+/// What forged data begins with.
+pub const PAYLOAD: &[u8] = b"forged";
+
+/// What is forged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Resets, with and without acknowledgement.
+    Rst,
+    /// Ends.
+    Fin,
+    /// Beginnings.
+    Syn,
+    /// Datagrams.
+    Data,
+    /// Acknowledgements alone.
+    Ack,
+}
+
+impl Kind {
+    /// All, to draw from.
+    pub const ALL: [Self; 5] = [Self::Rst, Self::Fin, Self::Syn, Self::Data, Self::Ack];
+
+    /// An IP packet with one; `numbers` draws sequence and acknowledgement.
+    pub fn forge(
+        self,
+        from: SocketAddr,
+        to: SocketAddr,
+        dice: &mut Dice,
+        numbers: impl FnOnce(&mut Dice) -> (u32, u32),
+    ) -> Result<Vec<u8>> {
+        let mut payload = Vec::new();
+        if self == Self::Data {
+            payload.extend(PAYLOAD);
+            let length = dice.below(1000);
+            payload.extend(dice.bytes(length));
+        }
+        let fill = |tcp: &mut TcpHeader| {
+            (tcp.sequence_number, tcp.acknowledgment_number) = numbers(dice);
+            tcp.ack = self != Self::Syn;
+            match self {
+                Self::Rst => {
+                    tcp.rst = true;
+                    tcp.ack = dice.once_in(2);
+                }
+                Self::Fin => tcp.fin = true,
+                Self::Syn => tcp.syn = true,
+                Self::Data => tcp.psh = true,
+                Self::Ack => {}
+            }
+        };
+        raw::segment(from, to, fill, &payload)
+    }
+}
+
+/// What each end of a flow expects next, by what the other sent last.
+#[derive(Debug, Clone, Copy)]
+pub struct Flow {
+    /// The end without the owned port.
+    pub client: SocketAddr,
+    /// The end with the owned port.
+    pub server: SocketAddr,
+    /// Next sequence number of the server.
+    pub next: u32,
+    /// Next sequence number of the client.
+    pub acknowledged: u32,
+}
+
+impl Flow {
+    /// Lets data pass both ways of one flow by `act` and reads its numbers off
+    /// the wire.
+    pub fn learn(net: &Direct, act: impl FnOnce()) -> Result<Self> {
+        let wire = Wire::watch(&[&net.a, &net.b])?;
+        act();
+        let frames = wire.stop()?;
+        let all = segments(&frames, PORT);
+        let last_from = |port_is_ours: bool| {
+            let mut data = all.iter().rev().filter(|segment| segment.is_data());
+            data.find(|segment| (segment.source.port() == PORT) == port_is_ours)
+                .with_context(|| format!("no data: {}", describe(&all)))
+        };
+        let (of_server, of_client) = (last_from(true)?, last_from(false)?);
+        Ok(Self {
+            client: of_client.source,
+            server: of_server.source,
+            next: of_server.end(),
+            acknowledged: of_client.end(),
+        })
+    }
+}

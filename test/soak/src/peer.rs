@@ -1,0 +1,167 @@
+//! A host with xdptun.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::unistd::Pid;
+use xdptun_lab::xdptun::Remains;
+use xdptun_lab::{Attached, Host, wait};
+use xdptun_test_net::mode::Mode;
+use xdptun_test_net::traces::Traces;
+
+use crate::journal::{Flaw, Journal};
+use crate::traffic::Gate;
+
+/// The owned port as an argument.
+const PORT: &str = "8000";
+
+/// Seconds after which a flow without datagrams is ended: short, so that the end
+/// of a run can wait for it, and longer than any disturbance.
+pub const IDLE: &str = "10";
+
+/// What a daemon may grow by: datagrams that wait for a handshake, in the memory
+/// that the allocator keeps.
+const GROWTH_KIB: u64 = 32 << 10;
+
+/// A host, and what runs on it.
+#[derive(Debug)]
+pub struct Peer {
+    /// What it is called in the log.
+    pub name: String,
+    /// The host.
+    pub host: Host,
+    /// What sends on the host passes it.
+    pub gate: Arc<Gate>,
+    journal: Arc<Journal>,
+    before: Traces,
+    mode: Mode,
+    running: Option<Running>,
+    /// Guards of daemons that are gone; each would detach what another goes on
+    /// with, so they last as long as the peer.
+    remains: Vec<Remains>,
+    replaced: Vec<Attached>,
+    /// The most that a daemon grew by.
+    pub growth_kib: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    attached: Attached,
+    /// Its memory once it worked: loading the programs takes more, which is
+    /// given back.
+    resident_kib: Option<u64>,
+}
+
+impl Running {
+    const fn new(attached: Attached) -> Self {
+        Self {
+            attached,
+            resident_kib: None,
+        }
+    }
+}
+
+/// How long a daemon that is replaced may take to end.
+const LIMIT: Duration = Duration::from_secs(5);
+
+impl Peer {
+    /// Attaches to a host for the first time.
+    pub fn new(name: String, host: &Host, mode: Mode, journal: &Arc<Journal>) -> Result<Self> {
+        let mut peer = Self {
+            name,
+            host: host.clone(),
+            gate: Arc::default(),
+            journal: Arc::clone(journal),
+            before: Traces::of(host)?,
+            mode,
+            running: None,
+            remains: Vec::new(),
+            replaced: Vec::new(),
+            growth_kib: 0,
+        };
+        peer.attach(mode)?;
+        Ok(peer)
+    }
+
+    /// Attaches.
+    pub fn attach(&mut self, mode: Mode) -> Result<()> {
+        let attached = self.start(mode, &[])?;
+        self.mode = mode;
+        self.running = Some(Running::new(attached));
+        Ok(())
+    }
+
+    fn start(&self, mode: Mode, more: &[&str]) -> Result<Attached> {
+        let args = ["--port", PORT, "--idle-timeout", IDLE];
+        mode.attach(&self.host, &[&args, more].concat())
+    }
+
+    /// Attaches again after [`Peer::kill`], to go on with what is there.
+    pub fn revive(&mut self) -> Result<()> {
+        self.attach(self.mode)
+    }
+
+    /// Detaches cleanly. Nothing may be sent meanwhile.
+    pub fn detach(&mut self) -> Result<()> {
+        self.weigh()?;
+        if let Some(running) = self.running.take() {
+            self.journal.check(Flaw::Program, running.attached.stop());
+        }
+        Ok(())
+    }
+
+    /// Kills the daemon as a crash would. What it attached goes on.
+    pub fn kill(&mut self) -> Result<()> {
+        self.weigh()?;
+        if let Some(running) = self.running.take() {
+            self.remains.push(running.attached.kill()?);
+        }
+        Ok(())
+    }
+
+    /// Lets a new daemon take over from the one that runs.
+    pub fn replace(&mut self) -> Result<()> {
+        self.weigh()?;
+        let attached = self.start(self.mode, &["--take-over"])?;
+        if let Some(old) = self.running.replace(Running::new(attached)) {
+            let ended = || !old.attached.process().is_running().unwrap_or(true);
+            let ended = wait::until(LIMIT, "the replaced daemon to end", ended);
+            self.journal.check(Flaw::Program, ended);
+            self.replaced.push(old.attached);
+        }
+        Ok(())
+    }
+
+    /// What differs on the host from before the first attachment.
+    pub fn remains(&self) -> Result<Option<String>> {
+        let now = Traces::of(&self.host)?;
+        let differ = now != self.before;
+        Ok(differ.then(|| format!("{}: {now:#?} instead of {:#?}", self.name, self.before)))
+    }
+
+    /// Compares the daemon's memory with that of the first time.
+    pub fn weigh(&mut self) -> Result<()> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let now = resident_kib(running.attached.process().pid())?;
+        let growth = now.saturating_sub(*running.resident_kib.get_or_insert(now));
+        self.growth_kib = self.growth_kib.max(growth);
+        if growth > GROWTH_KIB {
+            let text = format!("the daemon of {} grew by {growth} KiB to {now}", self.name);
+            self.journal.find(Flaw::Memory, &text);
+        }
+        Ok(())
+    }
+}
+
+/// Resident memory of a process.
+fn resident_kib(pid: Pid) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .with_context(|| format!("{path} tells no VmRSS"))
+}

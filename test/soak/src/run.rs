@@ -1,0 +1,188 @@
+//! A whole run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use xdptun_lab::wait;
+
+use crate::disturbance::{Deck, Kind};
+use crate::journal::{Flaw, Journal, Say};
+use crate::report::{Datagrams, Recoveries, Report};
+use crate::traffic::{Client, Ledger, Stream};
+use crate::world::{CLIENTS, World};
+
+/// How long a client may wait for its next answer on an idle machine.
+pub const RECOVERY: Duration = Duration::from_secs(3);
+
+/// How long a run waits for it all the same, to tell how long it took: longer
+/// than any timer of xdptun.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// How long the last answers may take.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What a run is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// No disturbance begins after this time.
+    pub length: Duration,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// Runs; an error means that it could not go on. What was found is in the report.
+pub fn run(plan: Plan, say: Say) -> Result<Report> {
+    let journal = Arc::new(Journal::start(say));
+    let ledger = Arc::new(Ledger::new(Arc::clone(&journal)));
+    journal.say(&format!("seed {}", plan.seed));
+    let mut world = World::new(plan.seed, &ledger)?;
+    journal.say("attached everywhere, clients ask");
+    let first = recover(&world, "the start", &journal)?;
+    journal.say(&format!("answered after {}", in_words(&first)));
+
+    let mut recoveries: BTreeMap<Kind, Recoveries> = BTreeMap::new();
+    let mut deck = Deck::new(plan.seed, CLIENTS.into());
+    let started = Instant::now();
+    loop {
+        let (quiet, disturbance) = deck.draw();
+        if started.elapsed() + quiet >= plan.length {
+            break;
+        }
+        rest(&world, quiet, &journal);
+        let what = disturbance.to_string();
+        journal.say(&what);
+        let applied = disturbance.apply(&mut world);
+        applied.with_context(|| what.clone())?;
+        let times = recover(&world, &what, &journal)?;
+        world.wires.tell(&journal);
+        for peer in &mut world.peers {
+            peer.weigh()?;
+        }
+        journal.say(&format!("    answered after {}", in_words(&times)));
+        let recoveries = recoveries.entry(disturbance.kind()).or_default();
+        recoveries.add(&times);
+    }
+
+    for client in &mut world.clients {
+        client.quiet();
+    }
+    // What is lost never comes; the totals tell.
+    let counts = &ledger.counts;
+    let complete =
+        || counts.returned.load(Ordering::Relaxed) >= counts.asked.load(Ordering::Relaxed);
+    let _lost = wait::until(LAST, "the last answers", complete);
+    journal.say("clients are quiet, flows expire");
+    world.expire(&journal);
+    journal.say("xdptun detaches everywhere");
+    let ended = world.end(&journal)?;
+    Ok(Report::new(
+        plan.seed,
+        journal.seconds(),
+        recoveries,
+        Datagrams::of(counts),
+        ended,
+        journal.findings(),
+    ))
+}
+
+/// Leaves the network alone for a while. What is sent then must be answered.
+fn rest(world: &World, quiet: Duration, journal: &Journal) {
+    let now = || -> Vec<(Arc<Stream>, u32)> {
+        let streams = world.clients.iter().flat_map(Client::streams);
+        streams
+            .map(|stream| (Arc::clone(&stream), stream.book.next()))
+            .collect()
+    };
+    let before = now();
+    thread::sleep(quiet);
+    let after = now();
+    let pairs = || before.iter().zip(&after);
+    let sent: u32 = pairs().map(|((_, from), (_, to))| to - from).sum();
+    let lost = || -> usize {
+        let lost = pairs().map(|((stream, from), (_, to))| stream.book.unanswered(*from..*to));
+        lost.sum()
+    };
+    if wait::until(LAST, "all answers", || lost() == 0).is_err() {
+        let text = format!("{} of {sent} within {quiet:?}", lost());
+        journal.find(Flaw::Lost, &text);
+    }
+}
+
+/// Waits until every socket of every client has an answer to something that it
+/// sent after this call. Returns how long each client took, `None` for one that
+/// has not got there.
+fn recover(world: &World, after: &str, journal: &Journal) -> Result<Vec<Option<Duration>>> {
+    let limit = wait::stretched(RECOVERY)?;
+    let started = Instant::now();
+    let mut waiting: Vec<Waiting> = world
+        .clients
+        .iter()
+        .map(|client| Waiting::from_now(client.streams()))
+        .collect();
+    let mut late = false;
+    let mut look = |waiting: &mut Vec<Waiting>| {
+        let elapsed = started.elapsed();
+        for (number, client) in waiting.iter_mut().enumerate() {
+            client.look(elapsed);
+            if elapsed > limit && !late && client.time.is_none() {
+                let streams = client.unanswered();
+                let text =
+                    format!("client {number} without an answer {limit:?} after {after}: {streams}");
+                journal.find(Flaw::SlowRecovery, &text);
+            }
+        }
+        late |= elapsed > limit;
+        waiting.iter().all(|client| client.time.is_some())
+    };
+    // Whoever is not there by then is told of already.
+    let _all = wait::until(PATIENCE, "answers", || look(&mut waiting));
+    Ok(waiting.into_iter().map(|client| client.time).collect())
+}
+
+/// A client's sockets that have had no answer yet, each with the number that the
+/// next datagram had at first.
+struct Waiting {
+    streams: Vec<(Arc<Stream>, u32)>,
+    time: Option<Duration>,
+}
+
+impl Waiting {
+    fn from_now(streams: Vec<Arc<Stream>>) -> Self {
+        let streams = streams.into_iter().map(|stream| {
+            let next = stream.book.next();
+            (stream, next)
+        });
+        Self {
+            streams: streams.collect(),
+            time: None,
+        }
+    }
+
+    fn look(&mut self, elapsed: Duration) {
+        self.streams
+            .retain(|(stream, next)| !stream.book.is_answered_from(*next));
+        if self.streams.is_empty() && self.time.is_none() {
+            self.time = Some(elapsed);
+        }
+    }
+
+    fn unanswered(&self) -> String {
+        let streams = self.streams.iter().map(|(stream, _)| {
+            let book = &stream.book;
+            format!("stream {} over {}", book.stream(), book.family())
+        });
+        streams.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn in_words(times: &[Option<Duration>]) -> String {
+    let words = times.iter().map(|time| match time {
+        Some(time) => format!("{} ms", time.as_millis()),
+        None => "(not at all)".to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" and ")
+}

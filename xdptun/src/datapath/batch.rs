@@ -1,0 +1,113 @@
+//! A whole hash map in few system calls.
+//!
+//! The table of flows is read several times a second; key by key that would be
+//! two calls for each of its flows. aya has no such call.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+use nix::errno::Errno;
+use nix::libc;
+use xdptun_common::Plain;
+
+/// Entries of one call: more than share a bucket.
+const AT_ONCE: usize = 4096;
+
+/// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd` (kernel 5.6).
+const LOOKUP_BATCH: libc::c_int = 24;
+
+/// `batch` of `union bpf_attr`. Addresses as numbers.
+#[repr(C)]
+struct Batch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// Reads the entries of a hash map whose keys and values are `K` and `V`. One
+/// that comes or goes meanwhile may be left out.
+///
+/// # Errors
+///
+/// If the map cannot be read.
+pub fn entries<K: Plain, V: Plain>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
+    let mut all = Vec::new();
+    let mut part = Part::new();
+    while part.read(&map)? {
+        all.extend(part.entries());
+    }
+    all.extend(part.entries());
+    Ok(all)
+}
+
+/// What one call returned, and where the next goes on.
+struct Part<K, V> {
+    keys: Vec<MaybeUninit<K>>,
+    values: Vec<MaybeUninit<V>>,
+    count: usize,
+    /// The kernel's own note of a place in a hash map.
+    place: u32,
+    started: bool,
+}
+
+impl<K: Plain, V: Plain> Part<K, V> {
+    fn new() -> Self {
+        Self {
+            keys: vec![MaybeUninit::uninit(); AT_ONCE],
+            values: vec![MaybeUninit::uninit(); AT_ONCE],
+            count: 0,
+            place: 0,
+            started: false,
+        }
+    }
+
+    /// Reads the next entries; whether there may be more after them.
+    fn read(&mut self, map: &impl AsFd) -> io::Result<bool> {
+        let place = &raw mut self.place as u64;
+        let mut batch = Batch {
+            in_batch: if self.started { place } else { 0 },
+            out_batch: place,
+            keys: self.keys.as_mut_ptr() as u64,
+            values: self.values.as_mut_ptr() as u64,
+            count: AT_ONCE as u32,
+            map_fd: map.as_fd().as_raw_fd().cast_unsigned(),
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: every address is of a buffer of this object, with room for
+        // `count` keys or values, or for a place; the record has the kernel's
+        // layout and the length that is given.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                LOOKUP_BATCH,
+                &raw mut batch,
+                size_of::<Batch>(),
+            )
+        };
+        let more = match Errno::result(result) {
+            Ok(_) => true,
+            // The end of the map; what was before it counts.
+            Err(Errno::ENOENT) => false,
+            Err(error) => return Err(error.into()),
+        };
+        self.started = true;
+        self.count = batch.count as usize;
+        Ok(more)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (K, V)> {
+        self.keys
+            .iter()
+            .zip(&self.values)
+            .take(self.count)
+            // SAFETY: the kernel wrote this many, and every byte pattern is valid.
+            .map(|(key, value)| unsafe { (key.assume_init(), value.assume_init()) })
+    }
+}

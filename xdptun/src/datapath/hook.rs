@@ -1,0 +1,261 @@
+//! One program on one hook: attached anew, or put in the place of an older one
+//! without a packet between them that neither sees.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use aya::Ebpf;
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
+use aya::programs::xdp::XdpLink;
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
+use nix::libc;
+use xdptun_common::config::{FilterPlace, IngressMode};
+
+use super::{XDP_FRAGS_PROGRAM, XDP_PROGRAM, clsact, pins};
+
+/// A tc program; the number is that of its place in the record of the attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcProgram {
+    Ingress = 0,
+    Egress = 1,
+    /// At the splitter's far end.
+    Splitter = 2,
+}
+
+impl TcProgram {
+    /// Its name in the object.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "xdptun_ingress",
+            Self::Egress => "xdptun_egress",
+            Self::Splitter => "xdptun_splitter",
+        }
+    }
+
+    /// Where it is attached.
+    pub const fn hook(self) -> TcAttachType {
+        match self {
+            Self::Egress => TcAttachType::Egress,
+            Self::Ingress | Self::Splitter => TcAttachType::Ingress,
+        }
+    }
+}
+
+/// How the tc programs of an attachment are held.
+pub enum Held<'a> {
+    /// By TCX links.
+    Tcx,
+    /// By filters of the clsact qdisc, which are in these places.
+    Clsact(&'a mut [FilterPlace; 3]),
+}
+
+/// Why an interface does not take the XDP program.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpRefusal {
+    #[error(
+        "{0}: another XDP program is attached; `ip link show {0}` shows it. \
+         Detach it, or use --ingress tc"
+    )]
+    Taken(String),
+    #[error("{0}: its driver does not take the XDP program; use --ingress tc")]
+    Unsupported(String, #[source] ProgramError),
+}
+
+impl XdpRefusal {
+    /// The reason alone, where the way out has been taken already.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Taken(_) => "another XDP program is attached",
+            Self::Unsupported(..) => "the driver does not take the program",
+        }
+    }
+}
+
+/// The mode in which XDP is attached, if it is.
+pub const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
+    match ingress {
+        IngressMode::Tc => None,
+        IngressMode::Xdp => Some(XdpMode::Driver),
+        IngressMode::XdpGeneric => Some(XdpMode::Skb),
+    }
+}
+
+/// Loads the XDP program that fits, and names it. A kernel that knows no packets
+/// in several buffers (before 5.18) gets the one that takes none. So does the
+/// stack, which puts such packets into one piece by itself: of a packet that it
+/// copies for the other program it forgets the length of the link header
+/// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
+fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
+    if mode != XdpMode::Skb && program::<Xdp>(ebpf, XDP_FRAGS_PROGRAM)?.load().is_ok() {
+        return Ok(XDP_FRAGS_PROGRAM);
+    }
+    let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
+    program.load().with_context(|| rejected(XDP_PROGRAM))?;
+    Ok(XDP_PROGRAM)
+}
+
+/// Loads the XDP program and puts it on the interface.
+pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
+    let loaded = load_xdp(ebpf, mode)?;
+    let program: &mut Xdp = program(ebpf, loaded)?;
+    if let Some(link) = pinned_link(directory, XDP_PROGRAM)? {
+        match program.attach_to_link(XdpLink::try_from(link)?) {
+            Ok(id) => {
+                program.take_link(id)?;
+                return Ok(());
+            }
+            Err(error) => forget_dead_link(directory, XDP_PROGRAM, error)?,
+        }
+    }
+    let id = program
+        .attach(name, mode)
+        .map_err(|error| match os_error(&error) {
+            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()),
+            // Drivers have many ways to say no.
+            _ => XdpRefusal::Unsupported(name.to_owned(), error),
+        })?;
+    let link: FdLink = program.take_link(id)?.try_into()?;
+    pin_link(link, directory, XDP_PROGRAM)
+}
+
+/// Loads a tc program and puts it on an interface.
+pub fn attach_tc(
+    ebpf: &mut Ebpf,
+    directory: &Path,
+    name: &str,
+    which: TcProgram,
+    held: Held<'_>,
+) -> Result<()> {
+    let program: &mut SchedClassifier = program(ebpf, which.name())?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+        Err(error) => return Err(error).with_context(|| rejected(which.name())),
+    }
+    match held {
+        Held::Tcx => attach_tcx(program, directory, name, which),
+        Held::Clsact(places) => attach_filter(program, name, which, &mut places[which as usize]),
+    }
+}
+
+fn attach_tcx(
+    program: &mut SchedClassifier,
+    directory: &Path,
+    name: &str,
+    which: TcProgram,
+) -> Result<()> {
+    if let Some(link) = pinned_link(directory, which.name())? {
+        match program.attach_to_link(SchedClassifierLink::try_from(link)?) {
+            Ok(id) => {
+                program.take_link(id)?;
+                return Ok(());
+            }
+            Err(error) => forget_dead_link(directory, which.name(), error)?,
+        }
+    }
+    // First in, last out: programs of others see datagrams, as sockets do.
+    let order = match which.hook() {
+        TcAttachType::Egress => LinkOrder::last(),
+        TcAttachType::Ingress | TcAttachType::Custom(_) => LinkOrder::first(),
+    };
+    let id = program
+        .attach_with_options(name, which.hook(), TcAttachOptions::TcxOrder(order))
+        .with_context(|| format!("cannot attach {} to {name} (TCX)", which.name()))?;
+    let link: FdLink = program.take_link(id)?.try_into()?;
+    pin_link(link, directory, which.name())
+}
+
+fn attach_filter(
+    program: &mut SchedClassifier,
+    name: &str,
+    which: TcProgram,
+    place: &mut FilterPlace,
+) -> Result<()> {
+    let context = || format!("cannot attach {} to {name} (clsact)", which.name());
+    let old = std::mem::take(place);
+    let replaced = old.is_known().then(|| -> Result<_> {
+        let handle = TcHandle::from(old.handle);
+        let priority = old.priority as u16;
+        let link = SchedClassifierLink::attached(name, which.hook(), priority, handle, None)?;
+        Ok(program.attach_to_link(link)?)
+    });
+    let id = match replaced {
+        Some(Ok(id)) => id,
+        // Nobody can tell which filter is ours but by its name.
+        Some(Err(_)) | None => {
+            clsact::add(name)?;
+            clsact::remove_filter(name, which.hook(), which.name())?;
+            let options = TcAttachOptions::Netlink(NlOptions::default());
+            program
+                .attach_with_options(name, which.hook(), options)
+                .with_context(context)?
+        }
+    };
+    let link = program.take_link(id)?;
+    *place = FilterPlace {
+        handle: link.handle()?.into(),
+        priority: link.priority()?.into(),
+    };
+    // The filter shall outlive this process.
+    std::mem::forget(link);
+    Ok(())
+}
+
+/// The link of a program that is attached already.
+fn pinned_link(directory: &Path, program: &str) -> Result<Option<FdLink>> {
+    let path = link_path(directory, program);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let link = PinnedLink::from_pin(&path)
+        .with_context(|| format!("cannot open the pinned link {}", path.display()))?;
+    Ok(Some(link.into()))
+}
+
+/// Forgets the link of an interface that is gone, after an attempt to use it.
+fn forget_dead_link(directory: &Path, program: &str, error: ProgramError) -> Result<()> {
+    if os_error(&error) != Some(libc::ENOLINK) {
+        return Err(error).with_context(|| format!("cannot replace the attached {program}"));
+    }
+    let path = link_path(directory, program);
+    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+}
+
+/// The pin holds the link; the handle of this process is let go.
+fn pin_link(link: FdLink, directory: &Path, program: &str) -> Result<()> {
+    let path = link_path(directory, program);
+    link.pin(&path)
+        .with_context(|| format!("cannot pin {}", path.display()))?;
+    Ok(())
+}
+
+fn link_path(directory: &Path, program: &str) -> PathBuf {
+    directory.join(pins::link_name(program))
+}
+
+fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
+where
+    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let Some(program) = ebpf.program_mut(name) else {
+        bail!("the object has no program {name}");
+    };
+    Ok(program.try_into()?)
+}
+
+fn rejected(program: &str) -> String {
+    format!("the kernel does not accept {program}; please report this with the kernel version")
+}
+
+/// The error number at the bottom of an aya error.
+fn os_error(error: &ProgramError) -> Option<i32> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return io.raw_os_error();
+        }
+        source = error.source();
+    }
+    None
+}
