@@ -1,7 +1,7 @@
 //! The end of a flow: FIN, and resets true and false.
 
 use etherparse::TcpHeader;
-use xdptun_lab::{Direct, Family, Routed, WireStats, udp, wait};
+use xdptun_lab::{Direct, Family, Host, Routed, WireStats, link, udp, wait};
 use xdptun_test_net::forgery::Flow;
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, mode, raw, status};
@@ -167,4 +167,35 @@ fn a_forged_syn_or_fin_does_not_end_a_flow() {
         let stats = WireStats::of(PORT, &wire.stop().unwrap());
         assert_eq!((stats.syn, stats.data_segments), (0, 1), "{stats:#?}");
     }
+}
+
+/// Who was called notices as well that nobody is there any more, and calls back:
+/// behind a firewall that forgot the flow only it may have something to say.
+#[test]
+fn the_called_end_opens_a_dead_flow_again() {
+    let net = Routed::new().unwrap();
+    let (client, server) = (net.client(), &net.server);
+    let _attached = mode::TC.attach_to([client, server]).unwrap();
+    let sockets = Family::BOTH.map(|family| {
+        let called = udp::bind(&server.netns, server.socket(family, PORT)).unwrap();
+        let calling = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+        calling
+            .send_to(b"hello", called.local_addr().unwrap())
+            .unwrap();
+        called.set_read_timeout(Some(LIMIT)).unwrap();
+        let (_, caller) = called.recv_from(&mut [0; 16]).unwrap();
+        (called, calling, caller)
+    });
+    assert_eq!(status::counter(&server.netns, "sent_syn").unwrap(), 0);
+    let _down = link::down(&client.netns, Host::DEV).unwrap();
+    for (called, _, caller) in &sockets {
+        called.send_to(b"are you there", caller).unwrap();
+    }
+    wait::until_some(LIMIT, "both flows to be opened again", || {
+        let states = status::open_states(&server.netns)?;
+        Ok((states == ["syn-sent"; 2]).then_some(()))
+    })
+    .unwrap();
+    let syns = status::counter(&server.netns, "sent_syn").unwrap();
+    assert!(syns >= 2, "{syns}");
 }

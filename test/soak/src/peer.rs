@@ -134,6 +134,14 @@ impl Peer {
         Ok(())
     }
 
+    /// Adds to an error what xdptun there counted and said.
+    pub fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        match &self.running {
+            Some(running) => running.attached.explain(result),
+            None => result.with_context(|| format!("xdptun does not run on {}", self.name)),
+        }
+    }
+
     /// What differs on the host from before the first attachment.
     pub fn remains(&self) -> Result<Option<String>> {
         let now = Traces::of(&self.host)?;

@@ -95,7 +95,7 @@ impl World {
             });
             let gone =
                 gone.with_context(|| format!("{}: {} flows, {left:#?}", peer.name, left.len()));
-            journal.check(Flaw::Flows, gone);
+            journal.check(Flaw::Flows, peer.explain(gone));
         }
     }
 

@@ -49,8 +49,9 @@ impl Default for Timers {
 }
 
 /// How often flows are looked at, unless that would take more than a tenth of
-/// the time.
+/// the time; at least every two seconds.
 const SWEEP: Duration = Duration::from_millis(100);
+const SWEEP_AT_LEAST: Duration = Duration::from_secs(2);
 const SWEEP_SHARE: u32 = 10;
 /// How often waiting handshakes are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -156,7 +157,8 @@ pub async fn run(
             () = sleep_until(next_sweep) => {
                 let begun = Instant::now();
                 daemon.sweep();
-                next_sweep = Instant::now() + SWEEP.max(begun.elapsed() * SWEEP_SHARE);
+                let pause = begun.elapsed() * SWEEP_SHARE;
+                next_sweep = Instant::now() + pause.clamp(SWEEP, SWEEP_AT_LEAST);
             }
         }
         if !daemon.attached.interface.exists() {

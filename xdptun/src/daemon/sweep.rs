@@ -18,6 +18,8 @@ const CLOSED: Duration = Duration::from_secs(2);
 const OPENING: Duration = Duration::from_secs(30);
 /// How long a peer may take to answer our FIN.
 const FINISHING: Duration = Duration::from_secs(5);
+/// How long after a FIN the next one follows.
+const FIN_AGAIN: Duration = Duration::from_millis(500);
 /// How long what was sent may go unanswered before the peer is asked. It answers
 /// by itself within [`xdptun_common::flow::ACK_DELAY_NS`] of most datagrams, but
 /// not of all.
@@ -59,8 +61,11 @@ impl Doubts {
             Some(at) if since(now, *at) < SLOW => ASKED_AGAIN,
             _ => ASKED,
         };
-        // How long the path took when the flow was opened.
-        let round_trip = since(flow.established_at, flow.syn_at);
+        // How long the path took when the flow was opened, if we opened it.
+        let round_trip = match flow.syn_at {
+            0 => Duration::ZERO,
+            syn_at => since(flow.established_at, syn_at),
+        };
         self.asked_at(key, flow)
             .is_some_and(|asked_at| since(now, asked_at) > patience.max(3 * round_trip))
     }
@@ -90,13 +95,18 @@ fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         }
         // Until then datagrams are refused, so it must not last.
         State::FinSent if since(now, flow.syn_at) > FINISHING => Need::Remove("FIN never answered"),
-        State::FinSent => Need::Send(Request::Finish),
+        State::FinSent if sent > FIN_AGAIN => Need::Send(Request::Finish),
+        // Before any doubt: whoever does not answer the FIN either is forgotten.
+        State::Established if since(now, flow.data_at) > timers.idle => Need::Send(Request::Finish),
         // A NAT or a firewall forgot the flow, or the peer is gone.
         State::Established if is_doubtful(flow, now) && is_dead => Need::Send(Request::Reopen),
         State::Established if is_doubtful(flow, now) => Need::Send(Request::Probe),
-        State::Established if since(now, flow.data_at) > timers.idle => Need::Send(Request::Finish),
         State::Established if sent.min(received) > timers.keepalive => Need::Send(Request::Probe),
-        State::Closed | State::SynSent | State::SynReceived | State::Established => Need::Nothing,
+        State::Closed
+        | State::SynSent
+        | State::SynReceived
+        | State::Established
+        | State::FinSent => Need::Nothing,
     }
 }
 
@@ -257,16 +267,37 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_that_the_peer_opened_needs_no_more_time() {
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 8000));
+        let key = FlowKey::new(address, address);
+        let mut flow = flow(State::Established, 2);
+        // No SYN of ours, on a machine that has been up for long.
+        (flow.syn_at, flow.syns, flow.established_at) = (0, 0, NOW - 2 * SECOND);
+        let mut doubts = Doubts::default();
+        let (at, unanswered_at) = (NOW - SECOND, flow.unanswered_at);
+        doubts.asked.insert(key, Asked { at, unanswered_at });
+        assert!(doubts.is_dead(&key, &flow, NOW));
+    }
+
+    #[test]
+    fn an_idle_flow_is_ended_though_nobody_answers() {
+        let mut flow = flow(State::Established, 601);
+        flow.unanswered_at = NOW - 600 * SECOND;
+        assert_eq!(decide(&flow), Need::Send(Request::Finish));
+        assert_eq!(decide_dead(&flow), Need::Send(Request::Finish));
+    }
+
+    #[test]
     fn ends_that_nobody_answers_are_cleared() {
         assert_eq!(decide(&flow(State::Closed, 3)), Need::Remove("closed"));
         assert_eq!(
             decide(&flow(State::SynSent, 31)),
             Need::Remove("never answered")
         );
-        assert_eq!(
-            decide(&flow(State::FinSent, 3)),
-            Need::Send(Request::Finish)
-        );
+        let mut finishing = flow(State::FinSent, 3);
+        assert_eq!(decide(&finishing), Need::Send(Request::Finish));
+        finishing.sent_at = NOW - SECOND / 2;
+        assert_eq!(decide(&finishing), Need::Nothing, "just sent");
         assert_eq!(
             decide(&flow(State::FinSent, 6)),
             Need::Remove("FIN never answered")
