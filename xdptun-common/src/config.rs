@@ -7,6 +7,10 @@ use crate::isn::Secret;
 pub mod global {
     /// [`crate::isn::Secret`]: key of the initial sequence numbers.
     pub const SECRET: &str = "SECRET";
+    /// `u32`: 1 if a caller must prove that it knows a secret.
+    pub const HIDDEN: &str = "HIDDEN";
+    /// [`crate::isn::ProofKey`]: key of the proofs.
+    pub const PROOF_KEY: &str = "PROOF_KEY";
     /// `u32`: index of the interface.
     pub const IFINDEX: &str = "IFINDEX";
     /// `u32`: length of its link header in bytes, [`super::LINK_ETHERNET`] or [`super::LINK_NONE`].
@@ -103,17 +107,19 @@ pub struct Attachment {
     pub since: u64,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
+    /// 1 if a caller must prove that it knows a secret.
+    pub hidden: u64,
     /// Key of the initial sequence numbers, for programs that replace these.
     pub secret: Secret,
     /// Where the filters are, if there are any: ingress, egress, splitter.
     pub places: [FilterPlace; 3],
 }
 
-crate::plain!(Attachment: 88);
+crate::plain!(Attachment: 96);
 
 impl Attachment {
     /// The layout this version writes, of this record and of flows.
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 }
 
 /// Where a tc filter is: what it takes to replace it.

@@ -72,6 +72,7 @@ counters! {
     RxFin "rx_fin" "FINs that ended a flow.";
     RxRst "rx_rst" "Resets that ended a flow.";
     RxRefused "rx_refused" "Resets that answered our SYN: the peer's xdptun is not there yet.";
+    RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP.";
     RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams.";
     RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they quote a sequence number that was not sent lately.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port.";
@@ -81,6 +82,7 @@ counters! {
     RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back.";
     RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter.";
     RxDropNoFlow "rx_drop_no_flow" "Segments dropped that belong to no flow.";
+    RxDropUnproven "rx_drop_unproven" "Segments dropped without an answer: no flow, no proof of the secret, and no TCP socket of this host.";
     RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one.";
     RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one.";
     RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window.";
@@ -141,6 +143,7 @@ impl Outcome {
             | Self::TxOpenedLost
             | Self::TxRequested
             | Self::RxRestored
+            | Self::RxToHost
             | Self::RxIcmp => Fate::Pass,
             Self::TxTooBig => Fate::Return,
             Self::TxQueued => Fate::Take,
@@ -171,6 +174,7 @@ impl Outcome {
             | Self::RxDropOptions
             | Self::RxDropMerged
             | Self::RxDropNoFlow
+            | Self::RxDropUnproven
             | Self::RxDropReset
             | Self::RxDropFin
             | Self::RxDropSequence

@@ -16,6 +16,37 @@ use crate::isn;
 use crate::seq::{distance, near};
 use crate::wire::Flags;
 
+/// Whom a host answers.
+pub trait Door {
+    /// Whether we gave out this number lately, to the flow at hand.
+    fn gave(&self, iss: u32) -> bool;
+
+    /// Whether a SYN with this number may come in. If callers need not prove
+    /// anything, any may.
+    fn admits(&self, isn: u32) -> bool;
+
+    /// Whether whoever may not come in gets no answer at all.
+    fn is_hidden(&self) -> bool;
+}
+
+/// A door for everyone.
+impl<F: Fn(u32) -> bool> Door for F {
+    #[inline(always)]
+    fn gave(&self, iss: u32) -> bool {
+        self(iss)
+    }
+
+    #[inline(always)]
+    fn admits(&self, _isn: u32) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn is_hidden(&self) -> bool {
+        false
+    }
+}
+
 /// One end of a flow, as far as the handshake is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -249,6 +280,19 @@ impl Endpoint {
         self.unchanged(Outcome::RxSynAck, self.ack(Sent::Ack))
     }
 
+    /// A segment of nobody that we know: refused, or not even that.
+    #[inline(always)]
+    fn turned_away(self, segment: &Segment, door: &impl Door) -> Reaction {
+        if door.is_hidden() {
+            return self.unchanged(Outcome::RxDropUnproven, Reply::NONE);
+        }
+        let reply = match segment.flags.contains(Flags::RST) {
+            true => Reply::NONE,
+            false => segment.reset(),
+        };
+        self.unchanged(Outcome::RxDropNoFlow, reply)
+    }
+
     #[inline(always)]
     const fn closed(mut self) -> Self {
         self.state = State::Closed;
@@ -269,10 +313,10 @@ impl Endpoint {
 const CONTROL: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0);
 
 /// A segment for an owned port that has no flow. `isn` is the number that the
-/// flow's SYN-ACK carries now; `gave` tells whether a number is one we gave out.
+/// flow's SYN-ACK carries now.
 /// A reaction in state [`State::Established`] means: make the flow.
 #[inline(always)]
-pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reaction {
+pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
     let nothing = Endpoint {
         state: State::Closed,
         iss: isn,
@@ -281,10 +325,13 @@ pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reacti
         rcv_nxt: 0,
     };
     if segment.flags.contains(Flags::RST) {
-        return nothing.unchanged(Outcome::RxDropNoFlow, Reply::NONE);
+        return nothing.turned_away(segment, door);
     }
     if segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK.with(Flags::FIN))
     {
+        if !door.admits(segment.sequence) {
+            return nothing.turned_away(segment, door);
+        }
         let asked = Endpoint {
             rcv_nxt: segment.sequence.wrapping_add(1),
             ..nothing
@@ -292,19 +339,19 @@ pub fn listen(segment: &Segment, isn: u32, gave: impl Fn(u32) -> bool) -> Reacti
         return nothing.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
-        && let Some(reaction) = complete_by_cookie(segment, gave)
+        && let Some(reaction) = complete_by_cookie(segment, door)
     {
         return reaction;
     }
-    nothing.unchanged(Outcome::RxDropNoFlow, segment.reset())
+    nothing.turned_away(segment, door)
 }
 
 /// An acknowledgement that names a number we gave out proves that its sender
 /// received our SYN-ACK: the flow is established from there.
 #[inline(always)]
-fn complete_by_cookie(segment: &Segment, gave: impl Fn(u32) -> bool) -> Option<Reaction> {
+fn complete_by_cookie(segment: &Segment, door: &impl Door) -> Option<Reaction> {
     let iss = segment.acknowledgment.wrapping_sub(1);
-    if !segment.flags.contains(Flags::ACK) || !gave(iss) {
+    if !segment.flags.contains(Flags::ACK) || !door.gave(iss) {
         return None;
     }
     let endpoint = Endpoint {
@@ -326,20 +373,20 @@ const fn data_or_ack(segment: &Segment) -> Outcome {
     }
 }
 
-/// A segment of a flow in the table; `gave` as for [`listen`]. The `iss` of a
-/// closed endpoint is the number that its SYN-ACK carries now.
+/// A segment of a flow in the table. The `iss` of a closed endpoint is the number
+/// that its SYN-ACK carries now.
 #[inline(always)]
-pub fn receive(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+pub fn receive(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
     match endpoint.state {
-        State::Closed => in_closed(endpoint, segment, gave),
-        State::SynSent => in_syn_sent(endpoint, segment, gave),
-        State::SynReceived => in_syn_received(endpoint, segment, gave),
+        State::Closed => in_closed(endpoint, segment, door),
+        State::SynSent => in_syn_sent(endpoint, segment, door),
+        State::SynReceived => in_syn_received(endpoint, segment, door),
         State::Established | State::FinSent => in_open_flow(endpoint, segment),
     }
 }
 
 #[inline(always)]
-fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
     // The last ACK of a clean end; a reset in answer would spoil it.
     if segment.flags == Flags::ACK
         && segment.len == 0
@@ -348,7 +395,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) 
     {
         return endpoint.unchanged(Outcome::RxAck, Reply::NONE);
     }
-    let reaction = listen(segment, endpoint.iss, gave);
+    let reaction = listen(segment, endpoint.iss, door);
     if matches!(reaction.endpoint.state, State::Established) {
         return reaction;
     }
@@ -360,7 +407,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) 
 }
 
 #[inline(always)]
-fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
     let acknowledges_syn = endpoint.syn_is_acknowledged(segment);
     if segment.flags.contains(Flags::RST) {
         // The flow stays and SYNs go on with back-off: a peer that is about to
@@ -378,6 +425,9 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
             return endpoint.complete(rcv_nxt);
         }
         if !segment.flags.contains(Flags::ACK) {
+            if !door.admits(segment.sequence) {
+                return endpoint.turned_away(segment, door);
+            }
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
             let crossed = Endpoint {
                 state: State::SynReceived,
@@ -389,7 +439,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
     } else if !segment.flags.contains(Flags::FIN) {
         // The peer answers a SYN-ACK that we sent before we had a flow, or it
         // still has the flow that this one replaces and knows its numbers.
-        if let Some(reaction) = complete_by_cookie(segment, gave) {
+        if let Some(reaction) = complete_by_cookie(segment, door) {
             return reaction;
         }
     }
@@ -398,7 +448,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool
 }
 
 #[inline(always)]
-fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> bool) -> Reaction {
+fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
     if segment.flags.contains(Flags::RST) {
         // As in SYN-SENT, where this flow came from: it stays. The SYN that
         // crossed ours may have been an old one, or anyone's.
@@ -421,6 +471,9 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
         if segment.flags.contains(Flags::ACK) && rcv_nxt != endpoint.rcv_nxt {
             // An answer to a SYN that is not ours any more, or never was.
             return endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset());
+        }
+        if !door.admits(segment.sequence) {
+            return endpoint.turned_away(segment, door);
         }
         // The peer repeats its SYN, or started over: nothing was promised yet.
         let again = Endpoint {
@@ -445,7 +498,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, gave: impl Fn(u32) -> 
         return open.unchanged(data_or_ack(segment), Reply::NONE);
     }
     if !segment.flags.contains(Flags::FIN)
-        && let Some(reaction) = complete_by_cookie(segment, gave)
+        && let Some(reaction) = complete_by_cookie(segment, door)
     {
         return reaction;
     }

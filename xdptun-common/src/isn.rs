@@ -6,6 +6,10 @@
 //! memory: the ACK of the handshake carries the number back, and whoever can
 //! name it has received our SYN-ACK. Both peers opening at once, or one opening
 //! while the other's ACK is under way, agree on the same number without state.
+//!
+//! If both hosts share a secret, the number is a proof as well ([`ProofKey`]):
+//! part of it is a keyed hash of the rest, so that a SYN shows that its sender
+//! knows the secret, and looks as random as any other.
 
 use crate::flow::FlowKey;
 
@@ -30,13 +34,14 @@ impl Secret {
     }
 
     /// Whether `isn` is one that we gave to `flow` in this epoch or the last,
-    /// perhaps [far from](far_from) a predecessor.
+    /// perhaps [far from](far_from) a predecessor. Not for numbers that are
+    /// proofs.
     #[inline(always)]
     #[must_use]
     pub fn gave(&self, isn: u32, flow: &FlowKey, now_ns: u64) -> bool {
         let epoch = epoch(now_ns);
-        same_cookie(isn, self.isn_of_epoch(flow, epoch))
-            || same_cookie(isn, self.isn_of_epoch(flow, epoch.wrapping_sub(1)))
+        same_cookie(isn, self.isn_of_epoch(flow, epoch), COOKIE)
+            || same_cookie(isn, self.isn_of_epoch(flow, epoch.wrapping_sub(1)), COOKIE)
     }
 
     /// The initial sequence number of `flow` in one epoch.
@@ -53,6 +58,13 @@ impl Secret {
 /// The bits of a number that keep it from its predecessor's; the others are the
 /// cookie.
 const DISTANCE: u32 = 0xf000_0000;
+/// The bits of a cookie.
+pub const COOKIE: u32 = !DISTANCE;
+/// The bits that are a proof, if there is a secret. One of a million random
+/// numbers passes for one, three times over because clocks differ.
+const PROOF: u32 = 0x000f_ffff;
+/// The bits of a cookie beside a proof.
+pub const COOKIE_BESIDE_PROOF: u32 = COOKIE & !PROOF;
 
 /// The initial number `isn`, moved half way round from `snd_nxt`: what is still
 /// under way of a flow that got that far cannot be taken for the next one's.
@@ -62,11 +74,53 @@ pub const fn far_from(snd_nxt: u32, isn: u32) -> u32 {
     isn & !DISTANCE | snd_nxt.wrapping_add(1 << 31) & DISTANCE
 }
 
-/// Whether two initial numbers differ in no more than [`far_from`] makes differ.
+/// Whether two initial numbers are the same cookie, whose bits are [`COOKIE`] or
+/// [`COOKIE_BESIDE_PROOF`].
 #[inline(always)]
 #[must_use]
-pub const fn same_cookie(a: u32, b: u32) -> bool {
-    (a ^ b) & !DISTANCE == 0
+pub const fn same_cookie(a: u32, b: u32, bits: u32) -> bool {
+    (a ^ b) & bits == 0
+}
+
+/// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`). A proof is
+/// good for its epoch and one on either side: the clocks of two hosts may always
+/// differ by one epoch (137 s), and a recorded proof is worth nothing after two
+/// or three.
+pub const PROOF_EPOCH_NS: u64 = 1 << 37;
+
+/// The key of the proofs, derived from the secret that both hosts know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProofKey(pub [u64; 2]);
+
+crate::plain!(ProofKey: 16);
+
+impl ProofKey {
+    /// The initial number `isn`, made a proof of `epoch`.
+    #[inline(always)]
+    #[must_use]
+    pub fn prove(&self, isn: u32, epoch: u64) -> u32 {
+        let rest = isn & !PROOF;
+        // Nothing of the addresses: NATs change them on the way.
+        let tag = siphash24(self.0, [u64::from(rest), epoch]) as u32;
+        rest | tag & PROOF
+    }
+
+    /// Whether `isn` is a proof at `now_ns` of TAI.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_proof(&self, isn: u32, now_ns: u64) -> bool {
+        let epoch = proof_epoch(now_ns);
+        let is_of = |epoch| self.prove(isn, epoch) == isn;
+        is_of(epoch) || is_of(epoch.wrapping_sub(1)) || is_of(epoch.wrapping_add(1))
+    }
+}
+
+/// The proof epoch of a time in nanoseconds of TAI.
+#[inline(always)]
+#[must_use]
+pub const fn proof_epoch(now_ns: u64) -> u64 {
+    now_ns / PROOF_EPOCH_NS
 }
 
 /// The epoch of a time in nanoseconds.
@@ -76,12 +130,12 @@ pub const fn epoch(now_ns: u64) -> u64 {
     now_ns / EPOCH_NS
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein, 2012) of five 64-bit words.
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) of `N` 64-bit words.
 ///
 /// Written out because it runs in the kernel, where the input must have a fixed
 /// length; the tests hold it against the `siphasher` crate.
 #[inline(always)]
-fn siphash24(key: [u64; 2], words: [u64; 5]) -> u64 {
+fn siphash24<const N: usize>(key: [u64; 2], words: [u64; N]) -> u64 {
     let [k0, k1] = key;
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
@@ -93,7 +147,7 @@ fn siphash24(key: [u64; 2], words: [u64; 5]) -> u64 {
         absorb(&mut v, word);
     }
     // The last block carries the input length in bytes in its top byte.
-    absorb(&mut v, (size_of::<[u64; 5]>() as u64) << 56);
+    absorb(&mut v, (size_of::<[u64; N]>() as u64) << 56);
     v[2] ^= 0xff;
     for _ in 0..4 {
         round(&mut v);
@@ -143,11 +197,28 @@ mod tests {
     proptest! {
         #[test]
         fn siphash_equals_the_published_one(key: [u64; 2], words: [u64; 5]) {
-            let mut oracle = SipHasher24::new_with_keys(key[0], key[1]);
-            for word in words {
-                oracle.write(&word.to_le_bytes());
-            }
-            prop_assert_eq!(siphash24(key, words), oracle.finish());
+            let oracle = |words: &[u64]| {
+                let mut oracle = SipHasher24::new_with_keys(key[0], key[1]);
+                for word in words {
+                    oracle.write(&word.to_le_bytes());
+                }
+                oracle.finish()
+            };
+            prop_assert_eq!(siphash24(key, words), oracle(&words));
+            prop_assert_eq!(siphash24(key, [words[0], words[1]]), oracle(&words[..2]));
+        }
+
+        #[test]
+        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, epoch in 2..1u64 << 26) {
+            let key = ProofKey(key);
+            let proof = key.prove(isn, epoch);
+            prop_assert_eq!(proof >> 20, isn >> 20, "the rest stays");
+            let (first, last) = (epoch * PROOF_EPOCH_NS, (epoch + 1) * PROOF_EPOCH_NS - 1);
+            prop_assert!(key.is_proof(proof, first - PROOF_EPOCH_NS));
+            prop_assert!(key.is_proof(proof, last + PROOF_EPOCH_NS));
+            // By chance one in 300,000 is; none of those drawn so far.
+            let others = (0..64).filter(|other| key.is_proof(proof ^ (1 << 20 | other), first));
+            prop_assert!(others.count() <= 1);
         }
 
         #[test]
@@ -158,6 +229,25 @@ mod tests {
             prop_assert!(secret.gave(isn, &flow(), now + EPOCH_NS));
             prop_assert!(!secret.gave(isn, &flow(), now + 2 * EPOCH_NS));
         }
+    }
+
+    #[test]
+    fn proofs_of_other_secrets_and_times_are_none() {
+        let key = ProofKey([1, 2]);
+        let epochs = 1000..2000;
+        let proofs: Vec<u32> = epochs
+            .clone()
+            .map(|epoch| key.prove((epoch as u32).wrapping_mul(0x9e37_79b9), epoch))
+            .collect();
+        let now = 3000 * PROOF_EPOCH_NS;
+        let late = proofs.iter().filter(|proof| key.is_proof(**proof, now));
+        assert!(late.count() <= 1, "recorded");
+        let other = ProofKey([1, 3]);
+        let foreign = proofs
+            .iter()
+            .zip(epochs)
+            .filter(|(proof, epoch)| other.is_proof(**proof, epoch * PROOF_EPOCH_NS));
+        assert!(foreign.count() <= 1, "another secret");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{MAX_REORDERING, MAX_WINDOW, State};
-use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, listen, receive};
+use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, listen, receive};
 use xdptun_common::wire::Flags;
 
 /// Our initial number, which is also the one that a SYN-ACK would carry now.
@@ -79,6 +79,24 @@ fn gave(isn: u32) -> bool {
     isn == ISS || isn == EARLIER
 }
 
+/// A door for callers who prove that they know a secret: whose initial number is
+/// [`IRS`].
+struct Hidden;
+
+impl Door for Hidden {
+    fn gave(&self, iss: u32) -> bool {
+        gave(iss)
+    }
+
+    fn admits(&self, isn: u32) -> bool {
+        isn == IRS
+    }
+
+    fn is_hidden(&self) -> bool {
+        true
+    }
+}
+
 /// A segment, and what it must lead to.
 type Row = (&'static str, Segment, Endpoint, Outcome, Option<Reply>);
 
@@ -96,7 +114,7 @@ fn assert_rows(react: impl Fn(&Segment) -> Reaction, rows: &[Row]) {
 
 #[track_caller]
 fn assert_received(endpoint: Endpoint, rows: &[Row]) {
-    assert_rows(|segment| receive(endpoint, segment, gave), rows);
+    assert_rows(|segment| receive(endpoint, segment, &gave), rows);
 }
 
 /// A flow made by a cookie.
@@ -121,7 +139,7 @@ fn listening() {
     };
     let reset = Outcome::RxDropNoFlow;
     assert_rows(
-        |segment| listen(segment, ISS, gave),
+        |segment| listen(segment, ISS, &gave),
         &[
             (
                 "a SYN costs no memory",
@@ -869,7 +887,102 @@ fn under_way() {
     );
 }
 
+#[test]
+fn hidden_from_who_does_not_know_the_secret() {
+    const NOTHING: Endpoint = Endpoint {
+        state: State::Closed,
+        iss: ISS,
+        snd_una: ISS,
+        snd_nxt: ISS,
+        rcv_nxt: 0,
+    };
+    let unproven = Outcome::RxDropUnproven;
+    let turned_away = |name, flags, endpoint| -> Row {
+        (
+            name,
+            seg(flags, IRS + 1, ISS + 7, 0),
+            endpoint,
+            unproven,
+            None,
+        )
+    };
+    assert_rows(
+        |segment| listen(segment, ISS, &Hidden),
+        &[
+            (
+                "a SYN that is a proof",
+                seg(Flags::SYN, IRS, 0, 0),
+                NOTHING,
+                Outcome::RxSyn,
+                reply(Sent::SynAck, SYN_ACK, ISS, IRS + 1),
+            ),
+            (
+                "the end of that handshake",
+                seg(Flags::ACK, IRS + 1, ISS + 1, 0),
+                made(ISS, IRS + 1),
+                Outcome::RxAck,
+                None,
+            ),
+            turned_away("a SYN that is none", Flags::SYN, NOTHING),
+            turned_away("an answer to nobody", SYN_ACK, NOTHING),
+            turned_away("a guess", Flags::ACK, NOTHING),
+            turned_away("data of another connection", DATA, NOTHING),
+            turned_away("FIN", Flags::FIN, NOTHING),
+            turned_away("no flags", Flags(0), NOTHING),
+            turned_away("all flags", Flags(0x3f), NOTHING),
+            turned_away("a reset", Flags::RST, NOTHING),
+        ],
+    );
+    for endpoint in [SYN_SENT, SYN_RECEIVED] {
+        assert_rows(
+            |segment| receive(endpoint, segment, &Hidden),
+            &[
+                turned_away(
+                    "a SYN that crosses ours and is no proof",
+                    Flags::SYN,
+                    endpoint,
+                ),
+                (
+                    "one that is",
+                    seg(Flags::SYN, IRS, 0, 0),
+                    SYN_RECEIVED,
+                    Outcome::RxSyn,
+                    reply(Sent::SynAck, SYN_ACK, ISS, IRS + 1),
+                ),
+                (
+                    "an answer to our SYN need not be",
+                    seg(SYN_ACK, 9, ISS + 1, 0),
+                    Endpoint {
+                        rcv_nxt: 10,
+                        state: State::Established,
+                        ..endpoint
+                    },
+                    Outcome::RxSynAck,
+                    reply(Sent::Ack, Flags::ACK, ISS + 1, 10),
+                ),
+            ],
+        );
+    }
+    assert_rows(
+        |segment| receive(CLOSED, segment, &Hidden),
+        &[turned_away("a SYN after the end", Flags::SYN, CLOSED)],
+    );
+}
+
 proptest! {
+    /// Who must be hidden from answers no segment of nobody, and treats its open
+    /// flows like anyone.
+    #[test]
+    fn nobody_hears_of_a_hidden_port(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
+        prop_assume!(sequence != IRS && !gave(acknowledgment.wrapping_sub(1)));
+        let segment = seg(Flags(flags), sequence, acknowledgment, len);
+        let reaction = listen(&segment, ISS, &Hidden);
+        prop_assert_eq!((reaction.outcome, reaction.reply), (Outcome::RxDropUnproven, Reply::NONE));
+        for endpoint in [OPEN, FIN_SENT] {
+            prop_assert_eq!(receive(endpoint, &segment, &Hidden), receive(endpoint, &segment, &gave));
+        }
+    }
+
     /// The one test of the fast path is the state machine's own decision.
     #[test]
     fn the_fast_path_takes_what_the_state_machine_takes(
@@ -879,7 +992,7 @@ proptest! {
         let near = |right: u32, offset: i32| right.wrapping_add(far).wrapping_add(offset.cast_unsigned());
         for endpoint in [SYN_SENT, SYN_RECEIVED, OPEN, FIN_SENT, CLOSED] {
             let segment = seg(Flags(flags), near(endpoint.rcv_nxt, sequence), near(endpoint.snd_nxt, acknowledgment), len);
-            let reaction = receive(endpoint, &segment, |_| false);
+            let reaction = receive(endpoint, &segment, &|_| false);
             let taken = endpoint.state == State::Established && reaction.outcome == Outcome::RxRestored;
             prop_assert_eq!(endpoint.takes_datagram(&segment), taken, "{:?} {:?}", endpoint, segment);
             if taken {
@@ -894,7 +1007,7 @@ proptest! {
     fn no_guess_moves_a_number(flags in 0u8..0x40, far in -(1 << 26)..(1i32 << 26), acknowledgment: u32, len in 0..1500u32) {
         prop_assume!(acknowledgment != ACK);
         let segment = seg(Flags(flags & !Flags::RST.0), SEQ.wrapping_add(far.cast_unsigned()), acknowledgment, len);
-        prop_assert_eq!(receive(OPEN, &segment, gave).endpoint, OPEN);
+        prop_assert_eq!(receive(OPEN, &segment, &gave).endpoint, OPEN);
     }
 
     /// An attacker who does not know the numbers cannot end a flow; nor can
@@ -904,7 +1017,7 @@ proptest! {
         for endpoint in [OPEN, FIN_SENT] {
             prop_assume!(sequence != endpoint.rcv_nxt && sequence.wrapping_add(len) != endpoint.rcv_nxt);
             let segment = seg(Flags(flags), sequence, acknowledgment, len);
-            let reaction = receive(endpoint, &segment, gave);
+            let reaction = receive(endpoint, &segment, &gave);
             prop_assert_eq!(reaction.endpoint.state, endpoint.state);
         }
     }

@@ -6,14 +6,13 @@ use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{Endpoint, Reply};
-use xdptun_common::isn::epoch;
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::wire::{
     Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
 
 use crate::control::{Was, link_to_peer, rewrite};
-use crate::cookie::isn;
+use crate::cookie::next_iss;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
 use crate::maps::{link_len, splitter};
@@ -136,14 +135,15 @@ fn send<I: Settle + Icmp>(
 #[inline(always)]
 fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Option<Entry> {
     let now = now();
-    let isn = isn(key, epoch(now));
     let link = link_to_peer(ctx, Was::Outbound);
+    let before = closed.map_or(Endpoint::LISTENING, Entry::endpoint);
+    let iss = next_iss(&before, key, now);
     if let Some(flow) = closed {
-        flow.reopen(State::Closed, flow.endpoint().next_iss(isn), now);
+        flow.reopen(State::Closed, iss, now);
         flow.set_link(link);
         return closed;
     }
-    match insert(key, Endpoint::opening(isn), link, now) {
+    match insert(key, Endpoint::opening(iss), link, now) {
         Ok(()) | Err(InsertError::Exists) => find(key),
         Err(InsertError::Full) => None,
     }
@@ -206,8 +206,7 @@ fn answer_daemon<I: Ip>(
             if endpoint.state != State::Established || !flow.is_unanswered() {
                 return Outcome::TxNotRequested;
             }
-            let iss = endpoint.next_iss(isn(key, epoch(now)));
-            flow.reopen(State::Established, iss, now);
+            flow.reopen(State::Established, next_iss(&endpoint, key, now), now);
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }

@@ -7,18 +7,18 @@ use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{FlowKey, State, asks};
 use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, receive};
-use xdptun_common::isn::epoch;
-use xdptun_common::parse::{Located, Shape, locate};
-use xdptun_common::wire::{Ip, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
 use crate::budget::Budget;
 use crate::control::{Was, link_to_peer, rewrite};
-use crate::cookie::{gave, isn};
+use crate::cookie::{Listener, next_iss};
 use crate::counters::count_sent;
 use crate::events::report;
-use crate::maps::{ifindex, link_len, splitter, xdp};
+use crate::maps::{hidden, ifindex, link_len, splitter, xdp};
 use crate::packet::{Packet as _, Skb as _, View, now};
 use crate::resize::make_linear;
+use crate::socket::{Socket, host_socket};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
 use crate::{fragments, options, restore, rules};
@@ -86,6 +86,11 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     {
         return None;
     }
+    // Before it is judged as what a tunnel would send: the host's connections
+    // know merged segments and fragments.
+    if flow.is_none() && hidden() && is_of_host(ctx, located, key) {
+        return Some(Outcome::RxToHost.into());
+    }
     if ctx.is_super_packet() {
         let outcome = match splitter() {
             Some(_) => Outcome::RxSplit,
@@ -121,6 +126,15 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         return Some(Outcome::RxDropMalformed.into());
     }
     Some(take::<I>(ctx, key, flow, &segment))
+}
+
+/// Whether a segment without a flow belongs to a connection of this host. A SYN
+/// never does: it may be a proof.
+#[inline(always)]
+fn is_of_host<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> bool {
+    let flags: Option<u8> = View(ctx).read(located.offset + TcpHeader::FLAGS_OFFSET);
+    !flags.is_some_and(|flags| Flags(flags).contains(Flags::SYN))
+        && host_socket(ctx.raw(), key) == Socket::Connected
 }
 
 /// What the state machine needs of a segment; `None` if its data offset is
@@ -176,6 +190,12 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             flow.restart_syns();
         }
     }
+    if hidden()
+        && decision.outcome == Outcome::RxDropUnproven
+        && host_socket(ctx.raw(), key) != Socket::Absent
+    {
+        return Outcome::RxToHost.into();
+    }
     if !decision.reply.is_some() {
         return decision.outcome.into();
     }
@@ -224,10 +244,9 @@ fn step(
 fn decide(key: &FlowKey, segment: &Segment, now: u64, decision: &mut Reaction) {
     let mut before = decision.endpoint;
     if before.state == State::Closed {
-        before.iss = before.next_iss(isn(key, epoch(now)));
+        before.iss = next_iss(&before, key, now);
     }
-    let reaction = receive(before, segment, |number| gave(number, key, now));
-    *decision = reaction;
+    *decision = receive(before, segment, &Listener { flow: key, now });
 }
 
 /// Tells the daemon of a flow that came up or went down.

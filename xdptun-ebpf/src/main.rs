@@ -40,6 +40,7 @@ mod payload;
 mod resize;
 mod restore;
 mod rules;
+mod socket;
 mod split;
 mod table;
 mod verdict;

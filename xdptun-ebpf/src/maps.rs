@@ -8,7 +8,7 @@ use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, PORT_WORDS};
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::isn::Secret;
+use xdptun_common::isn::{ProofKey, Secret};
 use xdptun_common::parse::FragmentKey;
 
 use crate::budget::{BUDGETS_LEN, Bucket};
@@ -46,6 +46,11 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
 
+/// Proofs of the secret, and the address that each came from first. LRU: only
+/// who knows the secret can make many. User space sets the capacity.
+#[map]
+pub static PROOFS: LruHashMap<u32, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
+
 /// Records for the daemon (`xdptun_common::event`).
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
@@ -56,6 +61,10 @@ pub static ATTACHMENT: Array<Attachment> = Array::with_max_entries(1, 0);
 
 #[unsafe(no_mangle)]
 static SECRET: Global<Secret> = Global::new(Secret([0; 2]));
+#[unsafe(no_mangle)]
+static HIDDEN: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static PROOF_KEY: Global<ProofKey> = Global::new(ProofKey([0; 2]));
 #[unsafe(no_mangle)]
 static IFINDEX: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -75,6 +84,18 @@ static XDP: Global<u32> = Global::new(0);
 #[inline(always)]
 pub fn secret() -> Secret {
     SECRET.load()
+}
+
+/// Whether a caller must prove that it knows a secret.
+#[inline(always)]
+pub fn hidden() -> bool {
+    HIDDEN.load() != 0
+}
+
+/// The key of the proofs.
+#[inline(always)]
+pub fn proof_key() -> ProofKey {
+    PROOF_KEY.load()
 }
 
 /// The interface the programs are attached to.

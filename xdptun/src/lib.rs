@@ -18,3 +18,5 @@ pub mod mtu;
 mod netlink;
 pub mod ports;
 pub mod preflight;
+mod secret;
+mod servers;

@@ -50,6 +50,14 @@ impl fmt::Display for PortRange {
     }
 }
 
+impl PortRange {
+    /// Whether a port is one of these.
+    #[must_use]
+    pub const fn contains(&self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
 /// The words of the `PORTS` map for a list of ranges.
 #[must_use]
 pub fn to_words(ranges: &[PortRange]) -> Vec<u64> {

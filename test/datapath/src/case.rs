@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
@@ -57,6 +58,7 @@ pub struct Case {
     flows: BTreeMap<FlowKey, Flow>,
     budgets: BTreeMap<Limited, Budget>,
     fragmented: BTreeMap<Fragmented, u64>,
+    proof: Option<(u32, IpAddr)>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
@@ -78,6 +80,7 @@ impl Case {
             flows: BTreeMap::new(),
             budgets: BTreeMap::new(),
             fragmented: BTreeMap::new(),
+            proof: None,
             verdict: Verdict::Pass,
             expected_packet: Some(packet.clone()),
             expected_mark: 0,
@@ -99,6 +102,13 @@ impl Case {
     #[must_use]
     pub fn ingress(packet: impl Into<Vec<u8>>) -> Self {
         Self::new(Program::Ingress, packet)
+    }
+
+    /// A proof has been seen before, from this address.
+    #[must_use]
+    pub const fn proven(mut self, isn: u32, from: IpAddr) -> Self {
+        self.proof = Some((isn, from));
+        self
     }
 
     /// The program meets this packet; what is expected stays.
@@ -266,6 +276,7 @@ impl Case {
         datapath.reset();
         datapath.set_flows(&self.flows);
         datapath.set_fragmented(&self.fragmented);
+        datapath.set_proof(self.proof);
         for (limited, budget) in &self.budgets {
             datapath.set_budget(*limited, *budget);
         }

@@ -1,6 +1,7 @@
 //! The programs and maps in the kernel, loaded but attached to nothing.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf};
@@ -10,16 +11,19 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::config::global;
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::wire::address_bytes;
 use xdptun_common::{Plain, read_plain};
 
 use crate::counters::{Counters, Moved};
-use crate::moment::{Moment, SECRET};
+use crate::moment::{Moment, PROOF_KEY, SECRET};
 use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
 use crate::program::{Config, Program, Skb};
 
 /// Flows that the table has room for.
 pub const MAX_FLOWS: u32 = 4;
+/// Proofs that are remembered; the map throws out the oldest, a few at a time.
+const MAX_PROOFS: u32 = 256;
 /// The MTU that the programs are told unless a test says otherwise.
 pub const MTU: u16 = 1500;
 
@@ -104,6 +108,7 @@ pub struct Datapath {
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
+    proofs: HashMap<MapData, u32, [u8; 16]>,
     fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
 }
@@ -137,6 +142,8 @@ impl Datapath {
         let log_level: u8 = if config.trace { u8::MAX } else { 0 };
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
+            .override_global(global::HIDDEN, &u32::from(config.hidden), true)
+            .override_global(global::PROOF_KEY, &PROOF_KEY.0, true)
             .override_global(global::IFINDEX, &config.ifindex, true)
             .override_global(global::LINK_LEN, &config.link_len, true)
             .override_global(global::MTU, &u32::from(config.mtu), true)
@@ -146,6 +153,7 @@ impl Datapath {
             .override_global(global::SHRINK_TWICE, &shrink_twice, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
+            .map_max_entries("PROOFS", MAX_PROOFS)
             .load(xdptun::datapath::OBJECT)
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
@@ -155,6 +163,7 @@ impl Datapath {
             counters: Counters::take(&mut ebpf),
             budgets: take(&mut ebpf, "BUDGETS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
+            proofs: take(&mut ebpf, "PROOFS"),
             events: take(&mut ebpf, "EVENTS"),
             loaded: Vec::new(),
             ebpf,
@@ -307,6 +316,23 @@ impl Datapath {
         entries.expect("nobody else writes to the map")
     }
 
+    /// Makes the map of proofs hold one, from this address, or none.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_proof(&mut self, proof: Option<(u32, IpAddr)>) {
+        let known: Result<Vec<u32>, _> = self.proofs.keys().collect();
+        for isn in known.expect("nobody else writes to the map") {
+            self.proofs.remove(&isn).expect("it was there");
+        }
+        if let Some((isn, from)) = proof {
+            self.proofs
+                .insert(isn, address_bytes(from), 0)
+                .expect("the map of proofs can be written");
+        }
+    }
+
     /// Sets a budget of every CPU.
     ///
     /// # Panics
@@ -376,6 +402,7 @@ impl Datapath {
     pub fn reset(&mut self) {
         self.set_flows([]);
         self.set_fragmented([]);
+        self.set_proof(None);
         let now = Moment::now().ns();
         for limited in Limited::ALL {
             self.set_budget(limited, [limited.burst(), now]);
@@ -405,12 +432,9 @@ fn set_peers(ebpf: &mut Ebpf) {
     let map = ebpf.map_mut("PEERS").expect("the object has a map PEERS");
     let mut peers: LpmTrie<_, [u8; 16], u32> = map.try_into().expect("a trie");
     for family in Family::ALL {
-        let address = match family.peer() {
-            std::net::IpAddr::V4(address) => address.to_ipv6_mapped(),
-            std::net::IpAddr::V6(address) => address,
-        };
+        let address = u128::from_be_bytes(address_bytes(family.peer()));
         // A network of four addresses, so that a prefix is looked up.
-        let network = Key::new(126, (u128::from(address) & !3).to_be_bytes());
+        let network = Key::new(126, (address & !3).to_be_bytes());
         peers
             .insert(&network, 1, 0)
             .expect("the peers can be written");

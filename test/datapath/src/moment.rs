@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use xdptun_common::flow::FlowKey;
-use xdptun_common::isn::{EPOCH_NS, Secret};
+use xdptun_common::isn::{EPOCH_NS, ProofKey, Secret, proof_epoch};
 
 /// The key that all tests load the programs with.
 pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
 
-/// One value of the coarse clock, in nanoseconds of `CLOCK_MONOTONIC`.
+/// The key of the proofs that all tests load the programs with.
+pub const PROOF_KEY: ProofKey = ProofKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]);
+
+/// One value of the coarse clock, in nanoseconds of `CLOCK_MONOTONIC`, and the
+/// proof epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(u64);
+pub struct Moment(u64, u64);
 
 impl Moment {
     /// The present.
@@ -26,9 +30,12 @@ impl Moment {
     /// If the kernel has no such clock.
     #[must_use]
     pub fn now() -> Self {
-        let time = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).expect("every Linux has it");
-        let ns = Duration::from(time).as_nanos();
-        Self(u64::try_from(ns).expect("584 years"))
+        let read = |clock| {
+            let time = clock_gettime(clock).expect("every Linux has it");
+            u64::try_from(Duration::from(time).as_nanos()).expect("584 years")
+        };
+        let tai = read(ClockId::CLOCK_TAI);
+        Self(read(ClockId::CLOCK_MONOTONIC_COARSE), proof_epoch(tai))
     }
 
     /// In nanoseconds.
@@ -59,6 +66,12 @@ impl Moment {
     #[must_use]
     pub fn earlier_isn(self, flow: &FlowKey, epochs: u64) -> u32 {
         SECRET.isn_of_epoch(flow, (self.0 / EPOCH_NS).wrapping_sub(epochs))
+    }
+
+    /// An initial number made the proof of an epoch, counted from the present one.
+    #[must_use]
+    pub fn proof(self, isn: u32, epochs: i64) -> u32 {
+        PROOF_KEY.prove(isn, self.1.wrapping_add_signed(epochs))
     }
 
     /// The window of a control segment: its low byte counts milliseconds.

@@ -62,6 +62,9 @@ pub struct Config {
     pub splitter: u32,
     /// Old kernels: packets are shrunk in two steps.
     pub shrink_twice: bool,
+    /// Whether callers must prove that they know the secret of
+    /// [`crate::moment::PROOF_KEY`].
+    pub hidden: bool,
     /// Whether every packet is traced.
     pub trace: bool,
 }
@@ -77,6 +80,7 @@ impl Default for Config {
             ifindex: i32::MAX.cast_unsigned(),
             splitter: 0,
             shrink_twice: false,
+            hidden: false,
             trace: false,
         }
     }

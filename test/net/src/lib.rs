@@ -33,6 +33,7 @@ pub mod mode;
 pub mod nets;
 pub mod packet;
 pub mod raw;
+pub mod secret;
 pub mod socket;
 pub mod status;
 pub mod storm;

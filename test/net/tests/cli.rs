@@ -1,6 +1,7 @@
 //! What the command line refuses, and how it says so; what `status` prints.
 
 use std::fs::{self, Permissions};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, Host, udp, xdptun as product};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::{Traces, pins};
-use xdptun_test_net::{LIMIT, PORT, kernel, mode};
+use xdptun_test_net::{LIMIT, PORT, kernel, mode, secret};
 
 fn attach(host: &Host, args: &[&str]) -> Outcome {
     let mut all = vec!["attach", "--iface", Host::DEV];
@@ -50,7 +51,55 @@ fn bad_arguments_are_refused_by_name() {
     attach(&net.a, &["--port", "8000", "--ingress", "magic"])
         .assert_first_line(&["--ingress", "magic"]);
     attach(&net.a, &[]).assert_first_line(&["error:"]);
+    let scratch = Scratch::new().unwrap();
+    let secret = |name, content: &str| secret::write(scratch.path(), name, content).unwrap();
+    let missing = scratch.path().join("none").to_str().unwrap().to_owned();
+    for (file, complaint) in [
+        (missing, "No such file"),
+        (
+            secret("short", "fifteen bytes.."),
+            "15 bytes can be guessed",
+        ),
+        (secret("long", &"x".repeat(5000)), "more than 4096 bytes"),
+    ] {
+        let refused = attach(&net.a, &["--port", "8000", "--secret", &file]);
+        refused.assert_one_line(&[&file, complaint]);
+    }
     assert_eq!(Traces::of(&net.a).unwrap(), before);
+}
+
+/// Which it can take away from this host's own TCP.
+#[test]
+fn a_tcp_server_on_an_owned_port_is_told() {
+    let net = Direct::new().unwrap();
+    let server = net.a.socket(Family::V6, PORT);
+    let server = net.a.netns.enter(|| TcpListener::bind(server)).unwrap();
+    let summary = |args: &[&str]| {
+        let args = [&["--port", "7999-8001"], args].concat();
+        let attached = mode::TC.attach(&net.a, &args).unwrap();
+        let status = run(&net.a.netns, &["status"]).unwrap().stdout.join("\n");
+        let summary = attached.summary().join("\n");
+        let warnings = attached.process().stderr();
+        attached.stop().unwrap();
+        (summary, status, warnings)
+    };
+    let told = "the TCP server on port 8000 cannot be reached here any more";
+    assert!(summary(&[]).0.contains(told));
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    let (with_secret, status, warnings) = summary(&["--secret", &secret]);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert!(!with_secret.contains(told), "{with_secret}");
+    assert!(
+        with_secret.contains("answers only who knows the secret"),
+        "{with_secret}"
+    );
+    assert!(status.contains("secret callers must know it"), "{status}");
+    drop(server);
+    assert!(!summary(&[]).0.contains(told));
+    fs::set_permissions(&secret, Permissions::from_mode(0o640)).unwrap();
+    let (_, _, warnings) = summary(&["--secret", &secret]);
+    assert!(warnings.join("\n").contains("chmod 600"), "{warnings:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use xdptun_lab::xdptun::Remains;
 use xdptun_lab::{Attached, Host, wait};
 use xdptun_test_net::mode::Mode;
+use xdptun_test_net::status;
 use xdptun_test_net::traces::Traces;
 
 use crate::journal::{Flaw, Journal};
@@ -140,6 +141,17 @@ impl Peer {
             Some(running) => running.attached.explain(result),
             None => result.with_context(|| format!("xdptun does not run on {}", self.name)),
         }
+    }
+
+    /// The last lines that xdptun there said, and its flows.
+    pub fn latest(&self, lines: usize) -> String {
+        let said = match &self.running {
+            Some(running) => running.attached.process().stderr(),
+            None => Vec::new(),
+        };
+        let last = &said[said.len().saturating_sub(lines)..];
+        let flows = status::flows(&self.host.netns);
+        format!("{}: {flows:#?}\n{}", self.name, last.join("\n"))
     }
 
     /// What differs on the host from before the first attachment.

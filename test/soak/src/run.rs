@@ -133,6 +133,9 @@ fn recover(world: &World, after: &str, journal: &Journal) -> Result<Vec<Option<D
                 let text =
                     format!("client {number} without an answer {limit:?} after {after}: {streams}");
                 journal.find(Flaw::SlowRecovery, &text);
+                for peer in [&world.peers[number], &world.peers[usize::from(CLIENTS)]] {
+                    journal.say(&peer.latest(40));
+                }
             }
         }
         late |= elapsed > limit;

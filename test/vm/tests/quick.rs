@@ -4,14 +4,15 @@
 //!
 //! Few attachments, because the verifier takes ten seconds in a guest.
 
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
+use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, socket, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, secret, socket, status};
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that
@@ -131,4 +132,26 @@ fn wireguard_in_the_kernel() {
     assert_eq!(wire.unready_checksums, 0, "{wire:#?}");
     assert_eq!(wire.handshakes.len(), 1, "{wire:#?}");
     assert!(wire.payload_bytes > 1 << 20, "{wire:#?}");
+}
+
+/// The programs take more stack with a secret, and look for sockets.
+#[test]
+fn a_port_that_a_tcp_server_shares() {
+    let net = Direct::new().unwrap();
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    let port = PORT.to_string();
+    let args = ["--port", &port, "--secret", &secret];
+    let attached = [&net.a, &net.b].map(|host| mode::TC.attach(host, &args).unwrap());
+    for family in Family::BOTH {
+        let address = net.b.socket(family, PORT);
+        let server = net.b.netns.enter(|| TcpListener::bind(address));
+        let _server = server.unwrap().unwrap();
+        echo(&net, family, &format!("a secret, {family}"));
+        let connected = net.a.netns.enter(|| TcpStream::connect(address));
+        connected.unwrap().unwrap();
+    }
+    for process in attached {
+        process.stop().unwrap();
+    }
 }

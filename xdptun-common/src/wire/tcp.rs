@@ -1,3 +1,4 @@
+use core::mem::offset_of;
 use core::ops::BitOr;
 
 /// TCP control bits (RFC 9293 section 3.1), the low six.
@@ -89,6 +90,8 @@ crate::plain!(TcpHeader: 20);
 impl TcpHeader {
     /// Length in bytes, without options.
     pub const LEN: usize = size_of::<Self>();
+    /// Where the control bits are.
+    pub const FLAGS_OFFSET: usize = offset_of!(Self, flags);
     /// How much longer than a UDP header: the cost of the disguise, in bytes.
     pub const GROWTH: usize = Self::LEN - super::UdpHeader::LEN;
 

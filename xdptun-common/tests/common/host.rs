@@ -166,12 +166,12 @@ impl Host {
     pub fn reaction(&self, segment: &Segment) -> Reaction {
         let gave = |isn| self.gave(isn);
         match self.flow {
-            None => listen(segment, self.isn(), gave),
+            None => listen(segment, self.isn(), &gave),
             Some(mut flow) => {
                 if flow.state == State::Closed {
                     flow.iss = flow.next_iss(self.isn());
                 }
-                receive(flow, segment, gave)
+                receive(flow, segment, &gave)
             }
         }
     }

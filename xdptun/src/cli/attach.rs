@@ -1,7 +1,7 @@
 //! `xdptun attach`: attach to one interface, stay, detach at the end.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,6 +21,7 @@ use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
 use crate::netlink::LinkChanges;
 use crate::ports::PortRange;
 use crate::preflight;
+use crate::{secret, servers};
 
 /// Disguise UDP as TCP on an interface until Ctrl-C or SIGTERM.
 ///
@@ -63,6 +64,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u32).range(1..))]
     idle_timeout: u32,
 
+    /// Answer only callers that know the secret in this file, the same on both
+    /// hosts; whatever else comes to the ports is left to this host's own TCP.
+    #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
+    secret: Option<PathBuf>,
+
     /// How many flows the table holds.
     #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     max_flows: u32,
@@ -77,9 +83,19 @@ pub struct Arguments {
     log_level: LogLevel,
 }
 
+const SECRET_HELP: &str = "\
+Answer only callers that know the secret in this file, the same on both hosts;
+whatever else comes to the ports is left to this host's own TCP.
+
+So a web server can share port 443 with the tunnel, and where nothing listens, a
+scan finds nothing. The clocks of both hosts must agree within two minutes.
+`wg genkey > FILE` makes a good secret. docs/security.md says what it does not
+hide.";
+
 const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820
+  xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.0/24 --peer 2001:db8::/32
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
 
@@ -144,6 +160,7 @@ async fn attach(arguments: Arguments) -> Result<()> {
         ingress: arguments.ingress,
         tc: arguments.tc,
         max_flows: arguments.max_flows,
+        proof_key: arguments.secret.as_deref().map(secret::read).transpose()?,
         trace: arguments.log_level == LogLevel::Trace,
     };
     let take_over = arguments.take_over.then_some(&options);
@@ -323,6 +340,20 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
             )
         };
         writeln!(out, "{name}: {advice}")?;
+    }
+    let servers = servers::listening(&attached.maps.ports()?)?;
+    if options.proof_key.is_some() {
+        writeln!(
+            out,
+            "{name}: answers only who knows the secret; any other TCP to these ports is left to this host"
+        )?;
+    } else if !servers.is_empty() {
+        writeln!(
+            out,
+            "{name}: the TCP server on port {} cannot be reached here any more; \
+             with `--secret` both share the port",
+            servers.join(", ")
+        )?;
     }
     let vlans = interface.vlans()?;
     if !vlans.is_empty() {

@@ -37,6 +37,8 @@ struct InterfaceStatus {
     ifindex: u32,
     ports: Vec<String>,
     peers: Vec<String>,
+    /// Whether callers must know a secret (`--secret`).
+    secret: bool,
     /// MTU of the interface in bytes; none if it is gone.
     mtu: Option<u32>,
     /// The largest MTU of a WireGuard device inside.
@@ -108,6 +110,7 @@ fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
         ifindex: pinned.ifindex,
         ports: maps.ports()?.iter().map(ToString::to_string).collect(),
         peers: maps.peers()?.iter().map(ToString::to_string).collect(),
+        secret: pinned.attachment.hidden != 0,
         mtu,
         wireguard_mtu: mtu.map(WireguardMtu::on),
         ingress: pinned.ingress().name(),
@@ -158,6 +161,9 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     )?;
     if !interface.peers.is_empty() {
         writeln!(out, "  peers  {}", interface.peers.join(", "))?;
+    }
+    if interface.secret {
+        writeln!(out, "  secret callers must know it")?;
     }
     if !interface.hooks.is_empty() {
         writeln!(out, "  hooks  {}", interface.hooks.join(", "))?;

@@ -134,6 +134,9 @@ pub async fn run(
         doubts: Doubts::default(),
         timers,
     };
+    if daemon.attached.adopted.is_some() {
+        daemon.restart_handshakes(events.get_mut())?;
+    }
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_sweep = Instant::now() + SWEEP;
@@ -259,13 +262,28 @@ impl Daemon<'_> {
         for (key, datagrams) in self.queue.give_up() {
             warn!(
                 "{} -> {}: no answer to the handshake, {datagrams} datagrams dropped; \
-                 is xdptun attached there, and does the network let TCP port {} through?",
+                 is xdptun attached there (with the same secret, if any), and does the \
+                 network let TCP port {} through?",
                 key.local(),
                 key.remote(),
                 key.remote_port()
             );
             self.count_lost(datagrams as u64);
         }
+    }
+
+    /// Begins handshakes anew that another process began: the programs may have
+    /// learnt a secret since.
+    fn restart_handshakes(&mut self, events: &mut RingBuf<MapData>) -> Result<()> {
+        // What waits for them comes first, so that it opens the flows again.
+        while !self.drain(events) {}
+        for (key, flow) in self.attached.maps.flows()? {
+            if matches!(flow.state(), State::SynSent | State::SynReceived) {
+                self.request(&key, &flow, Request::Finish);
+                self.flush(&key);
+            }
+        }
+        Ok(())
     }
 
     /// Sends all that waits again: the programs hand it to the next daemon.

@@ -10,7 +10,7 @@ use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
-use xdptun_common::isn::Secret;
+use xdptun_common::isn::{ProofKey, Secret};
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, xdp_mode};
 use super::maps::{Maps, PINNED, take_events};
@@ -57,6 +57,8 @@ pub struct AttachOptions {
     pub tc: TcChoice,
     /// Capacity of the flow table.
     pub max_flows: u32,
+    /// What a caller must prove to know, if anything.
+    pub proof_key: Option<ProofKey>,
     /// Whether the programs log every packet.
     pub trace: bool,
 }
@@ -232,7 +234,7 @@ fn attach_as(
         None => splitter::create(interface.index)?,
     };
     let attachment = match kept {
-        Some(kept) => renewed(kept),
+        Some(kept) => renewed(kept, options),
         None => first_record(&interface, options, ingress)?,
     };
     let tcx = attachment.filters == Filters::Tcx as u32;
@@ -285,9 +287,10 @@ fn held(tcx: bool, places: &mut [FilterPlace; 3]) -> Held<'_> {
 }
 
 /// The record of an attachment that another process made.
-fn renewed(kept: Attachment) -> Attachment {
+fn renewed(kept: Attachment, options: &AttachOptions) -> Attachment {
     Attachment {
         pid: std::process::id(),
+        hidden: options.proof_key.is_some().into(),
         ..kept
     }
 }
@@ -321,6 +324,7 @@ fn first_record(
         name,
         since: monotonic_ns(),
         lost_in_queue: 0,
+        hidden: options.proof_key.is_some().into(),
         secret: random_secret()?,
         places: [FilterPlace::default(); 3],
     })
@@ -350,6 +354,10 @@ fn prepare(
 /// the change too; they take one step more than they need.
 const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
 
+/// How many proofs are remembered: those of 20 callers a second for as long as one
+/// is good.
+const MAX_PROOFS: u32 = 8192;
+
 fn load(
     interface: &Interface,
     options: &AttachOptions,
@@ -360,8 +368,12 @@ fn load(
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(!options.peers.is_empty());
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
+    let hidden = u32::from(options.proof_key.is_some());
+    let proof_key = options.proof_key.unwrap_or(ProofKey([0; 2]));
     let mut loader = EbpfLoader::new();
     loader
+        .override_global(global::HIDDEN, &hidden, true)
+        .override_global(global::PROOF_KEY, &proof_key.0, true)
         .override_global(global::SECRET, &attachment.secret.0, true)
         .override_global(global::IFINDEX, &interface.index, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)
@@ -371,7 +383,8 @@ fn load(
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)
         .override_global(global::XDP, &attachment.ingress, true)
         .override_global(aya_log::LEVEL, &log_level, true)
-        .map_max_entries("FLOWS", options.max_flows);
+        .map_max_entries("FLOWS", options.max_flows)
+        .map_max_entries("PROOFS", if hidden != 0 { MAX_PROOFS } else { 1 });
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));
     }

@@ -29,7 +29,7 @@ fn servers() -> [Path; 2] {
 }
 
 /// The flow of an acknowledgement that completes a handshake.
-fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
+pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
     Flow {
         state: State::Established as u32,
         iss,

@@ -10,6 +10,7 @@ mod fast;
 mod fragments;
 mod handshake;
 mod header_damage;
+mod hidden;
 mod icmp;
 mod jumbo;
 mod limit;

@@ -25,12 +25,12 @@ pub fn granted_requests() -> Vec<Row> {
 }
 
 /// What the daemon sends: an empty datagram with a mark.
-fn asks(path: Path, request: Request) -> Case {
+pub fn asks(path: Path, request: Request) -> Case {
     Case::egress(path.outbound()).marked(request.mark())
 }
 
 /// The request has become a segment; its mark is gone.
-fn granted(case: Case, sent: Sent) -> Case {
+pub fn granted(case: Case, sent: Sent) -> Case {
     case.unmarks().counts(Outcome::TxRequested).sends(sent)
 }
 

@@ -1,0 +1,283 @@
+//! A secret (`--secret`): the tunnel shares its port with a TCP server of the
+//! host, and whoever does not know the secret finds that server or nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xdptun_lab::dice::Dice;
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
+use xdptun_test_net::mode::Mode;
+use xdptun_test_net::wire::{Wire, describe, segments};
+use xdptun_test_net::{LIMIT, PORT, mode, raw, secret, status, tcp};
+
+/// How soon data must flow again.
+const RECOVERY: Duration = Duration::from_secs(3);
+
+/// The right secret, and a wrong one.
+const RIGHT: &str = "correct horse battery";
+const WRONG: &str = "another horse battery";
+
+fn attach(host: &Host, mode: Mode, secret: &str, more: &[&str]) -> Attached {
+    let scratch = Scratch::new().unwrap();
+    let file = secret::write(scratch.path(), "secret", secret).unwrap();
+    let port = PORT.to_string();
+    let args = ["--port", &port, "--secret", &file];
+    mode.attach(host, &[&args, more].concat()).unwrap()
+}
+
+/// Another address of a host, from which a stranger calls the server: none of the
+/// tunnel's flows has it.
+fn stranger(host: &Host) -> [IpAddr; 2] {
+    let addresses = [
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9)),
+    ];
+    let [v4, v6] = addresses;
+    let dev = Host::DEV;
+    let commands = format!("address add {v4}/24 dev {dev}\naddress add {v6}/64 dev {dev} nodad\n");
+    host.netns
+        .run_with_input("ip", ["-batch", "-"], &commands)
+        .unwrap();
+    addresses
+}
+
+/// Both hosts of a tunnel with a secret, and an address of someone else.
+struct Scene {
+    near: Attached,
+    far: Attached,
+    stranger: [IpAddr; 2],
+    net: Direct,
+}
+
+impl Scene {
+    fn new(mode: Mode) -> Self {
+        let net = Direct::new().unwrap();
+        Self {
+            near: attach(&net.a, mode, RIGHT, &[]),
+            far: attach(&net.b, mode, RIGHT, &[]),
+            stranger: stranger(&net.a),
+            net,
+        }
+    }
+
+    fn stranger(&self, family: Family) -> IpAddr {
+        self.stranger[usize::from(family == Family::V6)]
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        status::counter(&self.net.b.netns, name).unwrap()
+    }
+}
+
+/// A stranger and the tunnel's own host reach a TCP server on the port, byte for
+/// byte and with what offload makes of it, while the tunnel carries datagrams.
+#[test]
+fn a_tcp_server_shares_the_port() {
+    for mode in [mode::TC, mode::XDP, mode::TC_CLSACT] {
+        let scene = Scene::new(mode);
+        let (client, server) = (&scene.net.a, &scene.net.b);
+        for family in Family::BOTH {
+            let address = server.socket(family, PORT);
+            let echo = udp::Server::echo(&server.netns, address).unwrap();
+            let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+            let exchange = |from| {
+                let local = SocketAddr::new(from, 0);
+                tcp::exchange(&client.netns, local, &server.netns, address).unwrap();
+            };
+            let before = scene.counter("rx_to_host");
+            exchange(scene.stranger(family));
+            udp::exchange(&socket, echo.address(), b"between", LIMIT).unwrap();
+            exchange(client.address(family));
+            udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
+            assert!(
+                scene.counter("rx_to_host") > before,
+                "{mode:?} {family}: {:?}",
+                status::counters(&server.netns)
+            );
+        }
+        for name in ["sent_rst", "rx_drop_unproven", "rx_drop_merged", "rx_split"] {
+            assert_eq!(scene.counter(name), 0, "{mode:?} {name}");
+        }
+        let Scene { near, far, net, .. } = scene;
+        near.stop().unwrap();
+        far.stop().unwrap();
+        drop(net);
+    }
+}
+
+/// Nothing that a stranger sends is answered, whatever it is: not segments of
+/// every kind, not the SYN of the tunnel itself, recorded and sent again.
+#[test]
+fn a_scan_finds_nothing() {
+    let scene = Scene::new(mode::TC);
+    let (client, server) = (&scene.net.a, &scene.net.b);
+    for family in Family::BOTH {
+        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+        let wire = Wire::watch(&[client]).unwrap();
+        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        let frames = wire.stop().unwrap();
+        let sent = segments(&frames, PORT);
+        let syn = sent.iter().find(|segment| segment.header().syn).unwrap();
+        let recorded = syn.header().seq;
+
+        let from = SocketAddr::new(scene.stranger(family), 50_000);
+        let before = status::counters(&server.netns).unwrap();
+        let answers = Wire::watch(&[server]).unwrap();
+        let mut dice = Dice::new(7, 0, 0);
+        let mut count = 0;
+        let mut probe = |flags: u8, sequence: u32, payload: &[u8]| {
+            let acknowledged = dice.number();
+            let fill = |header: &mut etherparse::TcpHeader| {
+                let [fin, syn, rst, psh, ack, urg] =
+                    [0, 1, 2, 3, 4, 5].map(|bit| flags >> bit & 1 != 0);
+                (header.fin, header.syn, header.rst) = (fin, syn, rst);
+                (header.psh, header.ack, header.urg) = (psh, ack, urg);
+                header.sequence_number = sequence;
+                header.acknowledgment_number = acknowledged;
+            };
+            raw::send_segment(&client.netns, from, echo.address(), fill, payload).unwrap();
+            count += 1;
+        };
+        const SYN: u8 = 2;
+        for flags in 0..0x40 {
+            probe(flags, 0x1234_5678, b"");
+            probe(flags, 0x1234_5678, b"GET / HTTP/1.1\r\n\r\n");
+        }
+        probe(SYN, recorded, b"");
+        probe(SYN, recorded, b"");
+        probe(SYN, recorded.wrapping_add(1), b"");
+        status::wait_moved(&server.netns, &before, &[("rx_drop_unproven", count)]).unwrap();
+
+        // The tunnel goes on, which also shows that the capture saw the server.
+        udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
+        let frames = answers.stop().unwrap();
+        let sent = segments(&frames, PORT);
+        assert!(!sent.is_empty());
+        let answers: Vec<_> = sent
+            .into_iter()
+            .filter(|segment| segment.destination == from)
+            .collect();
+        assert!(answers.is_empty(), "{family}: {}", describe(&answers));
+    }
+}
+
+/// As many segments as without a secret open a flow, in the same order.
+#[test]
+fn a_proof_costs_no_round_trip() {
+    let opening = |with_secret: bool| {
+        let net = Direct::new().unwrap();
+        let hosts = [&net.a, &net.b];
+        let _attached = match with_secret {
+            true => hosts.map(|host| attach(host, mode::TC, RIGHT, &[])),
+            false => mode::TC.attach_to(hosts).unwrap(),
+        };
+        let wire = Wire::watch(&hosts).unwrap();
+        for family in Family::BOTH {
+            let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        }
+        let frames = wire.stop().unwrap();
+        let all = segments(&frames, PORT);
+        let control = all.iter().filter(|segment| !segment.is_data());
+        let control: Vec<String> = control.map(|segment| segment.flags()).collect();
+        control
+    };
+    let open = opening(false);
+    assert_eq!(open[..3], ["S", "S.", "."].map(str::to_owned));
+    assert_eq!(opening(true), open);
+}
+
+/// Who has another secret, or none, is a stranger; with the right one it comes in.
+#[test]
+fn another_secret_is_none() {
+    let net = Direct::new().unwrap();
+    let (client, server) = (&net.a, &net.b);
+    let _far = attach(server, mode::TC, RIGHT, &[]);
+    let first = attach(client, mode::TC, WRONG, &[]);
+    let sockets = Family::BOTH.map(|family| {
+        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+        (echo, socket)
+    });
+    let call = || {
+        for (echo, socket) in &sockets {
+            socket.send_to(b"let me in", echo.address()).unwrap();
+        }
+    };
+    let refused = |least: u64| {
+        wait::until_some(LIMIT, "SYNs to be turned away", || {
+            let count = status::counter(&server.netns, "rx_drop_unproven")?;
+            Ok((count >= least).then_some(()))
+        })
+        .unwrap();
+        assert_eq!(status::flows(&server.netns).unwrap().len(), 0);
+    };
+    call();
+    refused(2);
+    first.stop().unwrap();
+
+    let port = PORT.to_string();
+    let none = mode::TC.attach(client, &["--port", &port]).unwrap();
+    call();
+    refused(4);
+    // The flows that wait are opened again with the proof, for what waits.
+    let _near = attach(client, mode::TC, RIGHT, &["--take-over"]);
+    for (echo, socket) in &sockets {
+        let (answer, _) = udp::receive(socket, LIMIT).unwrap();
+        assert_eq!(answer, b"let me in");
+        udp::exchange(socket, echo.address(), b"with the secret", LIMIT).unwrap();
+    }
+    drop(none);
+}
+
+/// A server that lost its memory does not say so to strangers, and its peers find
+/// out all the same: from the host's own TCP, or from the silence.
+#[test]
+fn a_restarted_server_is_found_again() {
+    for listens in [false, true] {
+        let Scene { near, far, net, .. } = Scene::new(mode::TC);
+        let (client, server) = (&net.a, &net.b);
+        let listen = |family| {
+            let address = server.socket(family, PORT);
+            let server = server.netns.enter(|| TcpListener::bind(address));
+            server.unwrap().unwrap()
+        };
+        let servers = listens.then(|| Family::BOTH.map(listen));
+        let sockets = Family::BOTH.map(|family| {
+            let address = server.socket(family, PORT);
+            let echo = udp::Server::echo(&server.netns, address).unwrap();
+            let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
+            udp::exchange(&socket, address, b"hello", LIMIT).unwrap();
+            (echo, socket)
+        });
+        drop(far.kill().unwrap());
+        let _far = attach(server, mode::TC, RIGHT, &[]);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for (echo, socket) in &sockets {
+                scope.spawn(|| {
+                    // As an application does that asks until it is answered.
+                    socket
+                        .set_read_timeout(Some(Duration::from_millis(100)))
+                        .unwrap();
+                    let answered = wait::until(LIMIT, "an answer", || {
+                        socket.send_to(b"again", echo.address()).unwrap();
+                        socket.recv(&mut [0; 16]).is_ok()
+                    });
+                    answered.unwrap();
+                });
+            }
+        });
+        let took = start.elapsed();
+        let limit = wait::stretched(RECOVERY).unwrap();
+        assert!(took < limit, "listens: {listens}: {took:?}");
+        let resets = status::counter(&server.netns, "sent_rst").unwrap();
+        assert_eq!(resets, 0, "listens: {listens}");
+        drop((servers, near));
+    }
+}

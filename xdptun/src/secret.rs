@@ -1,0 +1,97 @@
+//! The secret that both hosts share.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+use tracing::warn;
+use xdptun_common::isn::ProofKey;
+
+/// Shorter ones can be guessed: whoever records a handshake can try as many as
+/// there is time for. In bytes.
+const MIN_LEN: usize = 16;
+/// Longer files are something else. In bytes.
+const MAX_LEN: u64 = 4096;
+
+/// Reads the key of the proofs from a file: any text or bytes; white space at
+/// either end does not count, so that an editor's last line break changes nothing.
+///
+/// # Errors
+///
+/// If the file cannot be read, is too short to be a secret, or too long to be meant.
+pub fn read(path: &Path) -> Result<ProofKey> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read the secret {name}"))?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        warn!("{name}: other users may read this secret; `chmod 600 {name}`");
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_LEN + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("cannot read the secret {name}"))?;
+    if bytes.len() as u64 > MAX_LEN {
+        bail!("{name}: more than {MAX_LEN} bytes are no secret; `wg genkey` makes one");
+    }
+    let secret = bytes.trim_ascii();
+    if secret.len() < MIN_LEN {
+        bail!(
+            "{name}: a secret of {} bytes can be guessed, it takes {MIN_LEN}; `wg genkey` makes one",
+            secret.len()
+        );
+    }
+    Ok(derive(secret))
+}
+
+fn derive(secret: &[u8]) -> ProofKey {
+    let mut hash = Sha256::new();
+    // A key of its own, whatever else the secret is used for.
+    hash.update(b"xdptun proof key 1\0");
+    hash.update(secret);
+    let digest: [u8; 32] = hash.finalize().into();
+    let (words, _) = digest.as_chunks::<8>();
+    ProofKey([0, 1].map(|word| u64::from_le_bytes(words[word])))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Both hosts must come to the same key, whatever their byte order, in this
+    /// version and the next.
+    #[test]
+    fn the_key_is_the_hash_of_the_secret() {
+        let by_hand = Sha256::digest(b"xdptun proof key 1\0correct horse battery");
+        let ProofKey([first, second]) = derive(b"correct horse battery");
+        let bytes = [first.to_le_bytes(), second.to_le_bytes()].concat();
+        assert_eq!(bytes, by_hand[..16]);
+    }
+
+    #[test]
+    fn white_space_at_the_ends_does_not_count() {
+        let directory = std::env::temp_dir().join(format!("xdptun-secret-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("secret");
+        let read_text = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read(&path)
+        };
+        let key = read_text("correct horse battery").unwrap();
+        assert_eq!(read_text("  correct horse battery\r\n").unwrap(), key);
+        assert_ne!(read_text("correct horse batterY").unwrap(), key);
+        for (text, complaint) in [("\n", "0 bytes"), ("fifteen bytes..\n", "15 bytes")] {
+            let error = format!("{:#}", read_text(text).unwrap_err());
+            assert!(error.contains(complaint), "{error}");
+        }
+        let error = read_text(&"x".repeat(4097)).unwrap_err();
+        assert!(format!("{error:#}").contains("more than 4096"), "{error:#}");
+        fs::remove_dir_all(&directory).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(format!("{error:#}").contains("No such file"), "{error:#}");
+    }
+}

@@ -1,0 +1,57 @@
+//! TCP servers of this host that an owned port takes away.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use anyhow::{Context as _, Result};
+
+use crate::ports::PortRange;
+
+/// Ports among `owned` on which a TCP server listens, in ascending order.
+///
+/// # Errors
+///
+/// If the kernel's tables cannot be read.
+pub fn listening(owned: &[PortRange]) -> Result<Vec<String>> {
+    let mut ports = BTreeSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match fs::read_to_string(table) {
+            Ok(text) => ports.extend(listening_in(&text)),
+            // No IPv6 on this host.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).context(table),
+        }
+    }
+    let ours = |port: &u16| owned.iter().any(|range| range.contains(*port));
+    let ports = ports.into_iter().filter(ours);
+    Ok(ports.map(|port| port.to_string()).collect())
+}
+
+/// The local ports of the listening sockets in a table of the kernel's.
+fn listening_in(table: &str) -> impl Iterator<Item = u16> {
+    const LISTEN: &str = "0A";
+    table.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let local = words.nth(1)?;
+        let state = words.nth(1)?;
+        let (_, port) = local.rsplit_once(':')?;
+        (state == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_who_listens() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 0100007F:0050 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 0 10 -1
+   2: 00000000000000000000000000000000:1F40 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 3 1 0 100 0 0 10 0
+";
+        assert_eq!(listening_in(table).collect::<Vec<_>>(), [443, 8000]);
+    }
+}
