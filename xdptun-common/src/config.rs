@@ -89,18 +89,32 @@ impl Request {
     }
 }
 
+/// Who keeps an attachment, in a pinned map of its own: the one record that stays
+/// as it is, so that every version can end what another began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Owner {
+    /// Layout version of everything pinned beside it.
+    pub layout: u32,
+    /// Process id of the daemon.
+    pub pid: u32,
+}
+
+crate::plain!(Owner: 8);
+
+impl Owner {
+    /// The layout this version writes, of the attachment, flows and counters.
+    pub const LAYOUT: u32 = 3;
+}
+
 /// What one `attach` set up, kept in a pinned map for other processes to read.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Attachment {
-    /// Layout version of everything pinned beside it.
-    pub version: u32,
     /// An [`IngressMode`].
     pub ingress: u32,
     /// A [`Filters`].
     pub filters: u32,
-    /// Process id of the daemon that attached.
-    pub pid: u32,
     /// The interface name, padded with zeros.
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
@@ -115,12 +129,7 @@ pub struct Attachment {
     pub places: [FilterPlace; 3],
 }
 
-crate::plain!(Attachment: 96);
-
-impl Attachment {
-    /// The layout this version writes, of this record and of flows.
-    pub const VERSION: u32 = 3;
-}
+crate::plain!(Attachment: 88);
 
 /// Where a tc filter is: what it takes to replace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

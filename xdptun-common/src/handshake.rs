@@ -272,6 +272,20 @@ impl Endpoint {
         segment.flags.contains(Flags::ACK) && segment.acknowledgment == self.iss.wrapping_add(1)
     }
 
+    /// [`complete_by_cookie`] while our own SYN is under way. The numbers of the
+    /// flow that this one replaces are good cookies for a while, but
+    /// [far](isn::far_from) from its own: a firewall that forgot that flow knows
+    /// the new SYN alone.
+    #[inline(always)]
+    fn complete_by_cookie(&self, segment: &Segment, door: &impl Door) -> Option<Reaction> {
+        const QUARTER: u32 = 1 << 30;
+        if near(segment.acknowledgment, self.iss, QUARTER) {
+            complete_by_cookie(segment, door)
+        } else {
+            None
+        }
+    }
+
     /// The reaction to the SYN-ACK that completes the handshake.
     #[inline(always)]
     const fn complete(mut self, rcv_nxt: u32) -> Reaction {
@@ -437,9 +451,8 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
             return crossed.unchanged(Outcome::RxSyn, crossed.syn_ack());
         }
     } else if !segment.flags.contains(Flags::FIN) {
-        // The peer answers a SYN-ACK that we sent before we had a flow, or it
-        // still has the flow that this one replaces and knows its numbers.
-        if let Some(reaction) = complete_by_cookie(segment, door) {
+        // The peer answers a SYN-ACK that we sent before we had a flow.
+        if let Some(reaction) = endpoint.complete_by_cookie(segment, door) {
             return reaction;
         }
     }
@@ -498,7 +511,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
         return open.unchanged(data_or_ack(segment), Reply::NONE);
     }
     if !segment.flags.contains(Flags::FIN)
-        && let Some(reaction) = complete_by_cookie(segment, door)
+        && let Some(reaction) = endpoint.complete_by_cookie(segment, door)
     {
         return reaction;
     }

@@ -14,6 +14,8 @@ use xdptun_common::wire::Flags;
 const ISS: u32 = 0xffff_ff00;
 /// The number that a SYN-ACK carried a while ago.
 const EARLIER: u32 = 500;
+/// The number of the flow that this one replaces.
+const PREDECESSORS: u32 = ISS ^ 1 << 31;
 /// The peer's initial number.
 const IRS: u32 = 0xffff_fff0;
 
@@ -76,7 +78,7 @@ const RST_ACK: Flags = Flags::RST.with(Flags::ACK);
 const CHALLENGE: Option<Reply> = reply(Sent::ChallengeAck, Flags::ACK, ACK, SEQ);
 
 fn gave(isn: u32) -> bool {
-    isn == ISS || isn == EARLIER
+    [ISS, EARLIER, PREDECESSORS].contains(&isn)
 }
 
 /// A door for callers who prove that they know a secret: whose initial number is
@@ -288,6 +290,13 @@ fn syn_sent() {
                 made(ISS, IRS + 1),
                 Outcome::RxAck,
                 None,
+            ),
+            (
+                "the peer has not received a byte of the flow that this one replaces",
+                seg(Flags::ACK, IRS + 1, PREDECESSORS + 1, 0),
+                SYN_SENT,
+                Outcome::RxDropNoFlow,
+                rst(PREDECESSORS + 1),
             ),
             (
                 "in an earlier epoch, with data",

@@ -1,9 +1,34 @@
 //! How much may be sent in answer to what nobody has authenticated.
 
+use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use xdptun_common::counter::Sent;
+use xdptun_common::flow::FlowKey;
 
-use crate::maps::BUDGETS;
+use crate::maps::{BUDGETS, RESETS};
+
+/// How long after a reset the next one to the same flow may leave, in nanoseconds.
+const RESET_AGAIN: u64 = 500_000_000;
+
+/// Whether a segment of `flow` may be answered with a reset. One is enough for
+/// all that are under way: to the first the peer answers with a SYN, and the
+/// second would end that connection in every firewall between, which take a reset
+/// with any number while they know one side only.
+#[inline(never)]
+pub fn may_reset(flow: &FlowKey, now: u64) -> bool {
+    if let Some(last) = RESETS.get_ptr_mut(flow) {
+        // SAFETY: a word of a map value; CPUs that race send a reset each.
+        let last = unsafe { &mut *last };
+        // The clock of another CPU may be behind that of the last sender.
+        if now.saturating_sub(*last) < RESET_AGAIN {
+            return false;
+        }
+        *last = now;
+        return true;
+    }
+    let _ = RESETS.insert(flow, now, u64::from(BPF_ANY));
+    true
+}
 
 /// What is limited, each kind on each CPU by itself.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, receive};
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, may_reset};
 use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::{Listener, next_iss};
 use crate::counters::count_sent;
@@ -186,9 +186,6 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             flow.received(now);
             flow.acknowledged(segment);
         }
-        if decision.endpoint.state == State::SynSent && decision.reply.kind == Sent::Rst {
-            flow.restart_syns();
-        }
     }
     if hidden()
         && decision.outcome == Outcome::RxDropUnproven
@@ -200,9 +197,16 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         return decision.outcome.into();
     }
     let has_flow = decision.endpoint.state != State::Closed;
-    if !Budget::of(decision.reply.kind, has_flow).take() {
+    let may_reply = decision.reply.kind != Sent::Rst || may_reset(key, now);
+    if !may_reply || !Budget::of(decision.reply.kind, has_flow).take() {
         count_sent(Sent::Limited);
         return decision.outcome.into();
+    }
+    if let Some(flow) = flow
+        && decision.endpoint.state == State::SynSent
+        && decision.reply.kind == Sent::Rst
+    {
+        flow.restart_syns();
     }
     answer::<I>(ctx, key, decision.outcome, &decision.reply)
 }

@@ -4,7 +4,7 @@ use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
-use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, PORT_WORDS};
+use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, Owner, PORT_WORDS};
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
@@ -51,9 +51,18 @@ pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entrie
 #[map]
 pub static PROOFS: LruHashMap<u32, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
 
+/// Flows whose segments were reset, and when last (nanoseconds). LRU: anyone can
+/// make entries.
+#[map]
+pub static RESETS: LruHashMap<FlowKey, u64> = LruHashMap::with_max_entries(4096, 0);
+
 /// Records for the daemon (`xdptun_common::event`).
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+/// Who keeps this attachment; the programs do not read it.
+#[map]
+pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
 
 /// What this attachment is; the programs do not read it.
 #[map]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::command::line_of;
-use xdptun_test_soak::Plan;
+use xdptun_test_soak::{Kind, Plan};
 
 use crate::progress::Progress;
 use crate::{build, setup, worker};
@@ -19,6 +19,10 @@ pub struct Args {
     /// Which disturbances, and in which order; a new one each time if not given
     #[arg(long)]
     seed: Option<u64>,
+    /// Only these kinds of disturbances, as a report names them, to look closer at
+    /// a finding
+    #[arg(long, value_delimiter = ',', value_name = "KIND", value_parser = kind)]
+    only: Vec<Kind>,
     /// Print one JSON object on standard output and nothing else there
     #[arg(long)]
     json: bool,
@@ -31,6 +35,13 @@ fn minutes(text: &str) -> Result<f64, String> {
     minutes.ok_or_else(|| "not a number from 0 to 10080".to_owned())
 }
 
+fn kind(name: &str) -> Result<Kind, String> {
+    Kind::named(name).ok_or_else(|| {
+        let names = Kind::ALL.map(Kind::name).join(", ");
+        format!("no such kind; there are {names}")
+    })
+}
+
 /// Prepares everything as the user, then becomes the worker.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
@@ -39,6 +50,9 @@ pub fn run(args: &Args) -> Result<()> {
     command.args(["--minutes", &args.minutes.to_string()]);
     if let Some(seed) = args.seed {
         command.args(["--seed", &seed.to_string()]);
+    }
+    for kind in &args.only {
+        command.args(["--only", kind.name()]);
     }
     if args.json {
         command.arg("--json");
@@ -58,6 +72,7 @@ pub fn work(args: &Args) -> Result<()> {
     let plan = Plan {
         length: Duration::from_secs_f64(args.minutes * 60.0),
         seed,
+        only: args.only.clone(),
     };
     let report = xdptun_test_soak::run(plan, Box::new(move |text| progress.say(text)))?;
     if args.json {
@@ -66,9 +81,14 @@ pub fn work(args: &Args) -> Result<()> {
         print!("{report}");
     }
     let findings = report.findings();
+    let only: String = args
+        .only
+        .iter()
+        .map(|kind| format!(" --only {}", kind.name()))
+        .collect();
     ensure!(
         findings == 0,
-        "{findings} findings; `cargo xtask soak --seed {seed}` repeats the disturbances"
+        "{findings} findings; `cargo xtask soak --seed {seed}{only}` repeats the disturbances"
     );
     Ok(())
 }

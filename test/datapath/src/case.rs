@@ -59,6 +59,7 @@ pub struct Case {
     budgets: BTreeMap<Limited, Budget>,
     fragmented: BTreeMap<Fragmented, u64>,
     proof: Option<(u32, IpAddr)>,
+    reset: Option<(FlowKey, u64)>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
@@ -81,6 +82,7 @@ impl Case {
             budgets: BTreeMap::new(),
             fragmented: BTreeMap::new(),
             proof: None,
+            reset: None,
             verdict: Verdict::Pass,
             expected_packet: Some(packet.clone()),
             expected_mark: 0,
@@ -102,6 +104,13 @@ impl Case {
     #[must_use]
     pub fn ingress(packet: impl Into<Vec<u8>>) -> Self {
         Self::new(Program::Ingress, packet)
+    }
+
+    /// A segment of the flow was answered with a reset at this time.
+    #[must_use]
+    pub const fn was_reset(mut self, key: FlowKey, at: u64) -> Self {
+        self.reset = Some((key, at));
+        self
     }
 
     /// A proof has been seen before, from this address.
@@ -277,6 +286,7 @@ impl Case {
         datapath.set_flows(&self.flows);
         datapath.set_fragmented(&self.fragmented);
         datapath.set_proof(self.proof);
+        datapath.set_reset(self.reset);
         for (limited, budget) in &self.budgets {
             datapath.set_budget(*limited, *budget);
         }

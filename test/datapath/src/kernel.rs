@@ -109,6 +109,7 @@ pub struct Datapath {
     counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
     proofs: HashMap<MapData, u32, [u8; 16]>,
+    resets: HashMap<MapData, Record<FlowKey>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
 }
@@ -164,6 +165,7 @@ impl Datapath {
             budgets: take(&mut ebpf, "BUDGETS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
             proofs: take(&mut ebpf, "PROOFS"),
+            resets: take(&mut ebpf, "RESETS"),
             events: take(&mut ebpf, "EVENTS"),
             loaded: Vec::new(),
             ebpf,
@@ -333,6 +335,23 @@ impl Datapath {
         }
     }
 
+    /// Makes the map of resets hold one, at this time, or none.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_reset(&mut self, reset: Option<(FlowKey, u64)>) {
+        let known: Result<Vec<_>, _> = self.resets.keys().collect();
+        for key in known.expect("nobody else writes to the map") {
+            self.resets.remove(&key).expect("it was there");
+        }
+        if let Some((key, at)) = reset {
+            self.resets
+                .insert(Record(key), at, 0)
+                .expect("the map of resets can be written");
+        }
+    }
+
     /// Sets a budget of every CPU.
     ///
     /// # Panics
@@ -403,6 +422,7 @@ impl Datapath {
         self.set_flows([]);
         self.set_fragmented([]);
         self.set_proof(None);
+        self.set_reset(None);
         let now = Moment::now().ns();
         for limited in Limited::ALL {
             self.set_budget(limited, [limited.burst(), now]);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use aya::maps::{Array, Map, MapData};
 use nix::sys::signal::Signal;
-use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait};
+use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::wire::Wire;
@@ -189,4 +190,39 @@ fn ports_and_peers_can_change_but_not_what_flows_depend_on() {
     peers.sort_unstable();
     assert_eq!(peers, ["10.0.0.2/32", "fd00::/64"]);
     new.process().signal(Signal::SIGINT).unwrap();
+}
+
+/// A version that keeps its tables in another way can do nothing with these but
+/// end them, and says so.
+#[test]
+fn another_layout_is_refused_and_can_be_ended() {
+    let net = Direct::new().unwrap();
+    let before = Traces::of(&net.a).unwrap();
+    for daemon_lives in [true, false] {
+        let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+        let owner = xdptun::pin_dir(&net.a.netns, Host::DEV)
+            .unwrap()
+            .join("OWNER");
+        let owner = Map::Array(MapData::from_pin(owner).unwrap());
+        let mut owner: Array<_, [u32; 2]> = owner.try_into().unwrap();
+        let [layout, pid] = owner.get(&0, 0).unwrap();
+        assert_eq!(i64::from(pid), i64::from(attached.process().pid().as_raw()));
+        owner.set(0, [layout + 1, pid], 0).unwrap();
+
+        let run = |args: &[&str]| cli::run(&net.a.netns, args).unwrap();
+        let attach = ["attach", "--iface", Host::DEV, "--port", "8000"];
+        let told = ["another version", "xdptun detach --iface"];
+        run(&["status"]).assert_one_line(&told);
+        run(&[&attach[..], &["--take-over"]].concat()).assert_one_line(&told);
+        let mut remains = None;
+        let mut attached = Some(attached);
+        if !daemon_lives {
+            remains = attached.take().map(|attached| attached.kill().unwrap());
+            run(&attach).assert_one_line(&told);
+        }
+        let ended = run(&["detach", "--iface", Host::DEV]);
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+        assert_eq!(Traces::of(&net.a).unwrap(), before);
+        drop((attached, remains));
+    }
 }

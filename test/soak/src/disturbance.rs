@@ -68,6 +68,11 @@ impl Kind {
         Self::OffloadSwitched,
     ];
 
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// As it is called in reports; the names do not change.
     pub fn name(self) -> &'static str {
         match self {
@@ -134,15 +139,18 @@ pub enum Disturbance {
 pub struct Deck {
     dice: Dice,
     clients: usize,
+    kinds: Vec<Kind>,
     round: Vec<Kind>,
 }
 
 impl Deck {
-    /// The order that belongs to a seed.
-    pub fn new(seed: u64, clients: usize) -> Self {
+    /// The order that belongs to a seed; all kinds if none are given.
+    pub fn new(seed: u64, clients: usize, kinds: &[Kind]) -> Self {
+        let kinds = if kinds.is_empty() { &Kind::ALL } else { kinds };
         Self {
             dice: Dice::new(seed, 0, 0),
             clients,
+            kinds: kinds.to_vec(),
             round: Vec::new(),
         }
     }
@@ -150,7 +158,7 @@ impl Deck {
     /// The quiet time before the next one, and that.
     pub fn draw(&mut self) -> (Duration, Disturbance) {
         if self.round.is_empty() {
-            self.round = Kind::ALL.to_vec();
+            self.round.clone_from(&self.kinds);
         }
         let kind = self.round.swap_remove(self.dice.below(self.round.len()));
         let quiet = self.millis(200, 1500);
@@ -330,7 +338,7 @@ mod tests {
     use super::*;
 
     fn first(seed: u64) -> Vec<(Duration, Disturbance)> {
-        let mut deck = Deck::new(seed, 2);
+        let mut deck = Deck::new(seed, 2, &[]);
         (0..40).map(|_| deck.draw()).collect()
     }
 

@@ -31,5 +31,6 @@ pub mod traffic;
 pub mod wire;
 pub mod world;
 
+pub use disturbance::Kind;
 pub use report::Report;
 pub use run::{Plan, run};

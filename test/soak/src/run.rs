@@ -26,12 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const LAST: Duration = Duration::from_secs(1);
 
 /// What a run is to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// No disturbance begins after this time.
     pub length: Duration,
     /// Where the random numbers start.
     pub seed: u64,
+    /// Kinds of disturbances; all of them if empty.
+    pub only: Vec<Kind>,
 }
 
 /// Runs; an error means that it could not go on. What was found is in the report.
@@ -45,7 +47,7 @@ pub fn run(plan: Plan, say: Say) -> Result<Report> {
     journal.say(&format!("answered after {}", in_words(&first)));
 
     let mut recoveries: BTreeMap<Kind, Recoveries> = BTreeMap::new();
-    let mut deck = Deck::new(plan.seed, CLIENTS.into());
+    let mut deck = Deck::new(plan.seed, CLIENTS.into(), &plan.only);
     let started = Instant::now();
     loop {
         let (quiet, disturbance) = deck.draw();

@@ -13,6 +13,7 @@ fn a_short_run_finds_nothing() {
     let plan = Plan {
         length: Duration::from_secs(20),
         seed: SEED,
+        only: Vec::new(),
     };
     let report = run(plan, Box::new(|text| println!("{text}"))).unwrap();
     println!("{report}");

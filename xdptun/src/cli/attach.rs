@@ -187,13 +187,18 @@ async fn attach(arguments: Arguments) -> Result<()> {
         match result {
             Ok(End::Stopped) => break,
             Ok(End::Succeeded) => {
-                info!("{name}: left to the process that takes over");
+                info!("{name}: {LEFT}");
                 return Ok(());
             }
             Ok(End::InterfaceGone) => {
                 warn!("{name}: the interface is gone; waiting for it to come back");
-                let Some(interface) = wait_for(&name, &mut stop).await? else {
-                    break;
+                let interface = match wait_for(&name, &mut stop).await? {
+                    Ok(interface) => interface,
+                    Err(End::Succeeded) => {
+                        info!("{name}: {LEFT}");
+                        return Ok(());
+                    }
+                    Err(_) => break,
                 };
                 attached = attached
                     .follow(interface, &options)
@@ -249,7 +254,7 @@ fn take_lock(
             let pinned = Pinned::open(interface.index)?.with_context(busy)?;
             // Before the other leaves.
             Attached::check(name, options, &pinned)?;
-            let process = pinned.daemon()?.with_context(busy)?;
+            let process = Pinned::daemon(interface.index)?.with_context(busy)?;
             kill(process, daemon::TAKE_OVER)
                 .with_context(|| format!("{name}: cannot ask process {process} to leave"))?;
             if !InterfaceLock::wait_released(directory, HANDOVER)? {
@@ -270,17 +275,20 @@ fn take_lock(
 /// How often to look for an interface that is gone, should its coming be missed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Waits until there is an interface of that name; `None` if stopped meanwhile.
-async fn wait_for(name: &str, stop: &mut Stop) -> Result<Option<Interface>> {
+/// What a daemon says that another one replaces.
+const LEFT: &str = "left to the process that takes over";
+
+/// Waits until there is an interface of that name, or for what ends that.
+async fn wait_for(name: &str, stop: &mut Stop) -> Result<Result<Interface, End>> {
     let mut links = LinkChanges::subscribe()?;
     loop {
         if let Ok(interface) = Interface::find(name) {
-            return Ok(Some(interface));
+            return Ok(Ok(interface));
         }
         tokio::select! {
             () = links.next() => {}
             () = tokio::time::sleep(LOOK) => {}
-            _ = stop.requested() => return Ok(None),
+            end = stop.requested() => return Ok(Err(end)),
         }
     }
 }

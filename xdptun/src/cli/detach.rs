@@ -64,12 +64,14 @@ fn stop_daemon(ifindex: u32, name: &str) -> Result<bool> {
     if !InterfaceLock::is_held(&directory).context("cannot look for a running xdptun")? {
         return Ok(false);
     }
-    let Some(pinned) = Pinned::open(ifindex)? else {
-        bail!("{name}: xdptun is just being attached; try again when it is ready");
+    let process = if Pinned::exists(ifindex)? {
+        Pinned::daemon(ifindex)?
+    } else {
+        None
     };
-    let process = pinned
-        .daemon()?
-        .context("the running xdptun has not said which process it is")?;
+    let process = process.with_context(|| {
+        format!("{name}: xdptun is just being attached; try again when it is ready")
+    })?;
     kill(process, Signal::SIGTERM)
         .with_context(|| format!("cannot stop process {process}, which is attached to {name}"))?;
     if !InterfaceLock::wait_released(&directory, PATIENCE)? {

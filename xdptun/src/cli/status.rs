@@ -115,7 +115,7 @@ fn interface_status(pinned: &Pinned) -> Result<InterfaceStatus> {
         wireguard_mtu: mtu.map(WireguardMtu::on),
         ingress: pinned.ingress().name(),
         hooks: pinned.hooks(),
-        daemon: pinned.daemon()?.map(nix::unistd::Pid::as_raw),
+        daemon: Pinned::daemon(pinned.ifindex)?.map(nix::unistd::Pid::as_raw),
         counters: maps
             .counters()?
             .into_iter()

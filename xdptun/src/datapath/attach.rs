@@ -289,7 +289,6 @@ fn held(tcx: bool, places: &mut [FilterPlace; 3]) -> Held<'_> {
 /// The record of an attachment that another process made.
 fn renewed(kept: Attachment, options: &AttachOptions) -> Attachment {
     Attachment {
-        pid: std::process::id(),
         hidden: options.proof_key.is_some().into(),
         ..kept
     }
@@ -317,10 +316,8 @@ fn first_record(
         .context("interface name too long")?
         .copy_from_slice(bytes);
     Ok(Attachment {
-        version: Attachment::VERSION,
         ingress: ingress as u32,
         filters: filters as u32,
-        pid: std::process::id(),
         name,
         since: monotonic_ns(),
         lost_in_queue: 0,
@@ -345,6 +342,7 @@ fn prepare(
     maps.set_ports(&options.ports)?;
     maps.add_peers(&options.peers)?;
     // Recorded before it is made: whatever ends this process, `strip` knows.
+    maps.own()?;
     maps.set_attachment(attachment)?;
     Ok((ebpf, maps, events))
 }

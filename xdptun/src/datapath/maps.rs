@@ -9,7 +9,7 @@ use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, Ri
 use aya::{Ebpf, Pod};
 use ipnet::{IpNet, Ipv6Net};
 use xdptun_common::Plain;
-use xdptun_common::config::{Attachment, PORT_WORDS};
+use xdptun_common::config::{Attachment, Owner, PORT_WORDS};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::wire::{address_bytes, ip_addr};
@@ -35,6 +35,7 @@ pub struct Maps {
     peers: LpmTrie<MapData, [u8; 16], u32>,
     counters: PerCpuArray<MapData, u64>,
     attachment: Array<MapData, Record<Attachment>>,
+    owner: Array<MapData, Record<Owner>>,
 }
 
 /// Their names, as pins and in the object.
@@ -43,10 +44,12 @@ const PORTS: &str = "PORTS";
 const PEERS: &str = "PEERS";
 const COUNTERS: &str = "COUNTERS";
 const ATTACHMENT: &str = "ATTACHMENT";
+const OWNER: &str = "OWNER";
 const EVENTS: &str = "EVENTS";
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
-pub const PINNED: [&str; 8] = [
+pub const PINNED: [&str; 9] = [
+    OWNER,
     FLOWS,
     PORTS,
     PEERS,
@@ -76,26 +79,24 @@ impl Maps {
     ///
     /// If one is missing, or another version of xdptun wrote them.
     pub fn from_pins(directory: &Path) -> Result<Self> {
-        let maps = Self::assemble(|name| {
-            let path = directory.join(name);
-            let data = MapData::from_pin(&path).map_err(|error| open_error(&path, error))?;
+        let Owner { layout, .. } = owner(directory)?;
+        if layout != Owner::LAYOUT {
+            bail!(
+                "{} was written by another version of xdptun (layout {layout}, this one has {}); \
+                 `xdptun detach --iface ...` ends it",
+                directory.display(),
+                Owner::LAYOUT
+            );
+        }
+        Self::assemble(|name| {
+            let data = open(directory, name)?;
             Ok(match name {
                 FLOWS => Map::HashMap(data),
                 PEERS => Map::LpmTrie(data),
                 COUNTERS => Map::PerCpuArray(data),
                 _ => Map::Array(data),
             })
-        })?;
-        let version = maps.attachment()?.version;
-        if version != Attachment::VERSION {
-            bail!(
-                "{} was written by another version of xdptun (layout {version}, this one has {}); \
-                 run `xdptun detach` for the interface",
-                directory.display(),
-                Attachment::VERSION
-            );
-        }
-        Ok(maps)
+        })
     }
 
     fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
@@ -113,6 +114,7 @@ impl Maps {
             peers: map(PEERS)?.try_into()?,
             counters: map(COUNTERS)?.try_into()?,
             attachment: map(ATTACHMENT)?.try_into()?,
+            owner: map(OWNER)?.try_into()?,
         })
     }
 
@@ -257,6 +259,19 @@ impl Maps {
             .0)
     }
 
+    /// Says that this process keeps the attachment.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn own(&mut self) -> Result<(), MapError> {
+        let owner = Owner {
+            layout: Owner::LAYOUT,
+            pid: std::process::id(),
+        };
+        self.owner.set(0, Record(owner), 0)
+    }
+
     /// Writes what the attachment is.
     ///
     /// # Errors
@@ -265,6 +280,22 @@ impl Maps {
     pub fn set_attachment(&mut self, attachment: Attachment) -> Result<(), MapError> {
         self.attachment.set(0, Record(attachment), 0)
     }
+}
+
+/// Who keeps the attachment pinned in `directory`, whichever version that is.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn owner(directory: &Path) -> Result<Owner> {
+    let owner: Array<MapData, Record<Owner>> = Map::Array(open(directory, OWNER)?).try_into()?;
+    let owner = owner.get(&0, 0).context("cannot read who is attached")?;
+    Ok(owner.0)
+}
+
+fn open(directory: &Path, name: &str) -> Result<MapData> {
+    let path = directory.join(name);
+    MapData::from_pin(&path).map_err(|error| open_error(&path, error))
 }
 
 /// The records the programs send.

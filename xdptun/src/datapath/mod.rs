@@ -203,15 +203,19 @@ impl Pinned {
         }
     }
 
-    /// The process that is attached, if it lives.
+    /// The process that keeps an attachment, whichever version of xdptun that is,
+    /// if it lives.
     ///
     /// # Errors
     ///
-    /// If the lock cannot be looked at.
-    pub fn daemon(&self) -> Result<Option<Pid>> {
-        let directory = pins::directory(self.ifindex)?;
-        let held = InterfaceLock::is_held(&directory).context("cannot look at the lock")?;
-        Ok(held.then(|| Pid::from_raw(self.attachment.pid.cast_signed())))
+    /// If the lock or the record cannot be looked at.
+    pub fn daemon(ifindex: u32) -> Result<Option<Pid>> {
+        let directory = pins::directory(ifindex)?;
+        if !InterfaceLock::is_held(&directory).context("cannot look at the lock")? {
+            return Ok(None);
+        }
+        let pid = maps::owner(&directory)?.pid;
+        Ok((pid != 0).then(|| Pid::from_raw(pid.cast_signed())))
     }
 
     /// Where programs are attached now. By the kernel's word where there is a

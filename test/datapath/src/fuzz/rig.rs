@@ -81,6 +81,7 @@ impl Rig {
         *runs += usize::from(scene.may_reply);
         datapath.set_flows(&scene.flows);
         datapath.set_fragmented([]);
+        datapath.set_reset(None);
         let skb = Skb {
             ifindex: if scene.narrow { self.narrow } else { 0 },
             ..scene.skb

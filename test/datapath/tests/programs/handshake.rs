@@ -202,6 +202,26 @@ fn segments_for_nobody_are_reset() {
             let segment = from_peer(path, flags::ACK, 1000, number);
             reset(at, segment, flags::RST, number, 0)
         }));
+        // However many are under way, one reset answers them all.
+        for (since_ms, due) in [(0, false), (499, false), (501, true)] {
+            let name = format!("{path:?}, {since_ms} ms after the last");
+            rows.push(row(name, move |at| {
+                let number = at.isn(&key).wrapping_add(2);
+                let segment = from_peer(path, flags::ACK, 1000, number);
+                let case = match due {
+                    true => reset(at, segment, flags::RST, number, 0),
+                    false => Case::ingress(segment)
+                        .drops(Outcome::RxDropNoFlow)
+                        .sends(Sent::Limited),
+                };
+                case.was_reset(key, at.before_ms(since_ms))
+            }));
+        }
+        rows.push(row(format!("{path:?}, another was reset"), move |at| {
+            let number = at.isn(&key).wrapping_add(2);
+            let segment = from_peer(path, flags::ACK, 1000, number);
+            reset(at, segment, flags::RST, number, 0).was_reset(key.reversed(), at.ns())
+        }));
         rows.push(row(format!("{path:?}, cookie too old"), move |at| {
             let number = at.earlier_isn(&key, 2).wrapping_add(1);
             let segment = from_peer(path, flags::ACK, 1000, number);
@@ -324,6 +344,15 @@ fn the_answer_to_our_syn() {
                 .sends(Sent::Rst)
                 .changes(key, |flow| flow.syns = 0)
         }));
+        rows.push(row(
+            format!("{path:?} the same a moment later"),
+            move |at| {
+                case(at, SYN_ACK, PEER, 2)
+                    .was_reset(key, at.before_ms(10))
+                    .drops(Outcome::RxDropNoFlow)
+                    .sends(Sent::Limited)
+            },
+        ));
         rows.push(row(format!("{path:?} SYN that crossed ours"), move |at| {
             let iss = at.isn(&key);
             case(at, flags::SYN, PEER, 0)
