@@ -21,9 +21,12 @@ pub trait Door {
     /// Whether we gave out this number lately, to the flow at hand.
     fn gave(&self, iss: u32) -> bool;
 
-    /// Whether a SYN with this number may come in. If callers need not prove
-    /// anything, any may.
-    fn admits(&self, isn: u32) -> bool;
+    /// Whether a SYN may come in. If callers need not prove anything, any may.
+    fn admits(&self, syn: &Segment) -> bool;
+
+    /// Whether somebody else answers segments of the flow as long as it is in no
+    /// table. Then it comes into the table with the SYN.
+    fn is_contested(&self) -> bool;
 
     /// Whether whoever may not come in gets no answer at all.
     fn is_hidden(&self) -> bool;
@@ -37,8 +40,13 @@ impl<F: Fn(u32) -> bool> Door for F {
     }
 
     #[inline(always)]
-    fn admits(&self, _isn: u32) -> bool {
+    fn admits(&self, _syn: &Segment) -> bool {
         true
+    }
+
+    #[inline(always)]
+    fn is_contested(&self) -> bool {
+        false
     }
 
     #[inline(always)]
@@ -294,6 +302,18 @@ impl Endpoint {
         self.unchanged(Outcome::RxSynAck, self.ack(Sent::Ack))
     }
 
+    /// While our SYN is under way, the peer believes in a flow that is not there:
+    /// tell it, and stay. Nothing is said to a segment that acknowledges nothing
+    /// (RFC 9293 section 3.10.7.3).
+    #[inline(always)]
+    const fn contradicts(self, segment: &Segment) -> Reaction {
+        let reply = match segment.flags.contains(Flags::ACK) {
+            true => segment.reset(),
+            false => Reply::NONE,
+        };
+        self.unchanged(Outcome::RxDropNoFlow, reply)
+    }
+
     /// A segment of nobody that we know: refused, or not even that.
     #[inline(always)]
     fn turned_away(self, segment: &Segment, door: &impl Door) -> Reaction {
@@ -327,8 +347,8 @@ impl Endpoint {
 const CONTROL: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0);
 
 /// A segment for an owned port that has no flow. `isn` is the number that the
-/// flow's SYN-ACK carries now.
-/// A reaction in state [`State::Established`] means: make the flow.
+/// flow's SYN-ACK carries now. A reaction in another state than [`State::Closed`]
+/// means: make the flow.
 #[inline(always)]
 pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
     let nothing = Endpoint {
@@ -343,14 +363,16 @@ pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
     }
     if segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK.with(Flags::FIN))
     {
-        if !door.admits(segment.sequence) {
+        if !door.admits(segment) {
             return nothing.turned_away(segment, door);
         }
         let asked = Endpoint {
+            state: State::SynReceived,
             rcv_nxt: segment.sequence.wrapping_add(1),
-            ..nothing
+            ..Endpoint::opening(isn)
         };
-        return nothing.unchanged(Outcome::RxSyn, asked.syn_ack());
+        let remembered = if door.is_contested() { asked } else { nothing };
+        return remembered.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
         && let Some(reaction) = complete_by_cookie(segment, door)
@@ -410,7 +432,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reactio
         return endpoint.unchanged(Outcome::RxAck, Reply::NONE);
     }
     let reaction = listen(segment, endpoint.iss, door);
-    if matches!(reaction.endpoint.state, State::Established) {
+    if !matches!(reaction.endpoint.state, State::Closed) {
         return reaction;
     }
     // A listener keeps no state; the numbers that tell that last ACK stay.
@@ -439,7 +461,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
             return endpoint.complete(rcv_nxt);
         }
         if !segment.flags.contains(Flags::ACK) {
-            if !door.admits(segment.sequence) {
+            if !door.admits(segment) {
                 return endpoint.turned_away(segment, door);
             }
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
@@ -456,8 +478,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
             return reaction;
         }
     }
-    // The peer believes in a flow that is not there: tell it, and stay.
-    endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset())
+    endpoint.contradicts(segment)
 }
 
 #[inline(always)]
@@ -485,7 +506,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
             // An answer to a SYN that is not ours any more, or never was.
             return endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset());
         }
-        if !door.admits(segment.sequence) {
+        if !door.admits(segment) {
             return endpoint.turned_away(segment, door);
         }
         // The peer repeats its SYN, or started over: nothing was promised yet.
@@ -515,7 +536,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
     {
         return reaction;
     }
-    endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset())
+    endpoint.contradicts(segment)
 }
 
 #[inline(always)]

@@ -129,8 +129,10 @@ pub fn locate<I: Ip>(packet: &(impl Chains + ?Sized), l3: usize) -> Option<Locat
     })
 }
 
+/// Whether it is an IPv6 extension header, fragments included.
 #[inline(always)]
-const fn is_extension(protocol: Protocol) -> bool {
+#[must_use]
+pub const fn is_extension(protocol: Protocol) -> bool {
     protocol.is_ipv6_extension() || matches!(protocol, Protocol::IPV6_FRAGMENT)
 }
 

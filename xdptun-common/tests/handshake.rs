@@ -83,21 +83,29 @@ fn gave(isn: u32) -> bool {
 
 /// A door for callers who prove that they know a secret: whose initial number is
 /// [`IRS`].
-struct Hidden;
+struct Hidden {
+    contested: bool,
+}
 
 impl Door for Hidden {
     fn gave(&self, iss: u32) -> bool {
         gave(iss)
     }
 
-    fn admits(&self, isn: u32) -> bool {
-        isn == IRS
+    fn admits(&self, syn: &Segment) -> bool {
+        syn.sequence == IRS
+    }
+
+    fn is_contested(&self) -> bool {
+        self.contested
     }
 
     fn is_hidden(&self) -> bool {
         true
     }
 }
+
+const HIDDEN: Hidden = Hidden { contested: false };
 
 /// A segment, and what it must lead to.
 type Row = (&'static str, Segment, Endpoint, Outcome, Option<Reply>);
@@ -916,7 +924,7 @@ fn hidden_from_who_does_not_know_the_secret() {
         )
     };
     assert_rows(
-        |segment| listen(segment, ISS, &Hidden),
+        |segment| listen(segment, ISS, &HIDDEN),
         &[
             (
                 "a SYN that is a proof",
@@ -942,9 +950,23 @@ fn hidden_from_who_does_not_know_the_secret() {
             turned_away("a reset", Flags::RST, NOTHING),
         ],
     );
+    let contested = Hidden { contested: true };
+    assert_rows(
+        |segment| listen(segment, ISS, &contested),
+        &[
+            (
+                "a SYN whose flow somebody else would answer is remembered",
+                seg(Flags::SYN, IRS, 0, 0),
+                SYN_RECEIVED,
+                Outcome::RxSyn,
+                reply(Sent::SynAck, SYN_ACK, ISS, IRS + 1),
+            ),
+            turned_away("only if it is a proof", Flags::SYN, NOTHING),
+        ],
+    );
     for endpoint in [SYN_SENT, SYN_RECEIVED] {
         assert_rows(
-            |segment| receive(endpoint, segment, &Hidden),
+            |segment| receive(endpoint, segment, &HIDDEN),
             &[
                 turned_away(
                     "a SYN that crosses ours and is no proof",
@@ -973,7 +995,7 @@ fn hidden_from_who_does_not_know_the_secret() {
         );
     }
     assert_rows(
-        |segment| receive(CLOSED, segment, &Hidden),
+        |segment| receive(CLOSED, segment, &HIDDEN),
         &[turned_away("a SYN after the end", Flags::SYN, CLOSED)],
     );
 }
@@ -985,10 +1007,10 @@ proptest! {
     fn nobody_hears_of_a_hidden_port(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
         prop_assume!(sequence != IRS && !gave(acknowledgment.wrapping_sub(1)));
         let segment = seg(Flags(flags), sequence, acknowledgment, len);
-        let reaction = listen(&segment, ISS, &Hidden);
+        let reaction = listen(&segment, ISS, &HIDDEN);
         prop_assert_eq!((reaction.outcome, reaction.reply), (Outcome::RxDropUnproven, Reply::NONE));
         for endpoint in [OPEN, FIN_SENT] {
-            prop_assert_eq!(receive(endpoint, &segment, &Hidden), receive(endpoint, &segment, &gave));
+            prop_assert_eq!(receive(endpoint, &segment, &HIDDEN), receive(endpoint, &segment, &gave));
         }
     }
 

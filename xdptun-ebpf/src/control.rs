@@ -4,15 +4,19 @@
 //! some other packet rewritten: the datagram that opens a flow, the segment
 //! that is answered, a clone of one that is acknowledged.
 
+use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::counter::Sent;
 use xdptun_common::flow::{FlowKey, asking, window};
 use xdptun_common::handshake::Reply;
-use xdptun_common::wire::{EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader};
+use xdptun_common::wire::{
+    EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader, TimestampedSynOptions,
+};
 
 use crate::counters::count_sent;
-use crate::maps::{has_ethernet, link_len, mtu};
-use crate::packet::{Packet as _, now};
+use crate::maps::{has_ethernet, hidden, link_len, mtu};
+use crate::packet::{Packet as _, Skb as _, now};
+use crate::proof::proven_options;
 use crate::resize::{ResizeError, replace_transport, store};
 
 /// Which way the packet that is rewritten was going.
@@ -41,11 +45,17 @@ pub fn rewrite<I: Ip>(
     let room = match was {
         Was::Outbound => true,
         Was::Inbound => {
-            let cause: TcpHeader = ctx.read(at).ok_or(ResizeError)?;
-            cause.header_len() >= TcpHeader::LEN + SynOptions::LEN
+            let length = ctx.read(at + TcpHeader::LENGTH_OFFSET).ok_or(ResizeError)?;
+            TcpHeader::length(length) >= TcpHeader::LEN + SynOptions::LEN
         }
     };
-    let options_len = if is_syn && room { SynOptions::LEN } else { 0 };
+    let options_len = if !is_syn || !room {
+        0
+    } else if hidden() && segment.flags == Flags::SYN && was == Was::Outbound {
+        TimestampedSynOptions::LEN
+    } else {
+        SynOptions::LEN
+    };
     let tcp_len = TcpHeader::LEN + options_len;
     replace_transport::<I>(ctx, tcp_len)?;
 
@@ -71,10 +81,15 @@ pub fn rewrite<I: Ip>(
         .pseudo_header(Protocol::TCP, tcp_len as u16)
         .combine(header.sum());
     if options_len != 0 {
-        let options =
-            SynOptions::new(mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16);
-        sum = sum.combine(options.sum());
-        store(ctx, at + TcpHeader::LEN, &options)?;
+        let proves = options_len == TimestampedSynOptions::LEN;
+        sum = sum.combine(if proves {
+            proven_options().ok_or(ResizeError)?.sum()
+        } else {
+            SynOptions::new(mss::<I>()).sum()
+        });
+        if store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves) != 0 {
+            return Err(ResizeError);
+        }
     }
     store(ctx, at, &header.with_checksum(sum.checksum()))?;
     store(ctx, link_len(), &ip)?;
@@ -83,6 +98,24 @@ pub fn rewrite<I: Ip>(
     }
     count_sent(segment.kind);
     Ok(())
+}
+
+/// Stores the options of a SYN; zero if that went well. A subprogram, whose stack
+/// is its caller's not to spend.
+#[inline(never)]
+fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 {
+    let ctx = &TcContext::new(skb);
+    let stored = match proven_options() {
+        Some(options) if proves => store(ctx, at, options),
+        _ => store(ctx, at, &SynOptions::new(mss)),
+    };
+    stored.is_err().into()
+}
+
+/// What a segment may carry, in bytes.
+#[inline(always)]
+pub fn mss<I: Ip>() -> u16 {
+    mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16
 }
 
 /// Turns the packet round: it goes to the station that it came from.

@@ -11,12 +11,13 @@ use xdptun_common::wire::{
     Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
 
-use crate::control::{Was, link_to_peer, rewrite};
+use crate::control::{Was, link_to_peer, mss, rewrite};
 use crate::cookie::next_iss;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
-use crate::maps::{link_len, splitter};
+use crate::maps::{hidden, link_len, splitter};
 use crate::packet::{Skb as _, View, exceeded_mtu, now};
+use crate::proof::prove;
 use crate::resize::{ResizeError, make_linear, set_len};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
@@ -163,7 +164,10 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
             Outcome::TxLost
         };
     }
-    match (rewrite::<I>(ctx, Was::Outbound, key, &syn(flow)), queued) {
+    match (
+        rewrite::<I>(ctx, Was::Outbound, key, &syn::<I>(flow)),
+        queued,
+    ) {
         (Ok(()), true) => Outcome::TxOpened,
         (Ok(()), false) => Outcome::TxOpenedLost,
         (Err(ResizeError), _) => Outcome::TxDropResize,
@@ -172,11 +176,15 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
 
 /// The SYN of a flow, the first one or again.
 #[inline(always)]
-fn syn(flow: Entry) -> Reply {
+fn syn<I: Ip>(flow: Entry) -> Reply {
+    let sequence = flow.endpoint().iss;
+    if hidden() {
+        prove(sequence, mss::<I>());
+    }
     Reply {
         kind: Sent::Syn,
         flags: Flags::SYN,
-        sequence: flow.endpoint().iss,
+        sequence,
         acknowledgment: 0,
     }
 }
@@ -199,7 +207,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn(flow)
+            syn::<I>(flow)
         }
         Request::Reopen => {
             // An answer may have come since the daemon looked.
@@ -210,7 +218,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn(flow)
+            syn::<I>(flow)
         }
         Request::Probe => {
             if endpoint.state != State::Established {

@@ -1,22 +1,24 @@
 //! tc ingress: what arrives, if XDP has not dealt with it.
 
+use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
 use xdptun_common::config::{IngressMode, Request};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{FlowKey, State, asks};
-use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, receive};
-use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
-use xdptun_common::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
+use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
+use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::budget::{Budget, may_reset};
 use crate::control::{Was, link_to_peer, rewrite};
-use crate::cookie::{Listener, next_iss};
+use crate::cookie::{gave, next_iss};
 use crate::counters::count_sent;
 use crate::events::report;
 use crate::maps::{hidden, ifindex, link_len, splitter, xdp};
 use crate::packet::{Packet as _, Skb as _, View, now};
+use crate::proof::is_proven;
 use crate::resize::make_linear;
 use crate::socket::{Socket, host_socket};
 use crate::table::{Entry, InsertError, find, insert};
@@ -54,6 +56,11 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
             Some(verdict)
         }
         Protocol::UDP => refuse_plain_udp(ctx, &located),
+        // More of them than anybody sends: the host's TCP would answer what may
+        // come after them.
+        protocol if hidden() && I::VERSION == IpVersion::V6 && is_extension(protocol) => {
+            Some(Outcome::RxDropUnproven.into())
+        }
         _ => None,
     }
 }
@@ -86,10 +93,11 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     {
         return None;
     }
-    // Before it is judged as what a tunnel would send: the host's connections
-    // know merged segments and fragments.
-    if flow.is_none() && hidden() && is_of_host(ctx, located, key) {
-        return Some(Outcome::RxToHost.into());
+    if flow.is_none()
+        && hidden()
+        && let Some(outcome) = not_of_tunnel(ctx, located, key)
+    {
+        return Some(outcome.into());
     }
     if ctx.is_super_packet() {
         let outcome = match splitter() {
@@ -128,13 +136,31 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     Some(take::<I>(ctx, key, flow, &segment))
 }
 
-/// Whether a segment without a flow belongs to a connection of this host. A SYN
-/// never does: it may be a proof.
+/// What becomes of a segment without a flow that no tunnel sent, where that shows
+/// before the segment is read: what is of a connection of this host, merged or in
+/// fragments, is the host's.
 #[inline(always)]
-fn is_of_host<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> bool {
-    let flags: Option<u8> = View(ctx).read(located.offset + TcpHeader::FLAGS_OFFSET);
-    !flags.is_some_and(|flags| Flags(flags).contains(Flags::SYN))
-        && host_socket(ctx.raw(), key) == Socket::Connected
+fn not_of_tunnel<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> Option<Outcome> {
+    let in_a_shape_of_ours = match located.shape {
+        Shape::Plain => true,
+        Shape::Options => options::fit(located),
+        Shape::Extensions | Shape::FirstFragment | Shape::LaterFragment => false,
+    };
+    if in_a_shape_of_ours {
+        let flags = View(ctx).read(located.offset + TcpHeader::FLAGS_OFFSET)?;
+        // A SYN may be a proof, whatever the host has.
+        if Flags(flags).contains(Flags::SYN) || host_socket(ctx.raw(), key) != Socket::Connected {
+            return None;
+        }
+        return Some(Outcome::RxToHost);
+    }
+    if host_socket(ctx.raw(), key) != Socket::Absent {
+        return Some(Outcome::RxToHost);
+    }
+    if located.shape == Shape::FirstFragment {
+        fragments::refuse::<I>(ctx, Was::Inbound);
+    }
+    Some(Outcome::RxDropUnproven)
 }
 
 /// What the state machine needs of a segment; `None` if its data offset is
@@ -169,7 +195,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     };
     let mut flow = flow;
     if !before.takes_datagram(segment) {
-        decide(key, segment, now, &mut decision);
+        decide(ctx.raw(), key, segment, now, &mut decision);
         let after = decision.endpoint;
         if after.state != before.state || after.rcv_nxt != before.rcv_nxt {
             flow = match step(ctx, key, flow, before, &decision, now) {
@@ -226,7 +252,9 @@ fn step(
     let Some(flow) = flow else {
         return match insert(key, after, link, now) {
             Ok(()) => {
-                report(Kind::Established, key);
+                if after.state == State::Established {
+                    report(Kind::Established, key);
+                }
                 find(key).ok_or(Outcome::RxDropTableFull)
             }
             Err(InsertError::Exists) => find(key).ok_or(Outcome::RxDropTableFull),
@@ -245,12 +273,52 @@ fn step(
 /// Runs the state machine: `decision` comes with the endpoint before the
 /// segment. A subprogram, as both IP versions share it.
 #[inline(never)]
-fn decide(key: &FlowKey, segment: &Segment, now: u64, decision: &mut Reaction) {
+fn decide(
+    skb: *mut __sk_buff,
+    key: &FlowKey,
+    segment: &Segment,
+    now: u64,
+    decision: &mut Reaction,
+) {
     let mut before = decision.endpoint;
     if before.state == State::Closed {
         before.iss = next_iss(&before, key, now);
     }
-    *decision = receive(before, segment, &Listener { flow: key, now });
+    let listener = Listener {
+        skb,
+        flow: key,
+        now,
+    };
+    *decision = receive(before, segment, &listener);
+}
+
+/// Whom a port answers.
+struct Listener<'a> {
+    skb: *mut __sk_buff,
+    flow: &'a FlowKey,
+    now: u64,
+}
+
+impl Door for Listener<'_> {
+    #[inline(always)]
+    fn gave(&self, iss: u32) -> bool {
+        gave(iss, self.flow, self.now)
+    }
+
+    #[inline(always)]
+    fn admits(&self, syn: &Segment) -> bool {
+        !hidden() || is_proven(self.skb, syn.sequence, self.flow)
+    }
+
+    #[inline(always)]
+    fn is_contested(&self) -> bool {
+        hidden() && host_socket(self.skb, self.flow) == Socket::Connected
+    }
+
+    #[inline(always)]
+    fn is_hidden(&self) -> bool {
+        hidden()
+    }
 }
 
 /// Tells the daemon of a flow that came up or went down.

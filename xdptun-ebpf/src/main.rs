@@ -37,6 +37,7 @@ mod opaque;
 mod options;
 mod packet;
 mod payload;
+mod proof;
 mod resize;
 mod restore;
 mod rules;

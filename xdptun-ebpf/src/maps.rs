@@ -10,6 +10,7 @@ use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::{ProofKey, Secret};
 use xdptun_common::parse::FragmentKey;
+use xdptun_common::wire::TimestampedSynOptions;
 
 use crate::budget::{BUDGETS_LEN, Bucket};
 use crate::options::Aside;
@@ -46,10 +47,14 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
 
-/// Proofs of the secret, and the address that each came from first. LRU: only
-/// who knows the secret can make many. User space sets the capacity.
+/// Proofs of the secret, and the address that each came from first. LRU: nothing
+/// tells when one is worth nothing any more. User space sets the capacity.
 #[map]
-pub static PROOFS: LruHashMap<u32, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
+pub static PROOFS: LruHashMap<u64, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
+
+/// The options of the SYN at hand, with its proof. Not on the stack, which is full.
+#[map]
+pub static PROVEN: PerCpuArray<TimestampedSynOptions> = PerCpuArray::with_max_entries(1, 0);
 
 /// Flows whose segments were reset, and when last (nanoseconds). LRU: anyone can
 /// make entries.

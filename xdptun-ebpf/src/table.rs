@@ -31,6 +31,10 @@ pub fn find(key: &FlowKey) -> Option<Entry> {
     FLOWS.get_ptr_mut(key).map(Entry)
 }
 
+/// How long a flow lives at least, in nanoseconds, for its successor to be opened
+/// at once.
+const HARDLY_LASTED: u64 = 400_000_000;
+
 /// Why an entry could not be made.
 pub enum InsertError {
     /// Another CPU was faster.
@@ -71,8 +75,11 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     flow.received_at = now;
     flow.data_at = now;
     flow.link = *link;
-    if matches!(endpoint.state, State::Established) {
-        flow.established_at = now;
+    match endpoint.state {
+        State::Established => flow.established_at = now,
+        // The SYN-ACK stands for our SYN.
+        State::SynReceived => (flow.syn_at, flow.syns) = (now, 1),
+        State::Closed | State::SynSent | State::FinSent => {}
     }
     match FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)) {
         Ok(()) => 0,
@@ -122,6 +129,15 @@ impl Entry {
         if after.rcv_nxt != before.rcv_nxt {
             word!(self, rcv_nxt).store(after.rcv_nxt);
         }
+        if matches!(
+            (before.state, after.state),
+            (State::Closed, State::SynReceived)
+        ) {
+            word!(self, opened_at).store(now);
+            // The SYN-ACK stands for our SYN.
+            word!(self, syn_at).store(now);
+            word!(self, syns).store(1);
+        }
         if after.state != before.state && matches!(after.state, State::Established) {
             // The handshake acknowledged what it brought.
             word!(self, acked).store(after.rcv_nxt);
@@ -133,6 +149,9 @@ impl Entry {
     /// Opens again a flow that is in state `from`, with the initial sequence
     /// number `iss`. If several CPUs try, one does, and the others may still see
     /// the old state.
+    ///
+    /// If it was opened a moment ago and did not last, its SYN has to wait as if
+    /// it were the second: somebody on the way ends what we open.
     #[inline(always)]
     pub fn reopen(self, from: State, iss: u32, now: u64) {
         let fresh = Endpoint::opening(iss);
@@ -152,8 +171,12 @@ impl Entry {
         word!(self, snd_una).store(fresh.snd_una);
         word!(self, snd_nxt).store(fresh.snd_nxt);
         word!(self, rcv_nxt).store(fresh.rcv_nxt);
-        word!(self, syns).store(0);
-        word!(self, syn_at).store(0);
+        let (syns, syn_at) = match now.saturating_sub(before) < HARDLY_LASTED {
+            true => (1, before),
+            false => (0, 0),
+        };
+        word!(self, syns).store(syns);
+        word!(self, syn_at).store(syn_at);
         word!(self, established_at).store(0);
         word!(self, state).replace(from as u32, fresh.state as u32);
     }

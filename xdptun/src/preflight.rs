@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use aya::programs::{SchedClassifier, TcAttachType};
+use aya::util::KernelVersion;
 use caps::{CapSet, Capability};
 use nix::sys::utsname::uname;
 
@@ -36,6 +37,23 @@ pub fn check_tcx() -> Result<()> {
     if SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_err() {
         bail!(
             "kernel {} has no TCX, which came with 6.6; leave `--tc tcx` out or write `--tc clsact`",
+            uname()?.release().display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the kernel has the clock that two hosts with a secret have in common.
+///
+/// # Errors
+///
+/// Names the kernel and what it lacks.
+pub fn check_tai() -> Result<()> {
+    const TAI_HELPER: KernelVersion = KernelVersion::new(6, 1, 0);
+    if KernelVersion::current()? < TAI_HELPER {
+        bail!(
+            "kernel {} is too old for `--secret`, which needs 6.1 or later \
+             (bpf_ktime_get_tai_ns)",
             uname()?.release().display()
         );
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
 
@@ -35,9 +36,25 @@ fn listening_in(table: &str) -> impl Iterator<Item = u16> {
         let mut words = line.split_whitespace();
         let local = words.nth(1)?;
         let state = words.nth(1)?;
-        let (_, port) = local.rsplit_once(':')?;
-        (state == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
+        let (words, port) = local.rsplit_once(':')?;
+        // Others cannot reach the loopback anyway.
+        let reachable = !address(words)?.to_canonical().is_loopback();
+        (state == LISTEN && reachable).then(|| u16::from_str_radix(port, 16).ok())?
     })
+}
+
+/// The address in a table of the kernel's: words of this machine's byte order, in
+/// hexadecimal, of an address in network order.
+fn address(words: &str) -> Option<IpAddr> {
+    let word = |at| u32::from_str_radix(words.get(at..at + 8)?, 16).ok();
+    let mut bytes = Vec::new();
+    for at in (0..words.len()).step_by(8) {
+        bytes.extend(word(at)?.to_ne_bytes());
+    }
+    match <[u8; 4]>::try_from(&bytes[..]) {
+        Ok(bytes) => Some(bytes.into()),
+        Err(_) => <[u8; 16]>::try_from(&bytes[..]).ok().map(IpAddr::from),
+    }
 }
 
 #[cfg(test)]
@@ -46,12 +63,18 @@ mod tests {
 
     #[test]
     fn finds_who_listens() {
-        let table = "\
+        let loopback = u32::from_ne_bytes([127, 0, 0, 1]);
+        let table = format!(
+            "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
-   1: 0100007F:0050 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 0 10 -1
+   0: 00000000:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 00000000:0050 00000000:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 0 10 -1
    2: 00000000000000000000000000000000:1F40 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 3 1 0 100 0 0 10 0
-";
-        assert_eq!(listening_in(table).collect::<Vec<_>>(), [443, 8000]);
+   3: {loopback:08X}:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4 1 0 100 0 0 10 0
+   4: 000000000000000000000000{:08X}:0019 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5 1 0 100 0 0 10 0
+",
+            u32::from_ne_bytes([0, 0, 0, 1])
+        );
+        assert_eq!(listening_in(&table).collect::<Vec<_>>(), [443, 8000]);
     }
 }

@@ -58,7 +58,7 @@ pub struct Case {
     flows: BTreeMap<FlowKey, Flow>,
     budgets: BTreeMap<Limited, Budget>,
     fragmented: BTreeMap<Fragmented, u64>,
-    proof: Option<(u32, IpAddr)>,
+    proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u64)>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
@@ -113,10 +113,10 @@ impl Case {
         self
     }
 
-    /// A proof has been seen before, from this address.
+    /// The proof of a SYN with this number has been seen before, from this address.
     #[must_use]
-    pub const fn proven(mut self, isn: u32, from: IpAddr) -> Self {
-        self.proof = Some((isn, from));
+    pub fn proven(mut self, isn: u32, proof: u32, from: IpAddr) -> Self {
+        self.proof = Some((u64::from(isn) << 32 | u64::from(proof), from));
         self
     }
 

@@ -108,7 +108,7 @@ pub struct Datapath {
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
-    proofs: HashMap<MapData, u32, [u8; 16]>,
+    proofs: HashMap<MapData, u64, [u8; 16]>,
     resets: HashMap<MapData, Record<FlowKey>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
@@ -323,14 +323,14 @@ impl Datapath {
     /// # Panics
     ///
     /// If the map cannot be written.
-    pub fn set_proof(&mut self, proof: Option<(u32, IpAddr)>) {
-        let known: Result<Vec<u32>, _> = self.proofs.keys().collect();
-        for isn in known.expect("nobody else writes to the map") {
-            self.proofs.remove(&isn).expect("it was there");
+    pub fn set_proof(&mut self, proof: Option<(u64, IpAddr)>) {
+        let known: Result<Vec<u64>, _> = self.proofs.keys().collect();
+        for proof in known.expect("nobody else writes to the map") {
+            self.proofs.remove(&proof).expect("it was there");
         }
-        if let Some((isn, from)) = proof {
+        if let Some((proof, from)) = proof {
             self.proofs
-                .insert(isn, address_bytes(from), 0)
+                .insert(proof, address_bytes(from), 0)
                 .expect("the map of proofs can be written");
         }
     }

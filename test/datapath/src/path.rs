@@ -226,10 +226,24 @@ impl Path {
 /// 10 (RFC 9293 section 3.2, RFC 2018, RFC 7323).
 #[must_use]
 pub fn syn_options(family: Family) -> [u8; 12] {
-    let [high, low] = match family {
+    let [high, low] = mss(family);
+    [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, 10]
+}
+
+/// The same with a timestamp (RFC 7323 section 3), as Linux orders them.
+#[must_use]
+pub fn timestamped_syn_options(family: Family, timestamp: u32) -> [u8; 20] {
+    let [high, low] = mss(family);
+    let [a, b, c, d] = timestamp.to_be_bytes();
+    [
+        2, 4, high, low, 4, 2, 8, 10, a, b, c, d, 0, 0, 0, 0, 1, 3, 3, 10,
+    ]
+}
+
+fn mss(family: Family) -> [u8; 2] {
+    match family {
         Family::V4 => MTU - 40,
         Family::V6 => MTU - 60,
     }
-    .to_be_bytes();
-    [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, 10]
+    .to_be_bytes()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use xdptun_lab::dice::Dice;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, wait};
 use xdptun_test_net::mode::Mode;
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, mode, raw, secret, status, tcp};
@@ -29,10 +29,10 @@ fn attach(host: &Host, mode: Mode, secret: &str, more: &[&str]) -> Attached {
 
 /// Another address of a host, from which a stranger calls the server: none of the
 /// tunnel's flows has it.
-fn stranger(host: &Host) -> [IpAddr; 2] {
+fn stranger(host: &Host, number: u8) -> [IpAddr; 2] {
     let addresses = [
-        IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9)),
-        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9)),
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into())),
     ];
     let [v4, v6] = addresses;
     let dev = Host::DEV;
@@ -47,7 +47,7 @@ fn stranger(host: &Host) -> [IpAddr; 2] {
 struct Scene {
     near: Attached,
     far: Attached,
-    stranger: [IpAddr; 2],
+    strangers: [[IpAddr; 2]; 2],
     net: Direct,
 }
 
@@ -57,13 +57,14 @@ impl Scene {
         Self {
             near: attach(&net.a, mode, RIGHT, &[]),
             far: attach(&net.b, mode, RIGHT, &[]),
-            stranger: stranger(&net.a),
+            strangers: [stranger(&net.a, 9), stranger(&net.b, 10)],
             net,
         }
     }
 
-    fn stranger(&self, family: Family) -> IpAddr {
-        self.stranger[usize::from(family == Family::V6)]
+    /// The address of a stranger at the first host or the second.
+    fn stranger(&self, family: Family, host: usize) -> IpAddr {
+        self.strangers[host][usize::from(family == Family::V6)]
     }
 
     fn counter(&self, name: &str) -> u64 {
@@ -88,7 +89,7 @@ fn a_tcp_server_shares_the_port() {
                 tcp::exchange(&client.netns, local, &server.netns, address).unwrap();
             };
             let before = scene.counter("rx_to_host");
-            exchange(scene.stranger(family));
+            exchange(scene.stranger(family, 0));
             udp::exchange(&socket, echo.address(), b"between", LIMIT).unwrap();
             exchange(client.address(family));
             udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
@@ -108,64 +109,160 @@ fn a_tcp_server_shares_the_port() {
     }
 }
 
-/// Nothing that a stranger sends is answered, whatever it is: not segments of
-/// every kind, not the SYN of the tunnel itself, recorded and sent again.
-#[test]
-fn a_scan_finds_nothing() {
-    let scene = Scene::new(mode::TC);
-    let (client, server) = (&scene.net.a, &scene.net.b);
-    for family in Family::BOTH {
-        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
-        let socket = udp::bind(&client.netns, client.socket(family, 0)).unwrap();
-        let wire = Wire::watch(&[client]).unwrap();
-        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
-        let frames = wire.stop().unwrap();
-        let sent = segments(&frames, PORT);
-        let syn = sent.iter().find(|segment| segment.header().syn).unwrap();
-        let recorded = syn.header().seq;
+/// A segment with these control bits.
+struct Probe<'a> {
+    flags: u8,
+    sequence: u32,
+    acknowledged: u32,
+    options: &'a [u8],
+    payload: &'a [u8],
+}
 
-        let from = SocketAddr::new(scene.stranger(family), 50_000);
-        let before = status::counters(&server.netns).unwrap();
-        let answers = Wire::watch(&[server]).unwrap();
-        let mut dice = Dice::new(7, 0, 0);
-        let mut count = 0;
-        let mut probe = |flags: u8, sequence: u32, payload: &[u8]| {
-            let acknowledged = dice.number();
-            let fill = |header: &mut etherparse::TcpHeader| {
-                let [fin, syn, rst, psh, ack, urg] =
-                    [0, 1, 2, 3, 4, 5].map(|bit| flags >> bit & 1 != 0);
-                (header.fin, header.syn, header.rst) = (fin, syn, rst);
-                (header.psh, header.ack, header.urg) = (psh, ack, urg);
-                header.sequence_number = sequence;
-                header.acknowledgment_number = acknowledged;
-            };
-            raw::send_segment(&client.netns, from, echo.address(), fill, payload).unwrap();
-            count += 1;
+impl Probe<'_> {
+    fn send(&self, netns: &Netns, from: SocketAddr, to: SocketAddr) {
+        let fill = |header: &mut etherparse::TcpHeader| {
+            let bits = [0, 1, 2, 3, 4, 5].map(|bit| self.flags >> bit & 1 != 0);
+            let [fin, syn, rst, psh, ack, urg] = bits;
+            (header.fin, header.syn, header.rst) = (fin, syn, rst);
+            (header.psh, header.ack, header.urg) = (psh, ack, urg);
+            header.sequence_number = self.sequence;
+            header.acknowledgment_number = self.acknowledged;
+            header.set_options_raw(self.options).unwrap();
         };
-        const SYN: u8 = 2;
-        for flags in 0..0x40 {
-            probe(flags, 0x1234_5678, b"");
-            probe(flags, 0x1234_5678, b"GET / HTTP/1.1\r\n\r\n");
-        }
-        probe(SYN, recorded, b"");
-        probe(SYN, recorded, b"");
-        probe(SYN, recorded.wrapping_add(1), b"");
-        status::wait_moved(&server.netns, &before, &[("rx_drop_unproven", count)]).unwrap();
-
-        // The tunnel goes on, which also shows that the capture saw the server.
-        udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
-        let frames = answers.stop().unwrap();
-        let sent = segments(&frames, PORT);
-        assert!(!sent.is_empty());
-        let answers: Vec<_> = sent
-            .into_iter()
-            .filter(|segment| segment.destination == from)
-            .collect();
-        assert!(answers.is_empty(), "{family}: {}", describe(&answers));
+        raw::send_segment(netns, from, to, fill, self.payload).unwrap();
     }
 }
 
-/// As many segments as without a secret open a flow, in the same order.
+/// Nothing that a stranger sends is answered, by either host, whatever it is: not
+/// segments of every kind, not those of a tunnel's handshake, recorded and sent
+/// again.
+#[test]
+fn a_scan_finds_nothing() {
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let scene = Scene::new(mode::TC);
+    let (client, server) = (&scene.net.a, &scene.net.b);
+    for family in Family::BOTH {
+        // From port to same port, as WireGuard does it: both ends can be called.
+        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&client.netns, client.socket(family, PORT)).unwrap();
+        let wire = Wire::watch(&[client, server]).unwrap();
+        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        let frames = wire.stop().unwrap();
+        let all = segments(&frames, PORT);
+        let recorded = [0, 1].map(|place| {
+            let header = all[place].header();
+            assert!(header.syn, "{}", describe(&all));
+            (header.seq, header.options)
+        });
+
+        let answers = Wire::watch(&[client, server]).unwrap();
+        let mut strangers = Vec::new();
+        for (target, attacker) in [(server, client), (client, server)] {
+            let to = target.socket(family, PORT);
+            let host = if attacker.v4 == client.v4 { 0 } else { 1 };
+            let from = SocketAddr::new(scene.stranger(family, host), 50_000);
+            strangers.push(from);
+            let before = status::counters(&target.netns).unwrap();
+            let mut probes = Vec::new();
+            let mut dice = Dice::new(7, 0, 0);
+            for flags in 0..0x40 {
+                for payload in [&b""[..], b"GET / HTTP/1.1\r\n\r\n"] {
+                    probes.push(Probe {
+                        flags,
+                        sequence: dice.number(),
+                        acknowledged: dice.number(),
+                        options: &[],
+                        payload,
+                    });
+                }
+            }
+            for (sequence, _) in recorded {
+                for (flags, options) in [SYN, ACK]
+                    .into_iter()
+                    .flat_map(|flags| recorded.map(|(_, options)| (flags, options)))
+                {
+                    probes.push(Probe {
+                        flags,
+                        sequence,
+                        acknowledged: sequence.wrapping_add(1),
+                        options,
+                        payload: b"",
+                    });
+                }
+            }
+            for probe in &probes {
+                probe.send(&attacker.netns, from, to);
+            }
+            let count = probes.len() as u64;
+            status::wait_moved(&target.netns, &before, &[("rx_drop_unproven", count)]).unwrap();
+        }
+
+        // The tunnel goes on, which also shows that the capture saw both hosts.
+        udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
+        let frames = answers.stop().unwrap();
+        let (answers, tunnel): (Vec<_>, Vec<_>) = segments(&frames, PORT)
+            .into_iter()
+            .filter(|segment| !strangers.contains(&segment.source))
+            .partition(|segment| strangers.contains(&segment.destination));
+        assert!(answers.is_empty(), "{family}: {}", describe(&answers));
+        assert_eq!(tunnel.iter().filter(|s| s.is_data()).count(), 2);
+    }
+}
+
+/// A stranger who makes the server's TCP expect an answer from the client's own
+/// port cannot keep the tunnel from opening there.
+#[test]
+fn a_half_open_connection_is_not_in_the_way() {
+    let scene = Scene::new(mode::TC);
+    let (client, server) = (&scene.net.a, &scene.net.b);
+    for family in Family::BOTH {
+        let address = server.socket(family, PORT);
+        let listener = server.netns.enter(|| TcpListener::bind(address));
+        let _listener = listener.unwrap().unwrap();
+        let echo = udp::Server::echo(&server.netns, address).unwrap();
+        let from = client.socket(family, PORT);
+        let before = status::counters(&server.netns).unwrap();
+        let probe = Probe {
+            flags: 2,
+            sequence: 1,
+            acknowledged: 0,
+            options: &[],
+            payload: b"",
+        };
+        // The client's own TCP must not end what it knows nothing of: as if the
+        // answer were lost on the way.
+        let filter = [
+            "add table inet silent",
+            "add chain inet silent out { type filter hook output priority 0; }",
+            "add rule inet silent out tcp flags rst drop",
+        ];
+        client
+            .netns
+            .run_with_input("nft", ["-f", "-"], &filter.join("\n"))
+            .unwrap();
+        probe.send(&client.netns, from, address);
+        status::wait_moved(&server.netns, &before, &[("rx_to_host", 1)]).unwrap();
+
+        let socket = udp::bind(&client.netns, from).unwrap();
+        let started = Instant::now();
+        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        let limit = wait::stretched(RECOVERY).unwrap();
+        assert!(
+            started.elapsed() < limit,
+            "{family}: {:?}",
+            started.elapsed()
+        );
+        let syns = status::counter(&client.netns, "sent_syn").unwrap();
+        assert!(syns <= 4, "{family}: {syns} handshakes");
+        client
+            .netns
+            .run("nft", ["delete", "table", "inet", "silent"])
+            .unwrap();
+    }
+}
+
+/// As many segments open a flow as without a secret.
 #[test]
 fn a_proof_costs_no_round_trip() {
     let opening = |with_secret: bool| {
@@ -183,13 +280,16 @@ fn a_proof_costs_no_round_trip() {
         }
         let frames = wire.stop().unwrap();
         let all = segments(&frames, PORT);
-        let control = all.iter().filter(|segment| !segment.is_data());
-        let control: Vec<String> = control.map(|segment| segment.flags()).collect();
-        control
+        let count = |flags: &str| {
+            all.iter()
+                .filter(|segment| segment.flags() == flags)
+                .count()
+        };
+        (count("S"), count("S."), count("P."))
     };
-    let open = opening(false);
-    assert_eq!(open[..3], ["S", "S.", "."].map(str::to_owned));
-    assert_eq!(opening(true), open);
+    for with_secret in [false, true] {
+        assert_eq!(opening(with_secret), (2, 2, 4), "{with_secret}");
+    }
 }
 
 /// Who has another secret, or none, is a stranger; with the right one it comes in.

@@ -19,5 +19,5 @@ pub use ip::{
     Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, ip_addr,
     is_multicast_or_broadcast,
 };
-pub use tcp::{Flags, SynOptions, TcpHeader};
+pub use tcp::{Flags, SynOptions, TcpHeader, TimestampedSynOptions};
 pub use udp::UdpHeader;

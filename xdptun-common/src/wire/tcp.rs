@@ -92,6 +92,8 @@ impl TcpHeader {
     pub const LEN: usize = size_of::<Self>();
     /// Where the control bits are.
     pub const FLAGS_OFFSET: usize = offset_of!(Self, flags);
+    /// Where the header's own length is.
+    pub const LENGTH_OFFSET: usize = offset_of!(Self, data_offset);
     /// How much longer than a UDP header: the cost of the disguise, in bytes.
     pub const GROWTH: usize = Self::LEN - super::UdpHeader::LEN;
 
@@ -153,7 +155,14 @@ impl TcpHeader {
     #[inline(always)]
     #[must_use]
     pub const fn header_len(&self) -> usize {
-        ((self.data_offset >> 4) as usize) * 4
+        Self::length(self.data_offset)
+    }
+
+    /// The same from the byte at [`TcpHeader::LENGTH_OFFSET`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn length(data_offset: u8) -> usize {
+        ((data_offset >> 4) as usize) * 4
     }
 
     /// Control bits.
@@ -233,6 +242,64 @@ impl SynOptions {
         crate::checksum::Sum::new()
             .words(mss)
             .words(sack)
+            .words(scale)
+    }
+}
+
+/// The options of a SYN with timestamps, in the order in which Linux sends them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub struct TimestampedSynOptions([[u8; 4]; 5]);
+
+crate::plain!(TimestampedSynOptions: 20);
+
+impl TimestampedSynOptions {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+    /// Where SACK permitted and the timestamp option begin.
+    pub const TIMESTAMP_OFFSET: usize = 4;
+    /// SACK permitted, and the kind and length of the timestamp option.
+    const SACK_AND_TIMESTAMP: [u8; 4] = [4, 2, 8, 10];
+
+    /// Options that offer `mss` bytes of payload a segment, with this TSval and no
+    /// TSecr (RFC 7323 section 3.2).
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(mss: u16, timestamp: u32) -> Self {
+        let [high, low] = mss.to_be_bytes();
+        const NOP: u8 = 1;
+        Self([
+            [2, 4, high, low],
+            Self::SACK_AND_TIMESTAMP,
+            timestamp.to_be_bytes(),
+            [0; 4],
+            [NOP, 3, 3, SynOptions::WINDOW_SCALE],
+        ])
+    }
+
+    /// The TSval in these eight bytes of options, those at
+    /// [`TimestampedSynOptions::TIMESTAMP_OFFSET`] as they lie in memory; zero if
+    /// the options are not in this order.
+    #[inline(always)]
+    #[must_use]
+    pub fn timestamp(eight: u64) -> u32 {
+        let [a, b, c, d, timestamp @ ..] = eight.to_ne_bytes();
+        if [a, b, c, d] == Self::SACK_AND_TIMESTAMP {
+            u32::from_be_bytes(timestamp)
+        } else {
+            0
+        }
+    }
+
+    /// The sum of the twenty bytes.
+    #[inline(always)]
+    pub const fn sum(&self) -> crate::checksum::Sum {
+        let [mss, kinds, timestamp, echoed, scale] = self.0;
+        crate::checksum::Sum::new()
+            .words(mss)
+            .words(kinds)
+            .words(timestamp)
+            .words(echoed)
             .words(scale)
     }
 }

@@ -9,7 +9,7 @@ use aya_log::EbpfLogger;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use nix::sys::signal::kill;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use tracing_subscriber::EnvFilter;
 use xdptun_common::counter::Outcome;
 
@@ -88,7 +88,8 @@ Answer only callers that know the secret in this file, the same on both hosts;
 whatever else comes to the ports is left to this host's own TCP.
 
 So a web server can share port 443 with the tunnel, and where nothing listens, a
-scan finds nothing. The clocks of both hosts must agree within two minutes.
+scan finds nothing. The clocks of both hosts must agree within three minutes.
+Needs Linux 6.1.
 `wg genkey > FILE` makes a good secret. docs/security.md says what it does not
 hide.";
 
@@ -147,6 +148,9 @@ async fn attach(arguments: Arguments) -> Result<()> {
     preflight::check()?;
     if arguments.tc == TcChoice::Tcx {
         preflight::check_tcx()?;
+    }
+    if arguments.secret.is_some() {
+        preflight::check_tai()?;
     }
     let interface = Interface::find(&arguments.iface)?;
     let name = interface.name.clone();
@@ -349,19 +353,22 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         };
         writeln!(out, "{name}: {advice}")?;
     }
-    let servers = servers::listening(&attached.maps.ports()?)?;
     if options.proof_key.is_some() {
         writeln!(
             out,
             "{name}: answers only who knows the secret; any other TCP to these ports is left to this host"
         )?;
-    } else if !servers.is_empty() {
-        writeln!(
-            out,
-            "{name}: the TCP server on port {} cannot be reached here any more; \
-             with `--secret` both share the port",
-            servers.join(", ")
-        )?;
+    } else {
+        match servers::listening(&attached.maps.ports()?) {
+            Ok(servers) if servers.is_empty() => {}
+            Ok(servers) => writeln!(
+                out,
+                "{name}: the TCP server on port {} cannot be reached here any more; \
+                 with `--secret` both share the port",
+                servers.join(", ")
+            )?,
+            Err(error) => debug!("cannot look for TCP servers: {error:#}"),
+        }
     }
     let vlans = interface.vlans()?;
     if !vlans.is_empty() {

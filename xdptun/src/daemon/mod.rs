@@ -275,8 +275,10 @@ impl Daemon<'_> {
     /// Begins handshakes anew that another process began: the programs may have
     /// learnt a secret since.
     fn restart_handshakes(&mut self, events: &mut RingBuf<MapData>) -> Result<()> {
-        // What waits for them comes first, so that it opens the flows again.
-        while !self.drain(events) {}
+        // What waits for them comes first, so that it opens the flows again; in
+        // bounds, as more may come all the time.
+        const ROUNDS: usize = 64;
+        let _all = (0..ROUNDS).any(|_| self.drain(events));
         for (key, flow) in self.attached.maps.flows()? {
             if matches!(flow.state(), State::SynSent | State::SynReceived) {
                 self.request(&key, &flow, Request::Finish);

@@ -27,6 +27,15 @@ const DOUBT: Duration = Duration::from_millis(250);
 /// How long it is asked, at every sweep, before the path counts as dead: in all
 /// less than the second after which most applications try again.
 const ASKED: Duration = Duration::from_millis(500);
+/// How many times at least, however seldom sweeps are.
+const TIMES: u32 = 3;
+/// How many peers are newly asked in a second, and in one sweep: the peer of them
+/// all may be one host, which answers 16,384 a second and CPU.
+const QUESTIONS_A_SECOND: u32 = 8192;
+const QUESTIONS_AT_ONCE: u32 = 2048;
+/// After so long without a sweep nothing is known any more: this process was
+/// stopped, or the machine slept.
+const STALLED: Duration = Duration::from_secs(5);
 /// The same for a flow that was opened again less than [`SLOW`] ago: perhaps the
 /// path is not dead but slow.
 const ASKED_AGAIN: Duration = Duration::from_secs(2);
@@ -38,6 +47,8 @@ const SLOW: Duration = Duration::from_secs(60);
 pub struct Doubts {
     /// Since when the peer is asked whether it is there, about what was sent when.
     asked: HashMap<FlowKey, Asked>,
+    /// When the last sweep was; zero before the first.
+    swept: u64,
     /// When the flow was last opened again.
     reopened: HashMap<FlowKey, u64>,
 }
@@ -46,13 +57,25 @@ pub struct Doubts {
 struct Asked {
     at: u64,
     unanswered_at: u64,
+    times: u32,
 }
 
 impl Doubts {
-    /// Since when the peer has been asked about what is unanswered now.
-    fn asked_at(&self, key: &FlowKey, flow: &Flow) -> Option<u64> {
+    /// What the peer has been asked about what is unanswered now.
+    fn asked(&self, key: &FlowKey, flow: &Flow) -> Option<&Asked> {
         let asked = self.asked.get(key)?;
-        (asked.unanswered_at == flow.unanswered_at).then_some(asked.at)
+        (asked.unanswered_at == flow.unanswered_at).then_some(asked)
+    }
+
+    /// Begins a sweep; how many peers it may newly ask.
+    fn begin(&mut self, now: u64) -> u32 {
+        let elapsed = since(now, self.swept);
+        if elapsed > STALLED {
+            self.asked.clear();
+        }
+        self.swept = now;
+        let questions = elapsed.as_secs_f64() * f64::from(QUESTIONS_A_SECOND);
+        (questions as u32).min(QUESTIONS_AT_ONCE)
     }
 
     /// Whether the path of a flow counts as dead.
@@ -66,8 +89,9 @@ impl Doubts {
             0 => Duration::ZERO,
             syn_at => since(flow.established_at, syn_at),
         };
-        self.asked_at(key, flow)
-            .is_some_and(|asked_at| since(now, asked_at) > patience.max(3 * round_trip))
+        self.asked(key, flow).is_some_and(|asked| {
+            asked.times >= TIMES && since(now, asked.at) > patience.max(3 * round_trip)
+        })
     }
 }
 
@@ -126,6 +150,7 @@ impl Daemon<'_> {
                 return;
             }
         };
+        let mut questions = self.doubts.begin(now);
         let mut asked = HashMap::new();
         for (key, flow) in flows {
             let (local, remote) = (key.local(), key.remote());
@@ -138,9 +163,21 @@ impl Daemon<'_> {
                         info!("{local} -> {remote} no answer for {silence:.1} s, opening again");
                         self.doubts.reopened.insert(key, now);
                     } else if request == Request::Probe && is_doubtful(&flow, now) {
-                        let at = self.doubts.asked_at(&key, &flow).unwrap_or(now);
-                        let unanswered_at = flow.unanswered_at;
-                        asked.insert(key, Asked { at, unanswered_at });
+                        let mut question = match self.doubts.asked(&key, &flow) {
+                            Some(asked) => *asked,
+                            // Its turn comes with a later sweep.
+                            None if questions == 0 => continue,
+                            None => {
+                                questions -= 1;
+                                Asked {
+                                    at: now,
+                                    unanswered_at: flow.unanswered_at,
+                                    times: 0,
+                                }
+                            }
+                        };
+                        question.times += 1;
+                        asked.insert(key, question);
                     }
                     self.request(&key, &flow, request);
                 }
@@ -237,9 +274,11 @@ mod tests {
         let key = FlowKey::new(address, address);
         let mut flow = flow(State::Established, 2);
         flow.established_at = flow.syn_at + SECOND / 100;
+        let unanswered_at = flow.unanswered_at;
         let asked = |ago| Asked {
             at: NOW - ago,
-            unanswered_at: flow.unanswered_at,
+            unanswered_at,
+            times: TIMES,
         };
         let mut doubts = Doubts::default();
         assert!(!doubts.is_dead(&key, &flow, NOW), "nobody asked");
@@ -275,8 +314,37 @@ mod tests {
         (flow.syn_at, flow.syns, flow.established_at) = (0, 0, NOW - 2 * SECOND);
         let mut doubts = Doubts::default();
         let (at, unanswered_at) = (NOW - SECOND, flow.unanswered_at);
-        doubts.asked.insert(key, Asked { at, unanswered_at });
+        let asked = |times| Asked {
+            at,
+            unanswered_at,
+            times,
+        };
+        doubts.asked.insert(key, asked(TIMES));
         assert!(doubts.is_dead(&key, &flow, NOW));
+        doubts.asked.insert(key, asked(TIMES - 1));
+        assert!(!doubts.is_dead(&key, &flow, NOW), "hardly asked");
+    }
+
+    #[test]
+    fn questions_are_paced_and_do_not_outlast_a_pause() {
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 8000));
+        let key = FlowKey::new(address, address);
+        let mut doubts = Doubts::default();
+        let (at, unanswered_at, times) = (NOW, NOW, 1);
+        assert_eq!(doubts.begin(NOW), QUESTIONS_AT_ONCE);
+        doubts.asked.insert(
+            key,
+            Asked {
+                at,
+                unanswered_at,
+                times,
+            },
+        );
+        assert_eq!(doubts.begin(NOW + SECOND / 10), QUESTIONS_A_SECOND / 10);
+        assert_eq!(doubts.begin(NOW + 2 * SECOND), QUESTIONS_AT_ONCE);
+        assert_eq!(doubts.asked.len(), 1);
+        doubts.begin(NOW + 8 * SECOND);
+        assert_eq!(doubts.asked.len(), 0, "the process was stopped");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, globa
 use xdptun_common::isn::{ProofKey, Secret};
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, xdp_mode};
-use super::maps::{Maps, PINNED, take_events};
+use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::splitter::{self, Splitter};
 use super::{OBJECT, Pinned, clsact, pins, remove, strip};
 use crate::clock::monotonic_ns;
@@ -352,7 +352,7 @@ fn prepare(
 /// the change too; they take one step more than they need.
 const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
 
-/// How many proofs are remembered: those of 20 callers a second for as long as one
+/// How many proofs are remembered: those of ten callers a second for as long as one
 /// is good.
 const MAX_PROOFS: u32 = 8192;
 
@@ -382,7 +382,12 @@ fn load(
         .override_global(global::XDP, &attachment.ingress, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
-        .map_max_entries("PROOFS", if hidden != 0 { MAX_PROOFS } else { 1 });
+        .map_max_entries(PROOFS, 1);
+    if hidden != 0 {
+        loader
+            .map_max_entries(PROOFS, MAX_PROOFS)
+            .map_pin_path(PROOFS, directory.join(PROOFS));
+    }
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));
     }

@@ -47,6 +47,9 @@ const ATTACHMENT: &str = "ATTACHMENT";
 const OWNER: &str = "OWNER";
 const EVENTS: &str = "EVENTS";
 
+/// Pinned only if there is a secret.
+pub const PROOFS: &str = "PROOFS";
+
 /// What is pinned: all that a process finds who comes later, to look or to go on.
 pub const PINNED: [&str; 9] = [
     OWNER,

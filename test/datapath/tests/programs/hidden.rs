@@ -8,12 +8,11 @@ use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, State};
-use xdptun_common::isn::far_from;
 use xdptun_lab::Netns;
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::path::syn_options;
+use xdptun_test_datapath::path::{syn_options, timestamped_syn_options};
 use xdptun_test_datapath::{
-    Case, Config, Datapath, Family, Moment, Packet, Path, Row, check, flags, row,
+    Case, Config, Datapath, Family, Moment, Packet, Path, Program, Row, Skb, check, flags, row,
 };
 
 use crate::handshake::completed;
@@ -29,25 +28,33 @@ static HIDDEN: Shared = LazyLock::new(|| {
 });
 
 const SYN_ACK: u8 = flags::SYN | flags::ACK;
-/// What the peer drew before it made that a proof.
+/// The peer's initial sequence number.
 const PEER: u32 = 0xfedc_ba98;
 
-/// The number that our SYN or SYN-ACK has.
-fn isn(at: Moment, path: Path) -> u32 {
-    at.proof(at.isn(&path.key()), 0)
+/// A SYN of the peer with this proof.
+fn syn(path: Path, proof: u32) -> Packet {
+    let syn = path.inbound().segment(flags::SYN, PEER, 0);
+    syn.options(&timestamped_syn_options(path.family(), proof))
 }
 
-fn syn(path: Path, sequence: u32) -> Packet {
-    let syn = path.inbound().segment(flags::SYN, sequence, 0);
-    syn.options(&syn_options(path.family()))
+/// Our SYN, which is a proof.
+fn our_syn(at: Moment, path: Path, iss: u32) -> Packet {
+    let syn = path.outbound().segment(flags::SYN, iss, 0);
+    syn.window(at.window())
+        .options(&timestamped_syn_options(path.family(), at.proof(iss, 0)))
 }
 
 /// A SYN of the peer is answered like one of anyone where nothing is hidden.
-fn admitted(at: Moment, path: Path, sequence: u32) -> Case {
-    Case::ingress(syn(path, sequence))
-        .answers(path.control(at, SYN_ACK, isn(at, path), sequence.wrapping_add(1)))
+fn admitted(at: Moment, path: Path, syn: &Packet) -> Case {
+    let isn = at.isn(&path.key());
+    Case::ingress(syn)
+        .answers(path.control(at, SYN_ACK, isn, PEER.wrapping_add(1)))
         .counts(Outcome::RxSyn)
         .sends(Sent::SynAck)
+}
+
+fn turned_away(segment: &Packet) -> Case {
+    Case::ingress(segment).drops(Outcome::RxDropUnproven)
 }
 
 fn servers() -> [Path; 2] {
@@ -58,39 +65,67 @@ fn servers() -> [Path; 2] {
 fn only_a_proof_is_answered() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
+        let proven = move |at: Moment| syn(path, at.proof(PEER, 0));
         for epochs in -1..=1 {
             rows.push(row(format!("{path:?}, epoch {epochs:+}"), move |at| {
-                admitted(at, path, at.proof(PEER, epochs))
+                admitted(at, path, &syn(path, at.proof(PEER, epochs)))
             }));
         }
         for (name, epochs, wrong) in [
             ("recorded", -2, 0),
             ("of the future", 2, 0),
             ("one bit off", 0, 1),
-            ("another bit off", 0, 1 << 19),
-            ("of another number", 0, 1 << 20),
-            ("of no number at all", 0, u32::MAX),
+            ("another bit off", 0, 1 << 31),
         ] {
             rows.push(row(format!("{path:?}, {name}"), move |at| {
-                let sequence = at.proof(PEER, epochs) ^ wrong;
-                Case::ingress(syn(path, sequence)).drops(Outcome::RxDropUnproven)
+                turned_away(&syn(path, at.proof(PEER, epochs) ^ wrong))
             }));
         }
+        rows.push(row(format!("{path:?}, of another number"), move |at| {
+            turned_away(&syn(path, at.proof(PEER + 1, 0)))
+        }));
+        rows.push(row(format!("{path:?}, no timestamp"), move |_| {
+            let syn = path.inbound().segment(flags::SYN, PEER, 0);
+            turned_away(&syn.options(&syn_options(path.family())))
+        }));
+        rows.push(row(format!("{path:?}, no options"), move |_| {
+            turned_away(&path.inbound().segment(flags::SYN, PEER, 0))
+        }));
+        rows.push(row(format!("{path:?}, options cut off"), move |at| {
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, 0));
+            let syn = path.inbound().segment(flags::SYN, PEER, 0);
+            turned_away(&syn.options(&options[..16]))
+        }));
+        rows.push(row(format!("{path:?}, with IP options"), move |at| {
+            let syn = path.inbound().ip_options(3).extension(60.into(), 2);
+            let syn = syn.segment(flags::SYN, PEER, 0);
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, 0));
+            admitted(at, path, &syn.options(&options))
+        }));
         rows.push(row(format!("{path:?}, again from there"), move |at| {
             let proof = at.proof(PEER, 0);
-            admitted(at, path, proof).proven(proof, path.remote.ip())
+            admitted(at, path, &proven(at)).proven(PEER, proof, path.remote.ip())
         }));
-        rows.push(row(format!("{path:?}, from elsewhere"), move |at| {
-            let proof = at.proof(PEER, 0);
-            Case::ingress(syn(path, proof))
-                .proven(proof, path.family().stranger())
-                .drops(Outcome::RxDropUnproven)
-        }));
+        for from in [path.family().stranger(), path.local.ip()] {
+            rows.push(row(format!("{path:?}, first from {from}"), move |at| {
+                let proof = at.proof(PEER, 0);
+                turned_away(&proven(at)).proven(PEER, proof, from)
+            }));
+        }
     }
     check(&mut lock(&HIDDEN), rows);
 }
 
-/// The number after a SYN that came from one address is known when it comes from
+/// What the programs do with a packet as it comes.
+fn verdict(datapath: &mut Datapath, program: Program, packet: &Packet) -> u32 {
+    let ran = datapath.run(program, &packet.bytes(), Skb::default());
+    ran.verdict
+}
+
+const REDIRECT: u32 = 7;
+const SHOT: u32 = 2;
+
+/// The proof after a SYN that came from one address is known when it comes from
 /// another.
 #[test]
 fn a_proof_is_remembered() {
@@ -98,16 +133,34 @@ fn a_proof_is_remembered() {
     for family in Family::ALL {
         datapath.reset();
         let proof = Moment::now().proof(PEER, 0);
-        let mut verdict = |path: Path| {
-            let packet = syn(path, proof).bytes();
-            let program = xdptun_test_datapath::Program::Ingress;
-            datapath.run(program, &packet, Default::default()).verdict
-        };
-        const REDIRECT: u32 = 7;
-        const SHOT: u32 = 2;
+        let mut verdict = |path| verdict(&mut datapath, Program::Ingress, &syn(path, proof));
         assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
         assert_eq!(verdict(Path::with_stranger(family)), SHOT, "{family:?}");
         assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
+    }
+}
+
+/// Who sends our own SYN back to us does not get in.
+#[test]
+fn our_own_proof_is_good_for_nobody() {
+    let mut datapath = lock(&HIDDEN);
+    for family in Family::ALL {
+        datapath.reset();
+        let path = Path::client(family);
+        let datagram = path.outbound().payload(payload(10)).bytes();
+        let sent = datapath.run(Program::Egress, &datagram, Skb::default());
+        let tcp = sent.packet.len() - 40;
+        let number = |at: usize| u32::from_be_bytes(sent.packet[at..at + 4].try_into().unwrap());
+        let (sequence, proof) = (number(tcp + 4), number(tcp + 28));
+        assert_eq!(proof, Moment::now().proof(sequence, 0), "{family:?}");
+        let server = Path::server(family);
+        let back = server.inbound().segment(flags::SYN, sequence, 0);
+        let back = back.options(&timestamped_syn_options(family, proof));
+        assert_eq!(
+            verdict(&mut datapath, Program::Ingress, &back),
+            SHOT,
+            "{family:?}"
+        );
     }
 }
 
@@ -125,8 +178,26 @@ fn nothing_else_is_answered() {
     check(&mut lock(&HIDDEN), rows);
 }
 
+/// What the host would answer if it got there: more extension headers than are
+/// followed, which no one else has use for.
 #[test]
-fn a_cookie_is_a_proof_as_well() {
+fn a_chain_without_end_is_dropped() {
+    let path = Path::server(Family::V6);
+    let rows = [8, 9, 12].map(|count| {
+        let mut syn = path.inbound();
+        for _ in 0..count {
+            syn = syn.extension(60.into(), 1);
+        }
+        let syn = syn.segment(flags::SYN, PEER, 0);
+        row(format!("{count} headers"), move |_| turned_away(&syn))
+    });
+    check(&mut lock(&HIDDEN), rows);
+}
+
+/// A recorded number of another flow is as good as none: cookies have nothing to
+/// do with proofs.
+#[test]
+fn cookies_are_what_they_are_without_a_secret() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();
@@ -134,51 +205,25 @@ fn a_cookie_is_a_proof_as_well() {
             path.inbound()
                 .segment(flags::ACK, 1000, iss.wrapping_add(1))
         };
-        for (name, cookies, proofs) in [("now", 0, 0), ("a while ago", 1, -1)] {
-            rows.push(row(format!("{path:?}, given {name}"), move |at| {
-                let iss = at.proof(at.earlier_isn(&key, cookies), proofs);
+        for epochs in [0, 1] {
+            rows.push(row(format!("{path:?}, {epochs} epochs ago"), move |at| {
+                let iss = at.earlier_isn(&key, epochs);
                 Case::ingress(ack(iss))
                     .drops(Outcome::RxAck)
                     .reports(Kind::Established, key)
                     .adds(key, completed(at, path, iss, 1000))
             }));
         }
-        // Which the four bits that tell a flow from its predecessor do not change.
-        rows.push(row(format!("{path:?}, far from another"), move |at| {
-            let iss = at.proof(at.isn(&key) ^ 0xf000_0000, 0);
-            Case::ingress(ack(iss))
-                .drops(Outcome::RxAck)
-                .reports(Kind::Established, key)
-                .adds(key, completed(at, path, iss, 1000))
-        }));
-        for (name, wrong) in [
-            ("a cookie without proof", 1),
-            ("a proof of another number", 1 << 20),
-        ] {
-            rows.push(row(format!("{path:?}, {name}"), move |at| {
-                let iss = isn(at, path) ^ wrong;
-                Case::ingress(ack(iss)).drops(Outcome::RxDropUnproven)
+        for bit in [0, 7, 19, 20, 27] {
+            rows.push(row(format!("{path:?}, bit {bit} off"), move |at| {
+                turned_away(&ack(at.isn(&key) ^ 1 << bit))
             }));
         }
-        rows.push(row(
-            format!("{path:?}, a proof without cookie"),
-            move |at| {
-                let iss = at.proof(at.isn(&key) ^ 0x0080_0000, 0);
-                Case::ingress(ack(iss)).drops(Outcome::RxDropUnproven)
-            },
-        ));
+        rows.push(row(format!("{path:?}, of another flow"), move |at| {
+            turned_away(&ack(at.isn(&Path::new(path.family(), 443, 40000).key())))
+        }));
     }
     check(&mut lock(&HIDDEN), rows);
-}
-
-/// The flow that a datagram opens, with its SYN.
-fn opening(at: Moment, path: Path, iss: u32) -> Flow {
-    Flow {
-        iss,
-        snd_una: iss.wrapping_add(1),
-        snd_nxt: iss.wrapping_add(1),
-        ..path.opening(at)
-    }
 }
 
 #[test]
@@ -186,33 +231,21 @@ fn our_own_syn_is_a_proof() {
     let mut rows: Vec<Row> = Vec::new();
     for path in crate::paths() {
         rows.push(row(format!("{path:?}, the first"), move |at| {
-            let iss = isn(at, path);
-            opens(at, path, &path.outbound().payload(payload(100)))
-                .passes_as(path.control(at, flags::SYN, iss, 0))
-                .adds(path.key(), opening(at, path, iss))
+            opens(at, path, &path.outbound().payload(payload(100))).passes_as(our_syn(
+                at,
+                path,
+                at.isn(&path.key()),
+            ))
         }));
         rows.push(row(format!("{path:?}, again"), move |at| {
-            let mut flow = path.established(at);
-            flow.unanswered_at = flow.received_at + 1;
-            let iss = at.proof(far_from(flow.snd_nxt, at.isn(&path.key())), 0);
-            granted(asks(path, Request::Reopen), Sent::Syn)
+            let flow = Flow {
+                syn_at: at.before_ms(9000),
+                ..path.opening(at)
+            };
+            granted(asks(path, Request::RetransmitSyn), Sent::Syn)
                 .flow(path.key(), flow)
-                .passes_as(path.control(at, flags::SYN, iss, 0))
-                .changes(path.key(), |flow| {
-                    *flow = Flow {
-                        opened_at: at.ns(),
-                        sent_at: flow.sent_at,
-                        received_at: flow.received_at,
-                        unanswered_at: flow.unanswered_at,
-                        data_at: flow.data_at,
-                        tx_packets: flow.tx_packets,
-                        tx_bytes: flow.tx_bytes,
-                        rx_packets: flow.rx_packets,
-                        rx_bytes: flow.rx_bytes,
-                        acked: flow.acked,
-                        ..opening(at, path, iss)
-                    };
-                })
+                .passes_as(our_syn(at, path, flow.iss))
+                .changes(path.key(), |flow| (flow.syns, flow.syn_at) = (2, at.ns()))
         }));
     }
     check(&mut lock(&HIDDEN), rows);
@@ -222,10 +255,10 @@ fn our_own_syn_is_a_proof() {
 fn an_answer_to_our_syn_need_not_be_one() {
     let rows = crate::paths().map(|path| {
         row(format!("{path:?}"), move |at| {
-            let iss = isn(at, path);
+            let iss = at.isn(&path.key());
             let answer = path.inbound().segment(SYN_ACK, 99, iss.wrapping_add(1));
             Case::ingress(answer.options(&syn_options(path.family())))
-                .flow(path.key(), opening(at, path, iss))
+                .flow(path.key(), path.opening(at))
                 .answers(path.control(at, flags::ACK, iss.wrapping_add(1), 100))
                 .counts(Outcome::RxSynAck)
                 .sends(Sent::Ack)
@@ -260,31 +293,61 @@ fn host_with_addresses() -> Netns {
     netns
 }
 
+/// Segments in shapes that no tunnel sends.
+fn other_shapes(path: Path) -> Vec<(&'static str, Packet)> {
+    let syn = |packet: Packet| packet.segment(flags::SYN, 1, 0).payload(payload(16));
+    let mut shapes = vec![("first fragment", syn(path.inbound()).fragment(0, true))];
+    if path.family() == Family::V6 {
+        shapes.extend([
+            ("atomic fragment", syn(path.inbound()).fragment(0, false)),
+            (
+                "routing header",
+                syn(path.inbound().extension(43.into(), 1)),
+            ),
+        ]);
+    }
+    shapes
+}
+
+#[test]
+fn other_shapes_are_not_answered_either() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        for (name, segment) in other_shapes(path) {
+            rows.push(row(format!("{path:?}, {name}"), move |_| {
+                let case = turned_away(&segment);
+                match name {
+                    "first fragment" => case.remembers(segment.fragmented()),
+                    _ => case,
+                }
+            }));
+        }
+    }
+    check(&mut lock(&HIDDEN), rows);
+}
+
 /// What a server gets that shares the port: segments of its connections, and
 /// SYNs of its clients, exactly as they come; but not the tunnel's.
 #[test]
 fn a_server_of_this_host_gets_what_is_no_proof() {
     let netns = host_with_addresses();
     let rows = |path: Path, connected: bool| {
+        let key = path.key();
         let mut rows: Vec<Row> = Vec::new();
+        let mut left = |name: String, segment: Packet| {
+            let name = format!("{path:?}, connected: {connected}, {name}");
+            rows.push(row(name, move |_| left_to_the_host(segment.clone())));
+        };
         for flags in (0..=0x3f).filter(|flags| flags & flags::SYN == 0) {
-            for (name, segment) in [
-                ("", path.inbound().segment(flags, 1, 2).payload(payload(9))),
-                (
-                    ", with IP options",
-                    path.inbound()
-                        .ip_options(3)
-                        .extension(60.into(), 2)
-                        .segment(flags, 1, 2)
-                        .payload(payload(9)),
-                ),
-            ] {
-                rows.push(row(
-                    format!("{path:?}, connected: {connected}, flags {flags:#x}{name}"),
-                    move |_| left_to_the_host(segment.clone()),
-                ));
-            }
+            let segment = |packet: Packet| packet.segment(flags, 1, 2).payload(payload(9));
+            left(format!("flags {flags:#x}"), segment(path.inbound()));
+            let with_options = path.inbound().ip_options(3).extension(60.into(), 2);
+            left(format!("flags {flags:#x}, options"), segment(with_options));
         }
+        for (name, segment) in other_shapes(path) {
+            left(name.to_owned(), segment);
+        }
+        left("SYN".to_owned(), syn(path, 0x1234_5678));
         if connected {
             let merged = path.inbound().segment(flags::ACK, 1, 2);
             let merged = merged.payload(payload(2000));
@@ -292,25 +355,34 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
                 left_to_the_host(merged.clone()).merged(1000)
             }));
         }
-        rows.push(row(format!("{path:?}, a SYN"), move |at| {
-            left_to_the_host(syn(path, at.proof(PEER, 0) ^ 1))
-        }));
         rows.push(row(format!("{path:?}, a SYN that is a proof"), move |at| {
-            admitted(at, path, at.proof(PEER, 0))
+            let case = admitted(at, path, &syn(path, at.proof(PEER, 0)));
+            if !connected {
+                return case;
+            }
+            // From now on the flow goes before the connection.
+            let rcv_nxt = PEER.wrapping_add(1);
+            let flow = Flow {
+                state: State::SynReceived as u32,
+                rcv_nxt,
+                acked: rcv_nxt,
+                ..path.opening(at)
+            };
+            case.adds(key, flow)
         }));
         rows.push(row(format!("{path:?}, the end of its handshake"), {
             move |at| {
-                let iss = isn(at, path);
+                let iss = at.isn(&key);
                 let ack = path.inbound();
                 let ack = ack.segment(flags::ACK, 1000, iss.wrapping_add(1));
                 if connected {
-                    // Nobody has both from one port.
+                    // As one of the connection's would be that has this number.
                     return left_to_the_host(ack);
                 }
                 Case::ingress(ack)
                     .drops(Outcome::RxAck)
-                    .reports(Kind::Established, path.key())
-                    .adds(path.key(), completed(at, path, iss, 1000))
+                    .reports(Kind::Established, key)
+                    .adds(key, completed(at, path, iss, 1000))
             }
         }));
         rows

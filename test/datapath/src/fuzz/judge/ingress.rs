@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
-use xdptun_common::isn::{COOKIE, same_cookie};
+use xdptun_common::isn::same_cookie;
 
 use super::{Judgement, accounting, answer, icmp, restored, rule, some};
 use crate::case::Verdict;
@@ -145,7 +145,7 @@ impl Segment {
         // The epoch may have changed since the clock was read.
         let given = [at.isn(key), at.earlier_isn(key, 1), Moment::now().isn(key)];
         self.has(flags::ACK)
-            && (given.iter().any(|isn| same_cookie(*isn, named, COOKIE))
+            && (given.iter().any(|isn| same_cookie(*isn, named))
                 || before.is_some_and(|flow| flow.iss == named))
     }
 }
