@@ -1,5 +1,6 @@
 //! Long-running child processes, their output captured line by line.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -123,6 +124,26 @@ impl Process {
     /// The process id.
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Its resident memory.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let text = self.status("VmRSS")?;
+        let number = text.split_whitespace().next().unwrap_or_default();
+        number
+            .parse()
+            .with_context(|| format!("`{}`: VmRSS is {text:?}", self.title))
+    }
+
+    /// One field of its `/proc/PID/status`.
+    fn status(&self, field: &str) -> Result<String> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+        let mut fields = status.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = fields
+            .find(|(name, _)| *name == field)
+            .with_context(|| format!("{path} tells no {field}"))?;
+        Ok(value.trim().to_owned())
     }
 
     /// A handle for an undo action.

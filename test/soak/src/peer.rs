@@ -1,11 +1,9 @@
 //! A host with xdptun.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::unistd::Pid;
 use xdptun_lab::xdptun::Remains;
 use xdptun_lab::{Attached, Host, wait};
 use xdptun_test_net::mode::Mode;
@@ -166,7 +164,7 @@ impl Peer {
         let Some(running) = &mut self.running else {
             return Ok(());
         };
-        let now = resident_kib(running.attached.process().pid())?;
+        let now = running.attached.process().resident_kib()?;
         let growth = now.saturating_sub(*running.resident_kib.get_or_insert(now));
         self.growth_kib = self.growth_kib.max(growth);
         if growth > GROWTH_KIB {
@@ -175,13 +173,4 @@ impl Peer {
         }
         Ok(())
     }
-}
-
-/// Resident memory of a process.
-fn resident_kib(pid: Pid) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .with_context(|| format!("{path} tells no VmRSS"))
 }
