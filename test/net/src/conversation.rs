@@ -158,7 +158,8 @@ fn ask(
             };
             // Without an address or a route there is an error; it is as lost.
             let _ = socket.send_to(&datagram(id, number), to);
-            due = now + interval;
+            // What the thread was late with follows at once: the rate stays.
+            due += interval;
         }
         drop(paused);
         let Some((length, _)) = receive(socket, due, &mut buffer)? else {
