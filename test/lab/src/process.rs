@@ -19,6 +19,9 @@ use crate::wait;
 /// How long an ended process may take to be reaped.
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a process may take to obey SIGSTOP.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
 /// Where a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
@@ -39,6 +42,24 @@ pub struct Process {
     shared: Arc<Shared>,
     readers: Vec<JoinHandle<()>>,
     _guard: Guard,
+}
+
+/// A process that stands still, until this is dropped or [`Suspended::resume`]d.
+#[derive(Debug)]
+#[must_use = "dropping it lets the process go on"]
+pub struct Suspended<'a>(&'a Process);
+
+impl Suspended<'_> {
+    /// Lets the process go on.
+    pub fn resume(self) {}
+}
+
+impl Drop for Suspended<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.signal(Signal::SIGCONT) {
+            eprintln!("{error:#}");
+        }
+    }
 }
 
 /// A handle to end a process from an undo action, without its output.
@@ -204,6 +225,17 @@ impl Process {
             bail!("`{}` ended before {signal}", self.title);
         }
         kill(self.pid, signal).with_context(|| format!("cannot send {signal} to `{}`", self.title))
+    }
+
+    /// Stops the process with SIGSTOP and waits until it stands still. To its
+    /// clocks it is as if the machine had been paused, and only for it.
+    pub fn suspend(&self) -> Result<Suspended<'_>> {
+        self.signal(Signal::SIGSTOP)?;
+        let suspended = Suspended(self);
+        wait::until_some(STOP_LIMIT, "SIGSTOP to take effect", || {
+            Ok(self.status("State")?.starts_with('T').then_some(()))
+        })?;
+        Ok(suspended)
     }
 
     /// Whether the process has not ended.

@@ -51,9 +51,19 @@ impl Mode {
 
     /// Attaches to several hosts at once, for the verifier takes its time.
     pub fn attach_to<const N: usize>(self, hosts: [&Host; N]) -> Result<[Attached; N]> {
+        self.attach_with(hosts, &[])
+    }
+
+    /// The same with further arguments.
+    pub fn attach_with<const N: usize>(
+        self,
+        hosts: [&Host; N],
+        more: &[&str],
+    ) -> Result<[Attached; N]> {
         let port = &PORT.to_string();
+        let args = &[&["--port", port], more].concat();
         let attached: Result<Vec<_>> = thread::scope(|scope| {
-            let attach = |host| scope.spawn(move || self.attach(host, &["--port", port]));
+            let attach = |host| scope.spawn(move || self.attach(host, args));
             let started = hosts.map(attach).into_iter();
             started
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use xdptun_lab::process::Suspended;
 use xdptun_lab::topology::{Dropped, Router};
 use xdptun_lab::{Attached, Family, Host, Routed, link, udp, wait};
 use xdptun_test_net::conversation::{Conversation, Talkative};
@@ -62,9 +63,14 @@ impl Scene {
     }
 
     fn across(net: Routed, name: impl Debug) -> Self {
+        Self::attached(net, name, &[])
+    }
+
+    fn attached(net: Routed, name: impl Debug, args: &[&str]) -> Self {
         net.offload("tx", false).unwrap();
         let passage = Passage::watch(&net).unwrap();
-        let [near, far] = mode::TC.attach_to([net.client(), &net.server]).unwrap();
+        let hosts = [net.client(), &net.server];
+        let [near, far] = mode::TC.attach_with(hosts, args).unwrap();
         Self {
             name: format!("{name:?}"),
             conversations: Vec::new(),
@@ -523,6 +529,109 @@ fn the_clients_xdptun_is_started_anew() {
         let moment = Instant::now();
         scene.assert_back(moment);
         scene.finish(moment);
+    });
+}
+
+/// Whose daemon goes on first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Client,
+    Server,
+}
+
+fn suspend(daemon: &Option<Attached>) -> Suspended<'_> {
+    daemon.as_ref().unwrap().process().suspend().unwrap()
+}
+
+/// To a daemon that stood still the clock has jumped, as in a virtual machine that
+/// was paused. Meanwhile flows carry data without it, and when it goes on it finds
+/// nothing amiss: not with those, nor with one whose last datagram was lost, and
+/// that has been silent for longer than any of its timers, but for that of idle
+/// flows.
+#[test]
+fn daemons_stand_still_for_a_while() {
+    const PAUSE: Duration = Duration::from_secs(4);
+    const LOST: &[u8] = b"lost";
+    at_once([First::Client, First::Server], |first| {
+        let net = Routed::new().unwrap();
+        let scene = Scene::attached(net, first, &["--keepalive", "1"]).with_talk(Peer::Quiet);
+        let begun = Instant::now();
+        let hosts = [scene.net.client(), &scene.net.server];
+        let silent = Family::BOTH.map(|family| {
+            let from = scene.net.client().socket(family, 0);
+            let socket = socket::roomy(&scene.net.client().netns, from).unwrap();
+            (socket, scene.net.server.socket(family, PORT))
+        });
+        let exchange = |payload: &[u8]| {
+            for (socket, to) in &silent {
+                udp::exchange(socket, *to, payload, LIMIT).unwrap();
+            }
+        };
+        exchange(b"hello");
+        let flows = || {
+            hosts.map(|host| {
+                let all = status::flows(&host.netns).unwrap().into_iter();
+                let mut all: Vec<_> = all.map(|f| (f.local, f.remote, f.state)).collect();
+                all.sort();
+                all
+            })
+        };
+        let counters = || hosts.map(|host| status::counters(&host.netns).unwrap());
+        let (flows_before, before) = (flows(), counters());
+
+        scene.settle(begun);
+        let near = suspend(&scene.near);
+        let far = suspend(&scene.far);
+        let port = format!("th dport {PORT}");
+        scene.router().hold(&[&port]).unwrap();
+        for (socket, to) in &silent {
+            socket.send_to(LOST, to).unwrap();
+        }
+        scene.wait("datagrams to be lost", Instant::now(), || {
+            scene.passage.peek(|frames| {
+                let all = packets(frames, PORT);
+                all.iter().filter(|packet| packet.payload == LOST).count() == silent.len()
+            })
+        });
+        scene.router().release().unwrap();
+        scene.resume();
+        let start = Instant::now();
+        scene.wait("answers during a long pause", start, || {
+            let mut all = scene.conversations.iter();
+            start.elapsed() >= PAUSE && all.all(|conversation| conversation.since(start).1 >= 3)
+        });
+        let (host, early, late) = match first {
+            First::Client => (hosts[0], near, far),
+            First::Server => (hosts[1], far, near),
+        };
+        let probes = || status::counter(&host.netns, "sent_probe").unwrap();
+        let asked = probes();
+        early.resume();
+        // It has looked at all flows when it asks about the silent ones.
+        scene.wait("the silent flows to be probed", start, || {
+            probes() >= asked + silent.len() as u64
+        });
+        late.resume();
+        scene.wait_round();
+        scene.settle(start);
+        exchange(b"still there?");
+        scene.resume();
+
+        for (before, after) in before.iter().zip(&counters()) {
+            let moved = status::moved(before, after);
+            for name in [
+                "sent_syn", "rx_syn", "sent_fin", "rx_fin", "sent_rst", "rx_rst",
+            ] {
+                assert_eq!(moved.get(name), None, "{first:?}: {moved:?}");
+            }
+        }
+        assert_eq!(flows(), flows_before, "{first:?}");
+        let states = flows_before.iter().flatten().map(|(_, _, state)| state);
+        let established = states.filter(|state| *state == "established").count();
+        let count = scene.conversations.len() + silent.len();
+        assert_eq!(established, 2 * count, "{first:?}: {flows_before:#?}");
+        assert_eq!(scene.router().dropped().unwrap(), Dropped::default());
+        scene.finish(start);
     });
 }
 
