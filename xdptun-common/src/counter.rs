@@ -7,7 +7,7 @@
 macro_rules! counters {
     (
         $(#[$doc:meta])* $name:ident, first $first:expr;
-        $($variant:ident $label:literal $meaning:literal;)+
+        $($variant:ident $label:literal $meaning:literal $advice:literal;)+
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,12 @@ macro_rules! counters {
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)+ }
             }
+
+            /// What an operator does about it; empty if there is nothing to do.
+            #[must_use]
+            pub const fn advice(self) -> &'static str {
+                match self { $(Self::$variant => $advice,)+ }
+            }
         }
     };
 }
@@ -45,62 +51,62 @@ macro_rules! counters {
 counters! {
     /// How a packet that concerns xdptun ended.
     Outcome, first 0;
-    TxDisguised "tx_disguised" "Datagrams sent as TCP segments.";
-    TxQueued "tx_queued" "Datagrams handed to the daemon to wait for the handshake.";
-    TxOpened "tx_opened" "Datagrams that caused a SYN; the datagram itself waits with the daemon.";
-    TxOpenedLost "tx_opened_lost" "Datagrams that caused a SYN and were lost, because the daemon's queue was full or the daemon is gone.";
-    TxLost "tx_lost" "Datagrams lost before the handshake ended, because the daemon's queue was full or the daemon is gone.";
-    TxRequested "tx_requested" "Control segments sent for the daemon or for ingress.";
-    TxNotRequested "tx_not_requested" "Requests for control segments that no flow needed any more.";
-    TxDropMalformed "tx_drop_malformed" "Datagrams dropped because their length fields contradict each other.";
-    TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back.";
-    TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter.";
-    TxTooBig "tx_too_big" "Datagrams whose segment would exceed the MTU; their sender was told by ICMP.";
-    TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment.";
-    TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device.";
-    TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried.";
-    TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were.";
-    TxDropPending "tx_drop_pending" "Datagrams dropped because the device was to finish a checksum inside them (VXLAN, Geneve), which has no place in a segment.";
-    TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address.";
-    TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full.";
-    TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed.";
-    TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header.";
-    RxRestored "rx_restored" "Segments turned back into datagrams.";
-    RxSyn "rx_syn" "SYNs received.";
-    RxSynAck "rx_syn_ack" "SYN-ACKs that completed a handshake.";
-    RxAck "rx_ack" "Acknowledgements without data.";
-    RxFin "rx_fin" "FINs that ended a flow.";
-    RxRst "rx_rst" "Resets that ended a flow.";
-    RxRefused "rx_refused" "Resets that answered our SYN: the peer's xdptun is not there yet.";
-    RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP.";
-    RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams.";
-    RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they quote a sequence number that was not sent lately.";
-    RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port.";
-    RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself.";
-    RxDropFragment "rx_drop_fragment" "Fragmented segments dropped.";
-    RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried.";
-    RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back.";
-    RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter.";
-    RxDropNoFlow "rx_drop_no_flow" "Segments dropped that belong to no flow.";
-    RxDropUnproven "rx_drop_unproven" "Segments dropped without an answer: no flow, no proof of the secret, and no TCP socket of this host.";
-    RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one.";
-    RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one.";
-    RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window.";
-    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full.";
-    RxDropResize "rx_drop_resize" "Segments dropped because the kernel could not change their size.";
+    TxDisguised "tx_disguised" "Datagrams sent as TCP segments." "";
+    TxQueued "tx_queued" "Datagrams handed to the daemon to wait for the handshake." "";
+    TxOpened "tx_opened" "Datagrams that caused a SYN; the datagram itself waits with the daemon." "";
+    TxOpenedLost "tx_opened_lost" "Datagrams that caused a SYN and were lost, because the daemon's queue was full or the daemon is gone." "Look whether the daemon runs (`xdptun status`); without it, start it again: `xdptun attach` goes on with what is attached.";
+    TxLost "tx_lost" "Datagrams lost before the handshake ended, because the daemon's queue was full or the daemon is gone." "Look whether the daemon runs (`xdptun status`). If it does, the program sends faster than the handshake ends: nothing to do unless it goes on.";
+    TxRequested "tx_requested" "Control segments sent for the daemon or for ingress." "";
+    TxNotRequested "tx_not_requested" "Requests for control segments that no flow needed any more." "";
+    TxDropMalformed "tx_drop_malformed" "Datagrams dropped because their length fields contradict each other." "Some program writes raw packets with wrong lengths; look for it with tcpdump on this interface.";
+    TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back." "";
+    TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter." "The splitter could not be made. Switch UDP GSO off in the program (wireguard-go, QUIC), or look why veth devices cannot be made here.";
+    TxTooBig "tx_too_big" "Datagrams whose segment would exceed the MTU; their sender was told by ICMP." "If it goes on, lower the MTU inside the tunnel to what `xdptun attach` prints.";
+    TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment." "Lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to what `xdptun attach` prints.";
+    TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device." "Attach to the VLAN's own device, for example eth0.100.";
+    TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "The sender asks for a route, authentication or very long options; send without.";
+    TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were." "As for tx_too_big: lower the MTU inside the tunnel.";
+    TxDropPending "tx_drop_pending" "Datagrams dropped because the device was to finish a checksum inside them (VXLAN, Geneve), which has no place in a segment." "Switch checksum offload off on the device inside: `ethtool -K vxlan0 tx off`.";
+    TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
+    TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
+    TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
+    TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes.";
+    RxRestored "rx_restored" "Segments turned back into datagrams." "";
+    RxSyn "rx_syn" "SYNs received." "";
+    RxSynAck "rx_syn_ack" "SYN-ACKs that completed a handshake." "";
+    RxAck "rx_ack" "Acknowledgements without data." "";
+    RxFin "rx_fin" "FINs that ended a flow." "";
+    RxRst "rx_rst" "Resets that ended a flow." "Now and then after a peer was started anew. If it goes on, something on the way resets connections: look with tcpdump where the resets come from.";
+    RxRefused "rx_refused" "Resets that answered our SYN: the peer's xdptun is not there yet." "Attach xdptun on the peer, to the interface and port that the peer is called at.";
+    RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP." "";
+    RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "";
+    RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they quote a sequence number that was not sent lately." "";
+    RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, or leave the peer out with `--peer`.";
+    RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself." "Damaged or forged; if it goes on, look with tcpdump who sends them.";
+    RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments: lower the MTU inside the tunnel on the peer.";
+    RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "As for tx_drop_options, at the peer or on the way.";
+    RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back." "";
+    RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter, or because generic XDP could not see that they are merged." "Switch GRO off (`ethtool -K eth0 gro off`, in generic XDP also rx-gro-hw and lro), or attach with `--ingress tc`.";
+    RxDropNoFlow "rx_drop_no_flow" "Segments dropped that belong to no flow." "Now and then when a flow begins or ends. Many at once are scans or forged.";
+    RxDropUnproven "rx_drop_unproven" "Segments dropped without an answer: no flow, no proof of the secret, and no TCP socket of this host." "Scans, or a peer without this secret, with another one, or whose clock is wrong by more than three minutes.";
+    RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one." "Forged or late; nothing to do.";
+    RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one." "Forged, or after a loss at the end of a flow; nothing to do.";
+    RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window." "Forged or very late; if a flow stalls meanwhile, something on the way changes sequence numbers.";
+    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
+    RxDropResize "rx_drop_resize" "Segments dropped because the kernel could not change their size." "The kernel is short of memory.";
 }
 
 counters! {
     /// Control segments that left, and replies that were withheld.
     Sent, first Outcome::ALL.len() as u32;
-    Syn "sent_syn" "SYNs sent.";
-    SynAck "sent_syn_ack" "SYN-ACKs sent.";
-    Ack "sent_ack" "Acknowledgements without data sent.";
-    ChallengeAck "sent_challenge_ack" "Challenge ACKs sent (RFC 5961).";
-    Probe "sent_probe" "Keepalive probes sent.";
-    Fin "sent_fin" "FINs sent.";
-    Rst "sent_rst" "Resets sent.";
-    Limited "replies_limited" "Replies withheld by the rate limit.";
+    Syn "sent_syn" "SYNs sent." "";
+    SynAck "sent_syn_ack" "SYN-ACKs sent." "";
+    Ack "sent_ack" "Acknowledgements without data sent." "";
+    ChallengeAck "sent_challenge_ack" "Challenge ACKs sent (RFC 5961)." "";
+    Probe "sent_probe" "Keepalive probes sent." "";
+    Fin "sent_fin" "FINs sent." "";
+    Rst "sent_rst" "Resets sent." "";
+    Limited "replies_limited" "Replies withheld by the rate limit." "A flood, or more flows than one CPU can answer for; nothing to do unless flows are slow to open.";
 }
 
 /// How many counters there are.

@@ -379,3 +379,28 @@ fn detach_stops_a_running_daemon() {
     assert_eq!(Traces::of(&net.a).unwrap(), before);
     assert_eq!(pins(&net.a.netns).unwrap(), [""; 0]);
 }
+
+/// Every counter that `status` knows is explained, and a misspelt one is not lost.
+#[test]
+fn every_counter_is_explained() {
+    let net = Direct::new().unwrap();
+    let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let netns = &net.a.netns;
+    let status = product::status(netns).unwrap();
+    let counters = status["interfaces"][0]["counters"].as_object().unwrap();
+    assert!(counters.contains_key("tx_lost_in_queue"));
+    let all = run(netns, &["explain"]).unwrap().stdout;
+    for name in counters.keys() {
+        let told = run(netns, &["explain", name]).unwrap();
+        assert_eq!(told.code, Some(0), "{told:#?}");
+        assert!(
+            told.stdout[0].starts_with(&format!("{name}: ")),
+            "{told:#?}"
+        );
+        assert!(all.contains(&told.stdout[0]), "{name}");
+    }
+    run(netns, &["explain", "no_flow"])
+        .unwrap()
+        .assert_one_line(&["no_flow", "rx_drop_no_flow"]);
+    attached.stop().unwrap();
+}

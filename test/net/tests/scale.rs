@@ -12,7 +12,7 @@ use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
 use xdptun_test_net::{LIMIT, PORT, mode, status};
 
 /// How many flows, unless [`FLOWS_VARIABLE`] says so.
-const FLOWS: usize = 20_000;
+const FLOWS: usize = 60_000;
 
 /// The environment variable with another number of flows.
 const FLOWS_VARIABLE: &str = "XDPTUN_FLOWS";

@@ -2,6 +2,7 @@
 
 mod attach;
 mod detach;
+mod explain;
 mod status;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ Examples:
   xdptun attach --iface eth0 --port 51820        WireGuard's port, until Ctrl-C
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
+  xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process";
 
 #[derive(Subcommand)]
@@ -32,6 +34,7 @@ enum Verb {
     Attach(attach::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
+    Explain(explain::Arguments),
 }
 
 /// Runs the command line of this process.
@@ -41,6 +44,7 @@ pub fn main() -> ExitCode {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -225,6 +225,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     }
     if counters.row_iter().next().is_some() {
         writeln!(out, "{counters}")?;
+        writeln!(out, "  `xdptun explain COUNTER` tells what one means")?;
     }
     Ok(())
 }

@@ -47,6 +47,9 @@ const ATTACHMENT: &str = "ATTACHMENT";
 const OWNER: &str = "OWNER";
 const EVENTS: &str = "EVENTS";
 
+/// The counter that the daemon keeps.
+pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
+
 /// Pinned only if there is a secret.
 pub const PROOFS: &str = "PROOFS";
 
@@ -244,7 +247,7 @@ impl Maps {
             .chain(sent)
             .map(|(name, index)| Ok((name, self.counters.get(&index, 0)?.iter().sum())))
             .chain(std::iter::once_with(|| {
-                Ok(("tx_lost_in_queue", self.attachment()?.lost_in_queue))
+                Ok((TX_LOST_IN_QUEUE, self.attachment()?.lost_in_queue))
             }))
             .collect()
     }
