@@ -208,7 +208,7 @@ pub struct Flow {
     pub syn_at: u64,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
     pub link: [u8; 14],
-    /// SYNs sent in this handshake.
+    /// SYNs sent in this handshake, or [`REMEMBERED`].
     pub syns: u16,
 }
 
@@ -229,6 +229,10 @@ impl Flow {
     }
 }
 
+/// Stands for the number of SYNs in a flow that the peer's SYN made: the SYN-ACK was
+/// sent, and nothing is repeated.
+pub const REMEMBERED: u16 = u16::MAX;
+
 /// Whether SYN number `sent + 1` is due, if the last one left at `last`, in
 /// nanoseconds; zero stands for "never". Half a second after the first, then
 /// every second: a path that comes back is found within that. Almost at once
@@ -239,6 +243,7 @@ pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
     let wait = match sent {
         0 => 50_000_000,
         1 => 500_000_000,
+        REMEMBERED => return false,
         _ => 1_000_000_000,
     };
     // The clock of another CPU may be behind that of the last sender.

@@ -92,22 +92,24 @@ pub struct ProofKey(pub [u64; 2]);
 crate::plain!(ProofKey: 16);
 
 impl ProofKey {
-    /// The proof that a SYN with number `isn` carries in `epoch`. It travels as the
+    /// The proof that a SYN with number `isn` and this window field carries in
+    /// `epoch`: the window differs from one SYN to the next, and so does the proof,
+    /// or who copies the first SYN of a flow would spend it for all. It travels as the
     /// value of its timestamp option (RFC 7323 section 3), which Linux begins with
     /// a random number as well. Nothing of the addresses is in it, which NATs
     /// change on the way.
     #[inline(always)]
     #[must_use]
-    pub fn proof(&self, isn: u32, epoch: u64) -> u32 {
-        siphash24(self.0, [u64::from(isn), epoch]) as u32
+    pub fn proof(&self, isn: u32, window: u16, epoch: u64) -> u32 {
+        siphash24(self.0, [u64::from(isn) << 16 | u64::from(window), epoch]) as u32
     }
 
-    /// Whether `proof` is one for `isn` at `now_ns` of TAI.
+    /// Whether `proof` is one for `isn` and `window` at `now_ns` of TAI.
     #[inline(always)]
     #[must_use]
-    pub fn is_proof(&self, proof: u32, isn: u32, now_ns: u64) -> bool {
+    pub fn is_proof(&self, proof: u32, isn: u32, window: u16, now_ns: u64) -> bool {
         let epoch = proof_epoch(now_ns);
-        let is_of = |epoch| self.proof(isn, epoch) == proof;
+        let is_of = |epoch| self.proof(isn, window, epoch) == proof;
         is_of(epoch) || is_of(epoch.wrapping_sub(1)) || is_of(epoch.wrapping_add(1))
     }
 }
@@ -205,12 +207,12 @@ mod tests {
         }
 
         #[test]
-        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, epoch in 2..1u64 << 25) {
+        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, window: u16, epoch in 2..1u64 << 25) {
             let key = ProofKey(key);
-            let proof = key.proof(isn, epoch);
+            let proof = key.proof(isn, window, epoch);
             let (first, last) = (epoch * PROOF_EPOCH_NS, (epoch + 1) * PROOF_EPOCH_NS - 1);
-            prop_assert!(key.is_proof(proof, isn, first - PROOF_EPOCH_NS));
-            prop_assert!(key.is_proof(proof, isn, last + PROOF_EPOCH_NS));
+            prop_assert!(key.is_proof(proof, isn, window, first - PROOF_EPOCH_NS));
+            prop_assert!(key.is_proof(proof, isn, window, last + PROOF_EPOCH_NS));
         }
 
         #[test]
@@ -229,17 +231,18 @@ mod tests {
         let (key, other) = (ProofKey([1, 2]), ProofKey([1, 3]));
         for epoch in 1000..2000 {
             let (isn, now) = (epoch as u32, epoch * PROOF_EPOCH_NS);
-            let proof = key.proof(isn, epoch);
+            let proof = key.proof(isn, 7, epoch);
             assert!(
-                !key.is_proof(proof, isn, now + 2 * PROOF_EPOCH_NS),
+                !key.is_proof(proof, isn, 7, now + 2 * PROOF_EPOCH_NS),
                 "recorded"
             );
             assert!(
-                !key.is_proof(proof, isn, now - PROOF_EPOCH_NS - 1),
+                !key.is_proof(proof, isn, 7, now - PROOF_EPOCH_NS - 1),
                 "to come"
             );
-            assert!(!key.is_proof(proof, isn + 1, now), "another number");
-            assert!(!other.is_proof(proof, isn, now), "another secret");
+            assert!(!key.is_proof(proof, isn + 1, 7, now), "another number");
+            assert!(!key.is_proof(proof, isn, 8, now), "another SYN");
+            assert!(!other.is_proof(proof, isn, 7, now), "another secret");
         }
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::{FlowKey, MAX_WINDOW, State, syn_is_due, window};
+use xdptun_common::flow::{FlowKey, MAX_WINDOW, REMEMBERED, State, syn_is_due, window};
 use xdptun_common::isn::{EPOCH_NS, Secret};
 use xdptun_common::wire::SynOptions;
 
@@ -46,12 +46,21 @@ fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
 fn syns_back_off_and_never_stop() {
     const MS: u64 = 1_000_000;
     let last = 7_000 * MS;
-    for (sent, wait) in [(0, 50), (1, 500), (2, 1000), (3, 1000), (u16::MAX, 1000)] {
+    for (sent, wait) in [
+        (0, 50),
+        (1, 500),
+        (2, 1000),
+        (3, 1000),
+        (REMEMBERED - 1, 1000),
+    ] {
         assert!(!syn_is_due(last, sent, last + wait * MS - 1), "{sent}");
         assert!(syn_is_due(last, sent, last + wait * MS), "{sent}");
         assert!(!syn_is_due(last, sent, last - 1), "another CPU's clock");
     }
     assert!(syn_is_due(0, 0, 1), "never sent");
+    for (last, now) in [(0, 1), (last, u64::MAX)] {
+        assert!(!syn_is_due(last, REMEMBERED, now), "it is the peer's turn");
+    }
 }
 
 proptest! {

@@ -4,19 +4,34 @@ use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use xdptun_common::counter::Sent;
 use xdptun_common::flow::FlowKey;
+use xdptun_common::handshake::Reply;
 
 use crate::maps::{BUDGETS, RESETS};
 
 /// How long after a reset the next one to the same flow may leave, in nanoseconds.
 const RESET_AGAIN: u64 = 500_000_000;
 
-/// Whether a segment of `flow` may be answered with a reset. One is enough for
-/// all that are under way: to the first the peer answers with a SYN, and the
-/// second would end that connection in every firewall between, which take a reset
-/// with any number while they know one side only.
+/// A reset: the flow, and its sequence or acknowledgement number.
+#[derive(Clone, Copy)]
+#[repr(C, align(4))]
+pub struct ResetKey {
+    flow: FlowKey,
+    number: [u8; 4],
+}
+
+/// Whether a segment of `flow` may be answered with `reset`. One is enough for all
+/// that are under way, which acknowledge the same: to the first the peer answers
+/// with a SYN, and the second would end that connection in every firewall between,
+/// which take a reset with any number while they know one side only. Another
+/// number is another matter: who guesses must not keep the true one from leaving.
 #[inline(never)]
-pub fn may_reset(flow: &FlowKey, now: u64) -> bool {
-    if let Some(last) = RESETS.get_ptr_mut(flow) {
+pub fn may_reset(flow: &FlowKey, reset: &Reply, now: u64) -> bool {
+    let number = reset.sequence.wrapping_add(reset.acknowledgment);
+    let key = ResetKey {
+        flow: *flow,
+        number: number.to_be_bytes(),
+    };
+    if let Some(last) = RESETS.get_ptr_mut(key) {
         // SAFETY: a word of a map value; CPUs that race send a reset each.
         let last = unsafe { &mut *last };
         // The clock of another CPU may be behind that of the last sender.
@@ -26,7 +41,7 @@ pub fn may_reset(flow: &FlowKey, now: u64) -> bool {
         *last = now;
         return true;
     }
-    let _ = RESETS.insert(flow, now, u64::from(BPF_ANY));
+    let _ = RESETS.insert(key, now, u64::from(BPF_ANY));
     true
 }
 

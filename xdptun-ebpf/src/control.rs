@@ -16,7 +16,7 @@ use xdptun_common::wire::{
 use crate::counters::count_sent;
 use crate::maps::{has_ethernet, hidden, link_len, mtu};
 use crate::packet::{Packet as _, Skb as _, now};
-use crate::proof::proven_options;
+use crate::proof::proven;
 use crate::resize::{ResizeError, replace_transport, store};
 
 /// Which way the packet that is rewritten was going.
@@ -67,6 +67,8 @@ pub fn rewrite<I: Ip>(
         segment.flags,
         match segment.kind {
             Sent::Probe => asking(window(now() >> 20)),
+            // The proof is about this one.
+            Sent::Syn if hidden() => proven().ok_or(ResizeError)?.window,
             _ => window(now() >> 20),
         },
         options_len,
@@ -83,7 +85,7 @@ pub fn rewrite<I: Ip>(
     if options_len != 0 {
         let proves = options_len == TimestampedSynOptions::LEN;
         sum = sum.combine(if proves {
-            proven_options().ok_or(ResizeError)?.sum()
+            proven().ok_or(ResizeError)?.options.sum()
         } else {
             SynOptions::new(mss::<I>()).sum()
         });
@@ -105,8 +107,8 @@ pub fn rewrite<I: Ip>(
 #[inline(never)]
 fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 {
     let ctx = &TcContext::new(skb);
-    let stored = match proven_options() {
-        Some(options) if proves => store(ctx, at, options),
+    let stored = match proven() {
+        Some(proven) if proves => store(ctx, at, &proven.options),
         _ => store(ctx, at, &SynOptions::new(mss)),
     };
     stored.is_err().into()

@@ -58,7 +58,12 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
         Protocol::UDP => refuse_plain_udp(ctx, &located),
         // More of them than anybody sends: the host's TCP would answer what may
         // come after them.
-        protocol if hidden() && I::VERSION == IpVersion::V6 && is_extension(protocol) => {
+        protocol
+            if hidden()
+                && I::VERSION == IpVersion::V6
+                && is_extension(protocol)
+                && rules::is_peer(located.ip.source()) =>
+        {
             Some(Outcome::RxDropUnproven.into())
         }
         _ => None,
@@ -213,18 +218,21 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             flow.acknowledged(segment);
         }
     }
-    if hidden()
-        && decision.outcome == Outcome::RxDropUnproven
-        && host_socket(ctx.raw(), key) != Socket::Absent
-    {
+    // Also what contradicts a flow that was remembered beside a connection.
+    let is_for_host = decision.outcome == Outcome::RxDropUnproven
+        || decision.outcome == Outcome::RxDropNoFlow
+            && decision.endpoint.state == State::SynReceived;
+    if hidden() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
         return Outcome::RxToHost.into();
     }
     if !decision.reply.is_some() {
         return decision.outcome.into();
     }
     let has_flow = decision.endpoint.state != State::Closed;
-    let may_reply = decision.reply.kind != Sent::Rst || may_reset(key, now);
-    if !may_reply || !Budget::of(decision.reply.kind, has_flow).take() {
+    let is_reset = decision.reply.kind == Sent::Rst;
+    if !Budget::of(decision.reply.kind, has_flow).take()
+        || is_reset && !may_reset(key, &decision.reply, now)
+    {
         count_sent(Sent::Limited);
         return decision.outcome.into();
     }

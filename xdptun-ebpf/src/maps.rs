@@ -10,10 +10,10 @@ use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::{ProofKey, Secret};
 use xdptun_common::parse::FragmentKey;
-use xdptun_common::wire::TimestampedSynOptions;
 
-use crate::budget::{BUDGETS_LEN, Bucket};
+use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
 use crate::options::Aside;
+use crate::proof::Proven;
 
 /// Every flow. Not preallocated, so that closed flows give their memory back;
 /// not LRU, so that a flood cannot push a live flow out. User space sets the
@@ -52,14 +52,18 @@ pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entrie
 #[map]
 pub static PROOFS: LruHashMap<u64, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
 
+/// Proofs of our own, as keys and values: a map of their own, so that those of
+/// others do not push them out, nor they those.
+#[map]
+pub static OWN_PROOFS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0);
+
 /// The options of the SYN at hand, with its proof. Not on the stack, which is full.
 #[map]
-pub static PROVEN: PerCpuArray<TimestampedSynOptions> = PerCpuArray::with_max_entries(1, 0);
+pub static PROVEN: PerCpuArray<Proven> = PerCpuArray::with_max_entries(1, 0);
 
-/// Flows whose segments were reset, and when last (nanoseconds). LRU: anyone can
-/// make entries.
+/// Resets that were sent, and when last (nanoseconds). LRU: anyone can make entries.
 #[map]
-pub static RESETS: LruHashMap<FlowKey, u64> = LruHashMap::with_max_entries(4096, 0);
+pub static RESETS: LruHashMap<ResetKey, u64> = LruHashMap::with_max_entries(4096, 0);
 
 /// Records for the daemon (`xdptun_common::event`).
 #[map]
@@ -73,12 +77,16 @@ pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
 #[map]
 pub static ATTACHMENT: Array<Attachment> = Array::with_max_entries(1, 0);
 
+/// Part of what stands where a key is to be: no constant of the programs is the
+/// same, or the compiler would make one of the two, and the key show up there.
+const UNSET: u64 = 0x7864_7074_756e_0000;
+
 #[unsafe(no_mangle)]
-static SECRET: Global<Secret> = Global::new(Secret([0; 2]));
+static SECRET: Global<Secret> = Global::new(Secret([UNSET, 1]));
 #[unsafe(no_mangle)]
 static HIDDEN: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
-static PROOF_KEY: Global<ProofKey> = Global::new(ProofKey([0; 2]));
+static PROOF_KEY: Global<ProofKey> = Global::new(ProofKey([UNSET, 2]));
 #[unsafe(no_mangle)]
 static IFINDEX: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]

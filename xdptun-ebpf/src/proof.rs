@@ -1,18 +1,24 @@
 //! The proof that a caller knows the secret. All of it is in subprograms: where
 //! there is no secret, their callers need no stack for it.
 
-use aya_ebpf::bindings::{__sk_buff, BPF_NOEXIST};
+use aya_ebpf::bindings::{__sk_buff, BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_tai_ns;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::{FlowKey, window};
 use xdptun_common::isn::proof_epoch;
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
-use crate::maps::{PROOFS, PROVEN, link_len, proof_key};
-use crate::packet::Packet as _;
+use crate::maps::{OWN_PROOFS, PROOFS, PROVEN, link_len, proof_key};
+use crate::packet::{Packet as _, now};
 
-/// The address of nobody, for our own proofs: they are good from nowhere.
-const OURSELVES: [u8; 16] = [0; 16];
+/// What a SYN that is a proof consists of.
+#[repr(C)]
+pub struct Proven {
+    /// Its options.
+    pub options: TimestampedSynOptions,
+    /// Its window field.
+    pub window: u16,
+}
 
 /// Nanoseconds of `CLOCK_TAI` (kernel 6.1), which both hosts have in common and
 /// which goes on while a machine sleeps.
@@ -22,39 +28,58 @@ fn tai() -> u64 {
     unsafe { bpf_ktime_get_tai_ns() }
 }
 
-/// Prepares the options of a SYN with number `isn`: they carry its proof, as of now.
+/// Prepares a SYN with number `isn`: its options carry its proof, as of now.
 #[inline(never)]
 pub fn prove(isn: u32, mss: u16) {
-    let proof = proof_key().proof(isn, proof_epoch(tai()));
+    let window = window(now() >> 20);
+    let proof = proof_key().proof(isn, window, proof_epoch(tai()));
     // Who records it could send it back to us.
-    let _ = is_first_from(&name(isn, proof), &OURSELVES);
-    if let Some(options) = PROVEN.get_ptr_mut(0) {
+    let name = name(isn, proof);
+    let _ = OWN_PROOFS.insert(name, name, u64::from(BPF_ANY));
+    if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
-        unsafe { *options = TimestampedSynOptions::new(mss, proof) };
+        unsafe {
+            (*proven).options = TimestampedSynOptions::new(mss, proof);
+            (*proven).window = window;
+        }
     }
 }
 
 /// What [`prove`] prepared in this program run.
 #[inline(always)]
-pub fn proven_options() -> Option<&'static TimestampedSynOptions> {
+pub fn proven() -> Option<&'static Proven> {
     // SAFETY: as in `prove`.
-    PROVEN.get_ptr(0).map(|options| unsafe { &*options })
+    PROVEN.get_ptr(0).map(|proven| unsafe { &*proven })
 }
 
 /// Whether the SYN that the packet is proves that its sender knows the secret, and
-/// is no record of one that came from another address.
-#[inline(never)]
+/// is no record of one that came from another address, or of ours.
+#[inline(always)]
 pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
-    let Some(proof) = timestamp(&TcContext::new(skb), flow) else {
-        return false;
-    };
-    proof_key().is_proof(proof, isn, tai())
-        && is_first_from(&name(isn, proof), &flow.remote_address())
+    match proof_in(skb, isn, flow) {
+        NONE => false,
+        name => is_first(name, flow),
+    }
 }
 
-/// The TSval of a SYN whose options, all of them readable, are in Linux's order.
+/// No proof; one of 2^64 that are would be called so.
+const NONE: u64 = 0;
+
+/// The proof that a SYN carries, as a key of the maps, or [`NONE`].
+#[inline(never)]
+fn proof_in(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> u64 {
+    match proof_and_window(&TcContext::new(skb), flow) {
+        Some((proof, window)) if proof_key().is_proof(proof, isn, window, tai()) => {
+            name(isn, proof)
+        }
+        _ => NONE,
+    }
+}
+
+/// TSval and window of a SYN whose options, all of them readable, are in Linux's
+/// order.
 #[inline(always)]
-fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
+fn proof_and_window(ctx: &TcContext, flow: &FlowKey) -> Option<(u32, u16)> {
     let ip_len = if flow.is_ipv4() {
         Ipv4Header::LEN
     } else {
@@ -66,7 +91,9 @@ fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
         return None;
     }
     let options = at + TcpHeader::LEN + TimestampedSynOptions::TIMESTAMP_OFFSET;
-    Some(TimestampedSynOptions::timestamp(ctx.read(options)?))
+    let proof = TimestampedSynOptions::timestamp(ctx.read(options)?);
+    let window: u16 = ctx.read(at + TcpHeader::WINDOW_OFFSET)?;
+    Some((proof, u16::from_be(window)))
 }
 
 /// A proof as a key of the map.
@@ -75,15 +102,19 @@ fn name(isn: u32, proof: u32) -> u64 {
     u64::from(isn) << 32 | u64::from(proof)
 }
 
-/// Whether a proof is new, or came from this address before.
-#[inline(always)]
-fn is_first_from(proof: &u64, address: &[u8; 16]) -> bool {
+/// Whether a proof is new, or came from the flow's peer before.
+#[inline(never)]
+fn is_first(proof: u64, flow: &FlowKey) -> bool {
+    if OWN_PROOFS.get_ptr(proof).is_some() {
+        return false;
+    }
+    let address = flow.remote_address();
     // Also if two CPUs see it at once, one is first. One that the map has no
     // memory for counts as new.
     let _ = PROOFS.insert(proof, address, u64::from(BPF_NOEXIST));
     // SAFETY: entries are whole before they can be found, and not changed.
     match unsafe { PROOFS.get(proof) } {
-        Some(first) => *first == *address,
+        Some(first) => *first == address,
         None => true,
     }
 }

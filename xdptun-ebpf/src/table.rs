@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use xdptun_common::flow::{ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, State, syn_is_due};
+use xdptun_common::flow::{ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, REMEMBERED, State, syn_is_due};
 use xdptun_common::handshake::{Endpoint, Segment};
 use xdptun_common::seq::distance;
 
@@ -59,6 +59,15 @@ pub fn insert(
     }
 }
 
+/// The count of SYNs in an entry that is made in this state.
+#[inline(always)]
+const fn syns_at_first(state: State) -> u16 {
+    match state {
+        State::SynReceived => REMEMBERED,
+        State::Closed | State::SynSent | State::Established | State::FinSent => 0,
+    }
+}
+
 /// A subprogram, because the new entry takes a quarter of the stack.
 #[inline(never)]
 fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> i32 {
@@ -75,11 +84,9 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     flow.received_at = now;
     flow.data_at = now;
     flow.link = *link;
-    match endpoint.state {
-        State::Established => flow.established_at = now,
-        // The SYN-ACK stands for our SYN.
-        State::SynReceived => (flow.syn_at, flow.syns) = (now, 1),
-        State::Closed | State::SynSent | State::FinSent => {}
+    flow.syns = syns_at_first(endpoint.state);
+    if matches!(endpoint.state, State::Established) {
+        flow.established_at = now;
     }
     match FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)) {
         Ok(()) => 0,
@@ -129,14 +136,10 @@ impl Entry {
         if after.rcv_nxt != before.rcv_nxt {
             word!(self, rcv_nxt).store(after.rcv_nxt);
         }
-        if matches!(
-            (before.state, after.state),
-            (State::Closed, State::SynReceived)
-        ) {
+        if matches!(before.state, State::Closed) && after.state != before.state {
             word!(self, opened_at).store(now);
-            // The SYN-ACK stands for our SYN.
-            word!(self, syn_at).store(now);
-            word!(self, syns).store(1);
+            word!(self, syn_at).store(0);
+            word!(self, syns).store(syns_at_first(after.state));
         }
         if after.state != before.state && matches!(after.state, State::Established) {
             // The handshake acknowledged what it brought.

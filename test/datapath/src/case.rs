@@ -59,7 +59,7 @@ pub struct Case {
     budgets: BTreeMap<Limited, Budget>,
     fragmented: BTreeMap<Fragmented, u64>,
     proof: Option<(u64, IpAddr)>,
-    reset: Option<(FlowKey, u64)>,
+    reset: Option<(FlowKey, u32, u64)>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
@@ -106,10 +106,10 @@ impl Case {
         Self::new(Program::Ingress, packet)
     }
 
-    /// A segment of the flow was answered with a reset at this time.
+    /// A segment of the flow was answered with a reset of this number at this time.
     #[must_use]
-    pub const fn was_reset(mut self, key: FlowKey, at: u64) -> Self {
-        self.reset = Some((key, at));
+    pub const fn was_reset(mut self, key: FlowKey, number: u32, at: u64) -> Self {
+        self.reset = Some((key, number, at));
         self
     }
 

@@ -35,6 +35,17 @@ struct Record<T>(T);
 // SAFETY: `Plain` promises what `Pod` asks for: no padding, any bytes valid.
 unsafe impl<T: Plain> Pod for Record<T> {}
 
+/// A reset as the programs remember it.
+#[derive(Clone, Copy)]
+#[repr(C, align(4))]
+struct Reset {
+    flow: FlowKey,
+    number: [u8; 4],
+}
+
+// SAFETY: 36 and 4 bytes without padding, of which any are valid.
+unsafe impl Plain for Reset {}
+
 /// What a run gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
@@ -109,7 +120,7 @@ pub struct Datapath {
     counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
     proofs: HashMap<MapData, u64, [u8; 16]>,
-    resets: HashMap<MapData, Record<FlowKey>, u64>,
+    resets: HashMap<MapData, Record<Reset>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
     events: RingBuf<MapData>,
 }
@@ -155,6 +166,7 @@ impl Datapath {
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .map_max_entries("PROOFS", MAX_PROOFS)
+            .map_max_entries("OWN_PROOFS", MAX_PROOFS)
             .load(xdptun::datapath::OBJECT)
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
@@ -340,14 +352,15 @@ impl Datapath {
     /// # Panics
     ///
     /// If the map cannot be written.
-    pub fn set_reset(&mut self, reset: Option<(FlowKey, u64)>) {
+    pub fn set_reset(&mut self, reset: Option<(FlowKey, u32, u64)>) {
         let known: Result<Vec<_>, _> = self.resets.keys().collect();
         for key in known.expect("nobody else writes to the map") {
             self.resets.remove(&key).expect("it was there");
         }
-        if let Some((key, at)) = reset {
+        if let Some((flow, number, at)) = reset {
+            let number = number.to_be_bytes();
             self.resets
-                .insert(Record(key), at, 0)
+                .insert(Record(Reset { flow, number }), at, 0)
                 .expect("the map of resets can be written");
         }
     }

@@ -68,10 +68,10 @@ impl Moment {
         SECRET.isn_of_epoch(flow, (self.0 / EPOCH_NS).wrapping_sub(epochs))
     }
 
-    /// The proof of a SYN in an epoch, counted from the present one.
+    /// The proof of a SYN with this window in an epoch, counted from the present one.
     #[must_use]
-    pub fn proof(self, isn: u32, epochs: i64) -> u32 {
-        PROOF_KEY.proof(isn, self.1.wrapping_add_signed(epochs))
+    pub fn proof(self, isn: u32, window: u16, epochs: i64) -> u32 {
+        PROOF_KEY.proof(isn, window, self.1.wrapping_add_signed(epochs))
     }
 
     /// The window of a control segment: its low byte counts milliseconds.

@@ -719,3 +719,70 @@ fn strange_frames(family: Family, net: &Direct, attacker: &Attacker<'_>) -> Vec<
     add("SYN", &|tcp| tcp.syn = true, b"", None);
     frames
 }
+
+/// After a restart the client has to reset what the server still has of the flow,
+/// with the number that the server names. Whoever sends it numbers of his own all
+/// the time must not use up that one reset.
+#[test]
+fn guesses_do_not_use_up_the_true_reset() {
+    let net = Direct::new().unwrap();
+    let [near, _far] = mode::TC.attach_both(&net).unwrap();
+    let (client, server) = (&net.a, &net.b);
+    let sockets = Family::BOTH.map(|family| {
+        let echo = udp::Server::echo(&server.netns, server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&client.netns, client.socket(family, PORT)).unwrap();
+        udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+        (echo, socket)
+    });
+    let remains = near.kill().unwrap();
+    drop(remains);
+    let _near = mode::TC.attach(client, &["--port", "8000"]).unwrap();
+
+    let attacker = Attacker::new(server, client);
+    let mut dice = Dice::new(11, 0, 0);
+    let mut guesses = || -> Vec<Vec<u8>> {
+        let sockets = sockets.iter();
+        let guess = sockets.map(|(echo, socket)| {
+            let fill = |header: &mut TcpHeader| {
+                header.ack = true;
+                header.sequence_number = dice.number();
+                header.acknowledgment_number = dice.number();
+            };
+            let to = socket.local_addr().unwrap();
+            let packet = raw::segment(echo.address(), to, fill, b"").unwrap();
+            attacker.frame(&packet)
+        });
+        guess.collect()
+    };
+    let before = status::counters(&client.netns).unwrap();
+    let resets = || status::counter(&client.netns, "sent_rst").unwrap();
+    attacker.send(&guesses());
+    wait::until(LIMIT, "the guesses to be reset", || resets() >= 2).unwrap();
+    let answered = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let guessing = scope.spawn(|| {
+            let mut sent = 0;
+            // A hundred a second.
+            while !answered.load(Ordering::Relaxed) && sent < 2000 {
+                attacker.send(&guesses());
+                sent += 1;
+                thread::sleep(Duration::from_millis(10));
+            }
+            sent
+        });
+        let started = Instant::now();
+        let exchanges = sockets.each_ref().map(|(echo, socket)| {
+            scope.spawn(|| udp::exchange(socket, echo.address(), b"back again", LIMIT))
+        });
+        let exchanged = exchanges.map(|exchange| exchange.join().unwrap());
+        let took = started.elapsed();
+        answered.store(true, Ordering::Relaxed);
+        assert!(guessing.join().unwrap() > 0);
+        for result in exchanged {
+            result.unwrap();
+        }
+        let limit = wait::stretched(Duration::from_secs(3)).unwrap();
+        let moved = status::moved(&before, &status::counters(&client.netns).unwrap());
+        assert!(took < limit, "{took:?}: {moved:?}");
+    });
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 use xdptun_common::config::Request;
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, State};
 
 use super::{Daemon, Timers};
 use crate::clock::{monotonic_ns, since};
@@ -16,6 +16,8 @@ use crate::clock::{monotonic_ns, since};
 const CLOSED: Duration = Duration::from_secs(2);
 /// How long a handshake may go on with nothing new to send.
 const OPENING: Duration = Duration::from_secs(30);
+/// The same for one that a SYN of the peer began.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3);
 /// How long a peer may take to answer our FIN.
 const FINISHING: Duration = Duration::from_secs(5);
 /// How long after a FIN the next one follows.
@@ -113,6 +115,11 @@ fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         }
         State::SynSent | State::SynReceived if since(now, flow.opened_at) > OPENING => {
             Need::Remove("never answered")
+        }
+        State::SynReceived
+            if flow.syns == REMEMBERED && since(now, flow.opened_at) > REMEMBERED_FOR =>
+        {
+            Need::Remove("the peer did not go on")
         }
         State::SynSent | State::SynReceived if flow.wants_syn(now) => {
             Need::Send(Request::RetransmitSyn)
@@ -345,6 +352,15 @@ mod tests {
         assert_eq!(doubts.asked.len(), 1);
         doubts.begin(NOW + 8 * SECOND);
         assert_eq!(doubts.asked.len(), 0, "the process was stopped");
+    }
+
+    #[test]
+    fn what_a_syn_of_the_peer_began_is_not_kept_for_long() {
+        let mut remembered = flow(State::SynReceived, 3);
+        remembered.syns = REMEMBERED;
+        assert_eq!(decide(&remembered), Need::Nothing);
+        remembered.opened_at = NOW - 4 * SECOND;
+        assert_eq!(decide(&remembered), Need::Remove("the peer did not go on"));
     }
 
     #[test]

@@ -381,12 +381,15 @@ fn load(
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)
         .override_global(global::XDP, &attachment.ingress, true)
         .override_global(aya_log::LEVEL, &log_level, true)
-        .map_max_entries("FLOWS", options.max_flows)
-        .map_max_entries(PROOFS, 1);
-    if hidden != 0 {
-        loader
-            .map_max_entries(PROOFS, MAX_PROOFS)
-            .map_pin_path(PROOFS, directory.join(PROOFS));
+        .map_max_entries("FLOWS", options.max_flows);
+    for map in PROOFS {
+        if hidden != 0 {
+            loader
+                .map_max_entries(map, MAX_PROOFS)
+                .map_pin_path(map, directory.join(map));
+        } else {
+            loader.map_max_entries(map, 1);
+        }
     }
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));

@@ -51,7 +51,7 @@ const EVENTS: &str = "EVENTS";
 pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 
 /// Pinned only if there is a secret.
-pub const PROOFS: &str = "PROOFS";
+pub const PROOFS: [&str; 2] = ["PROOFS", "OWN_PROOFS"];
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
 pub const PINNED: [&str; 9] = [

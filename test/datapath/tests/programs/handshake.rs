@@ -174,6 +174,8 @@ fn a_cookie_makes_the_flow() {
                     flow.snd_nxt = iss.wrapping_add(1);
                     flow.rcv_nxt = 1000;
                     flow.acked = 1000;
+                    (flow.syns, flow.syn_at) = (0, 0);
+                    flow.opened_at = at.ns();
                     flow.established_at = at.ns();
                     flow.received_at = at.ns();
                     flow.link = path.outbound().link();
@@ -214,14 +216,23 @@ fn segments_for_nobody_are_reset() {
                         .drops(Outcome::RxDropNoFlow)
                         .sends(Sent::Limited),
                 };
-                case.was_reset(key, at.before_ms(since_ms))
+                case.was_reset(key, number, at.before_ms(since_ms))
             }));
         }
         rows.push(row(format!("{path:?}, another was reset"), move |at| {
             let number = at.isn(&key).wrapping_add(2);
             let segment = from_peer(path, flags::ACK, 1000, number);
-            reset(at, segment, flags::RST, number, 0).was_reset(key.reversed(), at.ns())
+            reset(at, segment, flags::RST, number, 0).was_reset(key.reversed(), number, at.ns())
         }));
+        // Or who guesses would keep the true one from leaving.
+        rows.push(row(
+            format!("{path:?}, another number was reset"),
+            move |at| {
+                let number = at.isn(&key).wrapping_add(2);
+                let segment = from_peer(path, flags::ACK, 1000, number);
+                reset(at, segment, flags::RST, number, 0).was_reset(key, number + 1, at.ns())
+            },
+        ));
         rows.push(row(format!("{path:?}, cookie too old"), move |at| {
             let number = at.earlier_isn(&key, 2).wrapping_add(1);
             let segment = from_peer(path, flags::ACK, 1000, number);
@@ -348,7 +359,7 @@ fn the_answer_to_our_syn() {
             format!("{path:?} the same a moment later"),
             move |at| {
                 case(at, SYN_ACK, PEER, 2)
-                    .was_reset(key, at.before_ms(10))
+                    .was_reset(key, at.isn(&key).wrapping_add(2), at.before_ms(10))
                     .drops(Outcome::RxDropNoFlow)
                     .sends(Sent::Limited)
             },

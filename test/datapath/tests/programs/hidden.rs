@@ -7,7 +7,7 @@ use socket2::{Domain, Socket, Type};
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, State};
+use xdptun_common::flow::{Flow, REMEMBERED, State};
 use xdptun_lab::Netns;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{syn_options, timestamped_syn_options};
@@ -30,18 +30,22 @@ static HIDDEN: Shared = LazyLock::new(|| {
 const SYN_ACK: u8 = flags::SYN | flags::ACK;
 /// The peer's initial sequence number.
 const PEER: u32 = 0xfedc_ba98;
+/// The window of its SYN.
+const WINDOW: u16 = 0xf01a;
 
 /// A SYN of the peer with this proof.
 fn syn(path: Path, proof: u32) -> Packet {
-    let syn = path.inbound().segment(flags::SYN, PEER, 0);
+    let syn = path.inbound().segment(flags::SYN, PEER, 0).window(WINDOW);
     syn.options(&timestamped_syn_options(path.family(), proof))
 }
 
 /// Our SYN, which is a proof.
 fn our_syn(at: Moment, path: Path, iss: u32) -> Packet {
     let syn = path.outbound().segment(flags::SYN, iss, 0);
-    syn.window(at.window())
-        .options(&timestamped_syn_options(path.family(), at.proof(iss, 0)))
+    syn.window(at.window()).options(&timestamped_syn_options(
+        path.family(),
+        at.proof(iss, at.window(), 0),
+    ))
 }
 
 /// A SYN of the peer is answered like one of anyone where nothing is hidden.
@@ -65,10 +69,10 @@ fn servers() -> [Path; 2] {
 fn only_a_proof_is_answered() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
-        let proven = move |at: Moment| syn(path, at.proof(PEER, 0));
+        let proven = move |at: Moment| syn(path, at.proof(PEER, WINDOW, 0));
         for epochs in -1..=1 {
             rows.push(row(format!("{path:?}, epoch {epochs:+}"), move |at| {
-                admitted(at, path, &syn(path, at.proof(PEER, epochs)))
+                admitted(at, path, &syn(path, at.proof(PEER, WINDOW, epochs)))
             }));
         }
         for (name, epochs, wrong) in [
@@ -78,11 +82,15 @@ fn only_a_proof_is_answered() {
             ("another bit off", 0, 1 << 31),
         ] {
             rows.push(row(format!("{path:?}, {name}"), move |at| {
-                turned_away(&syn(path, at.proof(PEER, epochs) ^ wrong))
+                turned_away(&syn(path, at.proof(PEER, WINDOW, epochs) ^ wrong))
             }));
         }
         rows.push(row(format!("{path:?}, of another number"), move |at| {
-            turned_away(&syn(path, at.proof(PEER + 1, 0)))
+            turned_away(&syn(path, at.proof(PEER + 1, WINDOW, 0)))
+        }));
+        rows.push(row(format!("{path:?}, of another SYN"), move |at| {
+            let syn = syn(path, at.proof(PEER, WINDOW, 0));
+            turned_away(&syn.window(WINDOW + 1))
         }));
         rows.push(row(format!("{path:?}, no timestamp"), move |_| {
             let syn = path.inbound().segment(flags::SYN, PEER, 0);
@@ -92,23 +100,23 @@ fn only_a_proof_is_answered() {
             turned_away(&path.inbound().segment(flags::SYN, PEER, 0))
         }));
         rows.push(row(format!("{path:?}, options cut off"), move |at| {
-            let options = timestamped_syn_options(path.family(), at.proof(PEER, 0));
-            let syn = path.inbound().segment(flags::SYN, PEER, 0);
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, WINDOW, 0));
+            let syn = path.inbound().segment(flags::SYN, PEER, 0).window(WINDOW);
             turned_away(&syn.options(&options[..16]))
         }));
         rows.push(row(format!("{path:?}, with IP options"), move |at| {
             let syn = path.inbound().ip_options(3).extension(60.into(), 2);
-            let syn = syn.segment(flags::SYN, PEER, 0);
-            let options = timestamped_syn_options(path.family(), at.proof(PEER, 0));
+            let syn = syn.segment(flags::SYN, PEER, 0).window(WINDOW);
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, WINDOW, 0));
             admitted(at, path, &syn.options(&options))
         }));
         rows.push(row(format!("{path:?}, again from there"), move |at| {
-            let proof = at.proof(PEER, 0);
+            let proof = at.proof(PEER, WINDOW, 0);
             admitted(at, path, &proven(at)).proven(PEER, proof, path.remote.ip())
         }));
         for from in [path.family().stranger(), path.local.ip()] {
             rows.push(row(format!("{path:?}, first from {from}"), move |at| {
-                let proof = at.proof(PEER, 0);
+                let proof = at.proof(PEER, WINDOW, 0);
                 turned_away(&proven(at)).proven(PEER, proof, from)
             }));
         }
@@ -132,7 +140,7 @@ fn a_proof_is_remembered() {
     let mut datapath = lock(&HIDDEN);
     for family in Family::ALL {
         datapath.reset();
-        let proof = Moment::now().proof(PEER, 0);
+        let proof = Moment::now().proof(PEER, WINDOW, 0);
         let mut verdict = |path| verdict(&mut datapath, Program::Ingress, &syn(path, proof));
         assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
         assert_eq!(verdict(Path::with_stranger(family)), SHOT, "{family:?}");
@@ -152,9 +160,14 @@ fn our_own_proof_is_good_for_nobody() {
         let tcp = sent.packet.len() - 40;
         let number = |at: usize| u32::from_be_bytes(sent.packet[at..at + 4].try_into().unwrap());
         let (sequence, proof) = (number(tcp + 4), number(tcp + 28));
-        assert_eq!(proof, Moment::now().proof(sequence, 0), "{family:?}");
+        let window = (number(tcp + 12) & 0xffff) as u16;
+        let expected = Moment::now().proof(sequence, window, 0);
+        assert_eq!(proof, expected, "{family:?}");
         let server = Path::server(family);
-        let back = server.inbound().segment(flags::SYN, sequence, 0);
+        let back = server
+            .inbound()
+            .segment(flags::SYN, sequence, 0)
+            .window(window);
         let back = back.options(&timestamped_syn_options(family, proof));
         assert_eq!(
             verdict(&mut datapath, Program::Ingress, &back),
@@ -356,7 +369,7 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
             }));
         }
         rows.push(row(format!("{path:?}, a SYN that is a proof"), move |at| {
-            let case = admitted(at, path, &syn(path, at.proof(PEER, 0)));
+            let case = admitted(at, path, &syn(path, at.proof(PEER, WINDOW, 0)));
             if !connected {
                 return case;
             }
@@ -366,10 +379,25 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
                 state: State::SynReceived as u32,
                 rcv_nxt,
                 acked: rcv_nxt,
+                syns: REMEMBERED,
+                syn_at: 0,
                 ..path.opening(at)
             };
             case.adds(key, flow)
         }));
+        if connected {
+            // The connection goes on beside a flow that is only remembered.
+            rows.push(row(format!("{path:?}, remembered"), move |at| {
+                let flow = Flow {
+                    state: State::SynReceived as u32,
+                    rcv_nxt: PEER.wrapping_add(1),
+                    syns: REMEMBERED,
+                    ..path.opening(at)
+                };
+                let segment = path.inbound().segment(flags::DATA, 5, 6);
+                left_to_the_host(segment.payload(payload(9))).flow(key, flow)
+            }));
+        }
         rows.push(row(format!("{path:?}, the end of its handshake"), {
             move |at| {
                 let iss = at.isn(&key);
