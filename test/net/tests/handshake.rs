@@ -138,10 +138,13 @@ fn every_flow_has_its_own_initial_sequence_numbers() {
     let wire = Wire::watch(&[&net.a, &net.b]).unwrap();
     for family in Family::BOTH {
         let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-        for _ in 0..16 {
+        // Kept, so that no two of them get the same port and with it the same flow.
+        let clients = [(); 16].map(|()| {
             let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
             udp::exchange(&client, server.address(), b"hello", LIMIT).unwrap();
-        }
+            client
+        });
+        drop(clients);
     }
     let frames = wire.stop().unwrap();
     let numbers: HashSet<u32> = segments(&frames, PORT)
