@@ -188,26 +188,20 @@ async fn attach(arguments: Arguments) -> Result<()> {
             Ok(())
         })
         .await;
-        match result {
-            Ok(End::Stopped) => break,
-            Ok(End::Succeeded) => {
-                info!("{name}: {LEFT}");
-                return Ok(());
-            }
+        let end = match result {
             Ok(End::InterfaceGone) => {
                 warn!("{name}: the interface is gone; waiting for it to come back");
-                let interface = match wait_for(&name, &mut stop).await? {
-                    Ok(interface) => interface,
-                    Err(End::Succeeded) => {
-                        info!("{name}: {LEFT}");
-                        return Ok(());
+                match wait_for(&name, &mut stop).await? {
+                    Ok(interface) => {
+                        attached = attached.follow(interface, &options).with_context(|| {
+                            format!("{name}: it came back, and cannot be attached")
+                        })?;
+                        continue;
                     }
-                    Err(_) => break,
-                };
-                attached = attached
-                    .follow(interface, &options)
-                    .with_context(|| format!("{name}: it came back, and cannot be attached"))?;
+                    Err(end) => end,
+                }
             }
+            Ok(end) => end,
             // Who relies on the disguise must not lose it without asking.
             Err(error) if ready => {
                 return Err(error.context(format!(
@@ -225,7 +219,12 @@ async fn attach(arguments: Arguments) -> Result<()> {
                      `xdptun attach --iface {name} ...` goes on with it"
                 )));
             }
+        };
+        if end == End::Succeeded {
+            info!("{name}: left to the process that takes over");
+            return Ok(());
         }
+        break;
     }
     attached.detach().context("cannot detach")?;
     info!("{name}: detached");
@@ -278,9 +277,6 @@ fn take_lock(
 
 /// How often to look for an interface that is gone, should its coming be missed.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// What a daemon says that another one replaces.
-const LEFT: &str = "left to the process that takes over";
 
 /// Waits until there is an interface of that name, or for what ends that.
 async fn wait_for(name: &str, stop: &mut Stop) -> Result<Result<Interface, End>> {
