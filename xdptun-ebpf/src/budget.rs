@@ -20,7 +20,7 @@ pub struct ResetKey {
 }
 
 /// Whether a segment of `flow` may be answered with `reset`. One is enough for all
-/// that are under way, which acknowledge the same: to the first the peer answers
+/// that are under way, most of which acknowledge the same: to the first the peer answers
 /// with a SYN, and the second would end that connection in every firewall between,
 /// which take a reset with any number while they know one side only. Another
 /// number is another matter: who guesses must not keep the true one from leaving.

@@ -238,7 +238,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     }
     if let Some(flow) = flow
         && decision.endpoint.state == State::SynSent
-        && decision.reply.kind == Sent::Rst
+        && is_reset
     {
         flow.restart_syns();
     }
