@@ -272,6 +272,24 @@ pub const fn asking(window: u16) -> u16 {
     window | ASKS
 }
 
+/// The bit of the window field that makes an ACK a challenge.
+const CHALLENGES: u16 = 0x0400;
+
+/// The window field of a challenge (RFC 5961).
+#[inline(always)]
+#[must_use]
+pub const fn challenging(window: u16) -> u16 {
+    window | CHALLENGES
+}
+
+/// Whether a window field is that of a probe or a challenge: such a segment names
+/// its sender's latest numbers, any other one those of the moment it left.
+#[inline(always)]
+#[must_use]
+pub const fn is_exact(window: u16) -> bool {
+    window & (ASKS | CHALLENGES) != 0
+}
+
 /// Whether a window field is that of a probe.
 #[inline(always)]
 #[must_use]

@@ -83,6 +83,8 @@ pub struct Segment {
     pub len: u32,
     /// Whether its sender asks for an answer ([`crate::flow::asks`]).
     pub asks: bool,
+    /// Whether it names its sender's latest numbers ([`crate::flow::is_exact`]).
+    pub exact: bool,
 }
 
 /// A control segment to send back.
@@ -218,7 +220,8 @@ impl Endpoint {
     /// Whether sequence and acknowledgement number are plausible (RFC 9293
     /// section 3.10.7.4, RFC 5961 section 5.2).
     #[inline(always)]
-    const fn acceptable(&self, segment: &Segment) -> bool {
+    #[must_use]
+    pub const fn acceptable(&self, segment: &Segment) -> bool {
         let unacknowledged = distance(self.snd_nxt, segment.acknowledgment);
         unacknowledged >= 0
             && unacknowledged.cast_unsigned() <= MAX_WINDOW

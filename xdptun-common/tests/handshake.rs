@@ -58,6 +58,7 @@ const fn seg(flags: Flags, sequence: u32, acknowledgment: u32, len: u32) -> Segm
         acknowledgment,
         len,
         asks: false,
+        exact: false,
     }
 }
 

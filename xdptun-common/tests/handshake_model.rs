@@ -214,6 +214,7 @@ impl Model {
                     acknowledgment: acknowledgment.number(snd_nxt),
                     len: *len,
                     asks: len % 2 == 1,
+                    exact: len % 2 == 1,
                 };
                 if !self.is_right(*to, &segment) {
                     self.check(*to, &segment);

@@ -3,15 +3,20 @@
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use xdptun_common::counter::Sent;
-use xdptun_common::flow::FlowKey;
-use xdptun_common::handshake::Reply;
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::handshake::{Reaction, Segment};
 
 use crate::maps::{BUDGETS, RESETS};
+use crate::packet::now;
+use crate::table::find;
 
 /// How long after a reset the next one to the same flow may leave, in nanoseconds.
 const RESET_AGAIN: u64 = 500_000_000;
 
-/// A reset: the flow, and its sequence or acknowledgement number.
+/// How long a segment may be under way, in nanoseconds.
+const UNDER_WAY: u64 = 1_000_000_000;
+
+/// A reset: the flow, and which of its resets.
 #[derive(Clone, Copy)]
 #[repr(C, align(4))]
 pub struct ResetKey {
@@ -19,16 +24,36 @@ pub struct ResetKey {
     number: [u8; 4],
 }
 
-/// Whether a segment of `flow` may be answered with `reset`. One is enough for all
-/// that are under way, most of which acknowledge the same: to the first the peer answers
+/// Whether `segment` may be answered with the reset that `decision` has. If its flow
+/// waits for an answer to a SYN, the next SYN follows.
+///
+/// One is enough for all segments that are under way: to the first the peer answers
 /// with a SYN, and the second would end that connection in every firewall between,
 /// which take a reset with any number while they know one side only. Another
 /// number is another matter: who guesses must not keep the true one from leaving.
 #[inline(never)]
-pub fn may_reset(flow: &FlowKey, reset: &Reply, now: u64) -> bool {
-    let number = reset.sequence.wrapping_add(reset.acknowledgment);
+pub fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool {
+    let Reaction {
+        endpoint, reply, ..
+    } = decision;
+    let (flow, now) = (find(key), now());
+    let number = match (endpoint.state, flow) {
+        // What the peer had sent before its flow ended.
+        (State::Closed, Some(_)) if endpoint.acceptable(segment) => 0,
+        // While our first SYN is under way, a segment that was as well has old
+        // numbers, which end nothing at the peer. The answer to the SYN has the
+        // right ones. Who cannot say so (an older xdptun, a middlebox that
+        // changes windows) is believed later.
+        (State::SynSent | State::SynReceived, Some(flow))
+            if !segment.exact && now.saturating_sub(flow.opened_at()) < UNDER_WAY =>
+        {
+            return false;
+        }
+        // One of the two is zero.
+        _ => reply.sequence.wrapping_add(reply.acknowledgment),
+    };
     let key = ResetKey {
-        flow: *flow,
+        flow: *key,
         number: number.to_be_bytes(),
     };
     if let Some(last) = RESETS.get_ptr_mut(key) {
@@ -39,9 +64,12 @@ pub fn may_reset(flow: &FlowKey, reset: &Reply, now: u64) -> bool {
             return false;
         }
         *last = now;
-        return true;
+    } else {
+        let _ = RESETS.insert(key, now, u64::from(BPF_ANY));
     }
-    let _ = RESETS.insert(key, now, u64::from(BPF_ANY));
+    if let (State::SynSent, Some(flow)) = (endpoint.state, flow) {
+        flow.restart_syns();
+    }
     true
 }
 

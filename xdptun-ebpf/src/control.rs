@@ -7,7 +7,7 @@
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::counter::Sent;
-use xdptun_common::flow::{FlowKey, asking, window};
+use xdptun_common::flow::{FlowKey, asking, challenging, window};
 use xdptun_common::handshake::Reply;
 use xdptun_common::wire::{
     EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader, TimestampedSynOptions,
@@ -67,6 +67,7 @@ pub fn rewrite<I: Ip>(
         segment.flags,
         match segment.kind {
             Sent::Probe => asking(window(now() >> 20)),
+            Sent::ChallengeAck => challenging(window(now() >> 20)),
             // The proof is about this one.
             Sent::Syn if hidden() => proven().ok_or(ResizeError)?.window,
             _ => window(now() >> 20),

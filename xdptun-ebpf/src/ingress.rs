@@ -6,7 +6,7 @@ use aya_log_ebpf::trace;
 use xdptun_common::config::{IngressMode, Request};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{FlowKey, State, asks};
+use xdptun_common::flow::{FlowKey, State, asks, is_exact};
 use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
 use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
 use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
@@ -182,6 +182,7 @@ pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
         acknowledgment: tcp.acknowledgment(),
         len: (len - header_len) as u32,
         asks: asks(tcp.window()),
+        exact: is_exact(tcp.window()),
     })
 }
 
@@ -190,6 +191,9 @@ pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
 fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Segment) -> Verdict {
     let now = now();
     let before = match flow {
+        Some(flow) if segment.flags.contains(Flags::SYN.with(Flags::ACK)) && flow.owes_syn() => {
+            return Outcome::RxDropNoFlow.into();
+        }
         Some(flow) => flow.endpoint(),
         None => Endpoint::LISTENING,
     };
@@ -229,18 +233,11 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         return decision.outcome.into();
     }
     let has_flow = decision.endpoint.state != State::Closed;
-    let is_reset = decision.reply.kind == Sent::Rst;
     if !Budget::of(decision.reply.kind, has_flow).take()
-        || is_reset && !may_reset(key, &decision.reply, now)
+        || decision.reply.kind == Sent::Rst && !may_reset(key, segment, &decision)
     {
         count_sent(Sent::Limited);
         return decision.outcome.into();
-    }
-    if let Some(flow) = flow
-        && decision.endpoint.state == State::SynSent
-        && is_reset
-    {
-        flow.restart_syns();
     }
     answer::<I>(ctx, key, decision.outcome, &decision.reply)
 }

@@ -200,6 +200,20 @@ impl Entry {
         true
     }
 
+    /// When the entry was made or opened anew.
+    #[inline(always)]
+    pub fn opened_at(self) -> u64 {
+        word!(self, opened_at).load()
+    }
+
+    /// Whether its SYN has still to leave, or to leave again after a reset. What
+    /// answers one of before would complete a connection that firewalls between have
+    /// just seen reset.
+    #[inline(always)]
+    pub fn owes_syn(self) -> bool {
+        self.state() == State::SynSent && word!(self, syns).load() == 0
+    }
+
     /// Starts the count of SYNs anew, so that the next one follows soon: the peer
     /// had a flow of its own in the way, and gives it up now.
     #[inline(always)]

@@ -27,6 +27,7 @@ impl From<Reply> for Packet {
                 acknowledgment: reply.acknowledgment,
                 len: 0,
                 asks: reply.kind == Sent::Probe,
+                exact: matches!(reply.kind, Sent::Probe | Sent::ChallengeAck),
             },
             datagram: None,
         }
@@ -94,6 +95,7 @@ impl Host {
             acknowledgment: flow.rcv_nxt,
             len,
             asks: false,
+            exact: false,
         };
         flow.snd_nxt = segment.end();
         self.unanswered = true;

@@ -38,8 +38,12 @@ const QUESTIONS_AT_ONCE: u32 = 2048;
 /// After so long without a sweep nothing is known any more: this process was
 /// stopped, or the machine slept.
 const STALLED: Duration = Duration::from_secs(5);
-/// The same for a flow that was opened again less than [`SLOW`] ago: perhaps the
-/// path is not dead but slow.
+/// How long it is asked if it was the peer who opened the flow: its turn to open it
+/// again comes first. Ours may lead nowhere (a NAT), and SYNs that cross leave a
+/// firewall that still knows the old connection with neither.
+const ASKED_OF_CALLER: Duration = Duration::from_millis(1500);
+/// How long it is asked if the flow was opened again less than [`SLOW`] ago, and
+/// nobody knows how long the path takes: perhaps it is not dead but slow.
 const ASKED_AGAIN: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -82,18 +86,34 @@ impl Doubts {
 
     /// Whether the path of a flow counts as dead.
     fn is_dead(&self, key: &FlowKey, flow: &Flow, now: u64) -> bool {
-        let patience = match self.reopened.get(key) {
-            Some(at) if since(now, *at) < SLOW => ASKED_AGAIN,
-            _ => ASKED,
+        let is_new = |at| since(now, at) < SLOW;
+        let may_be_slow = self.reopened.get(key).copied().is_some_and(is_new);
+        let patience = match round_trip(flow) {
+            RoundTrip::Known(time) => ASKED.max(3 * time),
+            RoundTrip::AtLeast(_) | RoundTrip::Unknown if may_be_slow => ASKED_AGAIN,
+            RoundTrip::AtLeast(time) => ASKED.max(3 * time),
+            RoundTrip::Unknown => ASKED_OF_CALLER,
         };
-        // How long the path took when the flow was opened, if we opened it.
-        let round_trip = match flow.syn_at {
-            0 => Duration::ZERO,
-            syn_at => since(flow.established_at, syn_at),
-        };
-        self.asked(key, flow).is_some_and(|asked| {
-            asked.times >= TIMES && since(now, asked.at) > patience.max(3 * round_trip)
-        })
+        self.asked(key, flow)
+            .is_some_and(|asked| asked.times >= TIMES && since(now, asked.at) > patience)
+    }
+}
+
+/// What the handshake tells of a path.
+enum RoundTrip {
+    Known(Duration),
+    /// More than one SYN was sent, and the answer may be that to the first.
+    AtLeast(Duration),
+    /// The peer opened the flow.
+    Unknown,
+}
+
+fn round_trip(flow: &Flow) -> RoundTrip {
+    let time = since(flow.established_at, flow.syn_at);
+    match flow.syns {
+        _ if flow.syn_at == 0 => RoundTrip::Unknown,
+        1 => RoundTrip::Known(time),
+        _ => RoundTrip::AtLeast(time),
     }
 }
 
@@ -281,6 +301,7 @@ mod tests {
         let key = FlowKey::new(address, address);
         let mut flow = flow(State::Established, 2);
         flow.established_at = flow.syn_at + SECOND / 100;
+        flow.syns = 2;
         let unanswered_at = flow.unanswered_at;
         let asked = |ago| Asked {
             at: NOW - ago,
@@ -297,6 +318,9 @@ mod tests {
         assert!(doubts.is_dead(&key, &flow, NOW));
         doubts.reopened.insert(key, NOW - 30 * SECOND);
         assert!(!doubts.is_dead(&key, &flow, NOW));
+        flow.syns = 1;
+        assert!(doubts.is_dead(&key, &flow, NOW), "it is known to be fast");
+        flow.syns = 2;
         doubts.asked.insert(key, asked(3 * SECOND));
         assert!(doubts.is_dead(&key, &flow, NOW));
         doubts.asked.insert(key, asked(SECOND));
@@ -313,22 +337,24 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_the_peer_opened_needs_no_more_time() {
+    fn a_flow_that_the_peer_opened_is_left_to_it_for_a_while() {
         let address = std::net::SocketAddr::from(([10, 0, 0, 1], 8000));
         let key = FlowKey::new(address, address);
         let mut flow = flow(State::Established, 2);
         // No SYN of ours, on a machine that has been up for long.
         (flow.syn_at, flow.syns, flow.established_at) = (0, 0, NOW - 2 * SECOND);
         let mut doubts = Doubts::default();
-        let (at, unanswered_at) = (NOW - SECOND, flow.unanswered_at);
-        let asked = |times| Asked {
-            at,
+        let unanswered_at = flow.unanswered_at;
+        let asked = |ago, times| Asked {
+            at: NOW - ago,
             unanswered_at,
             times,
         };
-        doubts.asked.insert(key, asked(TIMES));
+        doubts.asked.insert(key, asked(SECOND, TIMES));
+        assert!(!doubts.is_dead(&key, &flow, NOW), "the peer's turn");
+        doubts.asked.insert(key, asked(2 * SECOND, TIMES));
         assert!(doubts.is_dead(&key, &flow, NOW));
-        doubts.asked.insert(key, asked(TIMES - 1));
+        doubts.asked.insert(key, asked(2 * SECOND, TIMES - 1));
         assert!(!doubts.is_dead(&key, &flow, NOW), "hardly asked");
     }
 

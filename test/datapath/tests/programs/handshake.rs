@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, State};
+use xdptun_common::flow::{Flow, State, asking, challenging};
 use xdptun_common::isn::far_from;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
@@ -415,6 +415,76 @@ fn the_answer_to_our_syn() {
     check(&mut datapath(), rows);
 }
 
+/// A flow that was opened again `ms` ago, while its peer still has the old one.
+fn opened_again(at: Moment, path: Path, ms: u64) -> Flow {
+    Flow {
+        opened_at: at.before_ms(ms),
+        syn_at: at.before_ms(ms),
+        ..syn_sent(at, path)
+    }
+}
+
+/// What was under way when the SYN left has old numbers: a reset with them would end
+/// nothing at the peer, but perhaps the new connection in a firewall between.
+#[test]
+fn only_the_latest_numbers_are_reset_while_the_first_syn_is_under_way() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let key = path.key();
+        for state in [State::SynSent, State::SynReceived] {
+            for (name, flags, exact, ms, reset) in [
+                ("data", flags::DATA, false, 900, false),
+                ("ACK", flags::ACK, false, 900, false),
+                ("SYN-ACK", SYN_ACK, false, 900, false),
+                ("challenge", flags::ACK, true, 0, true),
+                // An older peer, or a middlebox between, cannot say what it is.
+                ("late ACK", flags::ACK, false, 1001, true),
+            ] {
+                for mark in [asking as fn(u16) -> u16, challenging] {
+                    let name = format!("{path:?} {state:?} {name} {:#x}", mark(0));
+                    rows.push(row(name, move |at| {
+                        let flow = in_state(opened_again(at, path, ms), state);
+                        let number = flow.iss.wrapping_sub(7000);
+                        let window = if exact { mark(0xf000) } else { 0xf000 };
+                        let segment = from_peer(path, flags, 500, number).window(window);
+                        let case = Case::ingress(segment).flow(key, flow);
+                        if !reset {
+                            return case.drops(Outcome::RxDropNoFlow).sends(Sent::Limited);
+                        }
+                        let case = case.answers(path.control(at, flags::RST, number, 0));
+                        let case = case.counts(Outcome::RxDropNoFlow).sends(Sent::Rst);
+                        match state {
+                            State::SynSent => case.changes(key, |flow| flow.syns = 0),
+                            _ => case,
+                        }
+                    }));
+                }
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The next SYN follows a reset. An answer to one of before would complete a
+/// connection that firewalls between have just seen reset.
+#[test]
+fn no_answer_to_a_syn_of_before_the_reset() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let key = path.key();
+        rows.push(row(format!("{path:?}"), move |at| {
+            let flow = Flow {
+                syns: 0,
+                ..opened_again(at, path, 20)
+            };
+            Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
+                .flow(key, flow)
+                .drops(Outcome::RxDropNoFlow)
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
 #[test]
 fn both_opened_at_once() {
     let mut rows: Vec<Row> = Vec::new();
@@ -510,6 +580,34 @@ fn a_closed_flow_listens() {
                 .counts(Outcome::RxDropNoFlow)
                 .sends(Sent::Rst)
         }));
+        // All that was under way when it ended deserves one reset, whatever the
+        // numbers; a number that was never sent has its own.
+        for (name, sequence, number, limited) in [
+            ("more data", 10u32, 0u32, true),
+            (
+                "older data",
+                0u32.wrapping_sub(5000),
+                300u32.wrapping_neg(),
+                true,
+            ),
+            ("data of nobody", 0, 1, false),
+        ] {
+            rows.push(row(format!("{path:?} {name} after a reset"), move |at| {
+                let flow = closed(at);
+                let number = flow.snd_nxt.wrapping_add(number);
+                let segment = path.inbound().payload(payload(10));
+                let sequence = flow.rcv_nxt.wrapping_add(sequence);
+                let case = Case::ingress(segment.segment(flags::DATA, sequence, number))
+                    .flow(key, flow)
+                    .was_reset(key, 0, at.before_ms(10));
+                if limited {
+                    return case.drops(Outcome::RxDropNoFlow).sends(Sent::Limited);
+                }
+                case.answers(path.control(at, flags::RST, number, 0))
+                    .counts(Outcome::RxDropNoFlow)
+                    .sends(Sent::Rst)
+            }));
+        }
     }
     check(&mut datapath(), rows);
 }

@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, State};
+use xdptun_common::flow::{Flow, State, challenging};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 
@@ -26,7 +26,8 @@ fn segment(flow: &Flow, path: Path, flags: u8, ahead: [u32; 2], len: usize) -> P
 
 /// The flow answers with its own numbers and stays.
 fn challenges(case: Case, at: Moment, path: Path, flow: &Flow, outcome: Outcome) -> Case {
-    case.answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
+    let challenge = path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
+    case.answers(challenge.window(challenging(at.window())))
         .counts(outcome)
         .sends(Sent::ChallengeAck)
 }
