@@ -3,6 +3,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`cli`] | the command line, a file for each verb |
+//! | [`config`] | what an operator configures |
+//! | [`service`] | many interfaces in one process: start, signals, reload, end |
+//! | [`control`] | how one xdptun asks another that runs |
+//! | [`tunnel`] | the life of one interface, from attach to detach |
 //! | [`datapath`] | loading, attaching and pinning of the kernel side; the only place that names its maps |
 //! | [`daemon`] | what runs while attached: queue, handshake timers, keepalive, expiry |
 //! | [`interface`] | what the kernel says of a network interface |
@@ -10,6 +14,8 @@
 
 pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod control;
 pub mod daemon;
 pub mod datapath;
 pub mod interface;
@@ -18,5 +24,8 @@ pub mod mtu;
 mod netlink;
 pub mod ports;
 pub mod preflight;
+mod resolve;
 mod secret;
 mod servers;
+pub mod service;
+pub mod tunnel;

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Deserialize;
 use xdptun_common::config::{PORT_WORDS, port_bit};
 
-/// A port or an inclusive range of ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A port or an inclusive range of ports. In a file a number or a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NumberOrText")]
 pub struct PortRange {
     first: u16,
     last: u16,
@@ -37,6 +39,28 @@ impl FromStr for PortRange {
             return Err(PortError::Backwards(first, last));
         }
         Ok(Self { first, last })
+    }
+}
+
+/// What a file may have for a port.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a port like 51820 or a range like \"8000-8010\""
+)]
+enum NumberOrText {
+    Number(i64),
+    Text(String),
+}
+
+impl TryFrom<NumberOrText> for PortRange {
+    type Error = PortError;
+
+    fn try_from(port: NumberOrText) -> Result<Self, PortError> {
+        match port {
+            NumberOrText::Number(number) => number.to_string().parse(),
+            NumberOrText::Text(text) => text.parse(),
+        }
     }
 }
 

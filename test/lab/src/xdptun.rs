@@ -79,11 +79,16 @@ pub struct Remains {
 impl Attached {
     /// Attaches to `iface` and returns when it is ready.
     pub fn start(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
+        let mut command = netns.command(binary()?);
+        command.args(["attach", "--iface", iface]).args(args);
+        Self::by(netns, iface, &mut command)
+    }
+
+    /// Runs a command that attaches to `iface`, and returns when that is ready.
+    pub fn by(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
         let binary = binary()?;
         let pins = pin_dir(netns, iface)?;
-        let mut command = netns.command(&binary);
-        command.args(["attach", "--iface", iface]).args(args);
-        let process = Process::spawn(&mut command)?;
+        let process = Process::spawn(command)?;
         let ((), guard) = guarded(|| {
             let ender = process.ender();
             let mut detach = netns.command(&binary);
@@ -100,7 +105,9 @@ impl Attached {
             remains: Remains { _guard: guard },
             process,
         };
-        attached.process.wait_for_line("ready:", READY_LIMIT)?;
+        attached
+            .process
+            .wait_for_line(&format!("ready: {iface} "), READY_LIMIT)?;
         Ok(attached)
     }
 

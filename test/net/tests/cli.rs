@@ -45,9 +45,15 @@ fn bad_arguments_are_refused_by_name() {
     attach(&net.a, &["--port", "8000", "--port", "0"])
         .assert_first_line(&["error:", "--port", "0"]);
     attach(&net.a, &["--port", "8000,65536"]).assert_first_line(&["--port", "65536"]);
-    for peer in ["10.0.0.0/33", "host", "10.0.0", "fd00::/129"] {
+    for peer in ["10.0.0.0/33", "ho_st", "10.0.0", "fd00::/129"] {
         attach(&net.a, &["--port", "8000", "--peer", peer]).assert_first_line(&["--peer", peer]);
     }
+    let unknown = "no-such-host.invalid";
+    attach(&net.a, &["--port", "8000", "--peer", unknown]).assert_one_line(&[
+        "peer",
+        unknown,
+        "cannot look up the name",
+    ]);
     attach(&net.a, &["--port", "8000", "--ingress", "magic"])
         .assert_first_line(&["--ingress", "magic"]);
     attach(&net.a, &[]).assert_first_line(&["error:"]);

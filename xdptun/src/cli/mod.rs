@@ -1,13 +1,19 @@
 //! The command line: a file for each verb.
 
 mod attach;
+mod check;
 mod detach;
 mod explain;
+mod front;
+mod reload;
+mod run;
 mod status;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use tokio::task::LocalSet;
 
 /// Carry UDP (WireGuard, QUIC) through networks that only let TCP live.
 ///
@@ -27,7 +33,9 @@ Examples:
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
   xdptun explain rx_drop_no_flow                 what a counter means
-  xdptun detach --iface eth0                     clean up after a killed process";
+  xdptun detach --iface eth0                     clean up after a killed process
+  xdptun run                                     as a service: all of /etc/xdptun/config.toml
+  xdptun reload                                  apply what changed in it";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -35,6 +43,9 @@ enum Verb {
     Detach(detach::Arguments),
     Status(status::Arguments),
     Explain(explain::Arguments),
+    Run(run::Arguments),
+    Check(check::Arguments),
+    Reload(reload::Arguments),
 }
 
 /// Runs the command line of this process.
@@ -45,6 +56,9 @@ pub fn main() -> ExitCode {
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Run(arguments) => run::run(arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Reload(arguments) => reload::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,9 +69,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A runtime for one verb. One thread: nothing here is on the path of packets.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread()
+/// Runs one verb to its end. One thread: nothing here is on the path of packets.
+fn block_on(verb: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?)
+        .build()?;
+    LocalSet::new().block_on(&runtime, verb)
 }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 use xdptun_common::config::Request;
@@ -28,8 +28,16 @@ use inject::Injector;
 use queue::Queue;
 use sweep::Doubts;
 
+/// Silence after which a flow is probed, unless an operator says otherwise, in
+/// seconds: what WireGuard's PersistentKeepalive uses, below every common NAT's
+/// limit.
+pub const KEEPALIVE: u32 = 25;
+/// Time without datagrams after which a flow is ended, unless an operator says
+/// otherwise, in seconds: outlives any pause within a conversation.
+pub const IDLE_TIMEOUT: u32 = 600;
+
 /// Times that an operator can set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     /// Silence after which a flow is probed.
     pub keepalive: Duration,
@@ -39,11 +47,9 @@ pub struct Timers {
 
 impl Default for Timers {
     fn default() -> Self {
-        // 25 s is what WireGuard's PersistentKeepalive uses: below every common
-        // NAT's limit. Ten minutes outlive any pause within a conversation.
         Self {
-            keepalive: Duration::from_secs(25),
-            idle: Duration::from_secs(600),
+            keepalive: Duration::from_secs(KEEPALIVE.into()),
+            idle: Duration::from_secs(IDLE_TIMEOUT.into()),
         }
     }
 }
@@ -60,65 +66,50 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const FIN_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What ended the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was asked to, and every flow was ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End<T> {
+    /// It was told to stop, and every flow was ended.
     Stopped,
-    /// Another process takes over; nothing was ended.
-    Succeeded,
+    /// It was told to make room for something; nothing was ended.
+    Paused(T),
     /// The interface is gone.
     InterfaceGone,
+}
+
+/// What a daemon is told.
+#[derive(Debug)]
+pub enum Order<T> {
+    /// End every flow, and then the daemon.
+    Stop,
+    /// End the daemon and leave the flows to what comes after it.
+    Pause(T),
 }
 
 /// The signal that asks a daemon to leave everything to another process. One of
 /// a version that does not know it dies of it, which comes to the same.
 pub const TAKE_OVER: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGUSR2;
 
-/// Signals, caught from the moment it is made.
-pub struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-    take_over: Signal,
-}
+/// Where a daemon gets its orders from. One whose sender is gone has to stop.
+pub type Orders<T> = UnboundedReceiver<Order<T>>;
 
-impl Stop {
-    /// Starts catching signals.
-    ///
-    /// # Errors
-    ///
-    /// If the handlers cannot be installed.
-    pub fn catch() -> Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
-            terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
-            take_over: signal(SignalKind::from_raw(TAKE_OVER as i32))
-                .context("cannot catch SIGUSR2")?,
-        })
-    }
-
-    /// Waits for a signal, and tells what it asks for.
-    pub async fn requested(&mut self) -> End {
-        tokio::select! {
-            _ = self.interrupt.recv() => End::Stopped,
-            _ = self.terminate.recv() => End::Stopped,
-            _ = self.take_over.recv() => End::Succeeded,
-        }
-    }
+/// Waits for the next order.
+pub async fn next<T>(orders: &mut Orders<T>) -> Order<T> {
+    orders.recv().await.unwrap_or(Order::Stop)
 }
 
 /// Runs until something ends it, and ends every flow if that was a stop. Calls
 /// `ready` when nothing can fail any more that an operator should have to know
-/// before.
+/// before. Can be run again after a pause.
 ///
 /// # Errors
 ///
 /// If the programs' records cannot be read, no frames be sent, or `ready` fails.
-pub async fn run(
+pub async fn run<T>(
     attached: &mut Attached,
     timers: Timers,
-    stop: &mut Stop,
+    orders: &mut Orders<T>,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
-) -> Result<End> {
+) -> Result<End<T>> {
     let events = attached
         .events
         .take()
@@ -134,7 +125,7 @@ pub async fn run(
         doubts: Doubts::default(),
         timers,
     };
-    if daemon.attached.adopted.is_some() {
+    if daemon.attached.adopted.take().is_some() {
         daemon.restart_handshakes(events.get_mut())?;
     }
     let mut tick = interval(TICK);
@@ -142,11 +133,12 @@ pub async fn run(
     let mut next_sweep = Instant::now() + SWEEP;
     loop {
         tokio::select! {
-            end = stop.requested() => match end {
-                End::Stopped => break,
-                end => {
+            order = next(orders) => match order {
+                Order::Stop => break,
+                Order::Pause(reason) => {
                     daemon.hand_back();
-                    return Ok(end);
+                    attached.events = Some(events.into_inner());
+                    return Ok(End::Paused(reason));
                 }
             },
             () = links.next() => {}
@@ -168,7 +160,7 @@ pub async fn run(
             return Ok(End::InterfaceGone);
         }
     }
-    daemon.say_goodbye(&mut events, stop).await?;
+    daemon.say_goodbye(&mut events, orders).await?;
     Ok(End::Stopped)
 }
 
@@ -316,10 +308,10 @@ impl Daemon<'_> {
     }
 
     /// Ends every flow with FIN and waits for the peers', not for long.
-    async fn say_goodbye(
+    async fn say_goodbye<T>(
         &mut self,
         events: &mut AsyncFd<RingBuf<MapData>>,
-        stop: &mut Stop,
+        orders: &mut Orders<T>,
     ) -> Result<()> {
         let deadline = Instant::now() + GOODBYE;
         let mut repeat = interval(FIN_INTERVAL);
@@ -343,7 +335,7 @@ impl Daemon<'_> {
                     warn!("{} flows did not answer the FIN", self.open_flows()?.len());
                     return Ok(());
                 }
-                _ = stop.requested() => return Ok(()),
+                _ = next(orders) => return Ok(()),
             }
         }
     }

@@ -9,6 +9,7 @@ use aya::maps::{MapData, RingBuf};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use ipnet::IpNet;
+use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
 use xdptun_common::isn::{ProofKey, Secret};
 
@@ -21,9 +22,11 @@ use crate::interface::Interface;
 use crate::ports::PortRange;
 
 /// Which program shall restore inbound data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum IngressChoice {
     /// XDP in the driver if it has it, else tc.
+    #[default]
     Auto,
     /// XDP in the driver.
     Xdp,
@@ -34,9 +37,11 @@ pub enum IngressChoice {
 }
 
 /// How the tc programs shall be attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum TcChoice {
     /// TCX where the kernel has it (6.6), else clsact.
+    #[default]
     Auto,
     /// TCX links.
     Tcx,
@@ -45,12 +50,14 @@ pub enum TcChoice {
 }
 
 /// What to attach.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachOptions {
     /// Owned ports.
     pub ports: Vec<PortRange>,
-    /// Networks of peers; empty for any.
+    /// Networks of peers.
     pub peers: Vec<IpNet>,
+    /// Whether everyone else is left alone.
+    pub only_peers: bool,
     /// Which program restores inbound data.
     pub ingress: IngressChoice,
     /// How the tc programs are attached.
@@ -61,6 +68,20 @@ pub struct AttachOptions {
     pub proof_key: Option<ProofKey>,
     /// Whether the programs log every packet.
     pub trace: bool,
+}
+
+impl AttachOptions {
+    /// Whether programs set up for `other` cannot do for this: all but ports and
+    /// peers is fixed when they are loaded.
+    #[must_use]
+    pub fn takes_other_programs(&self, other: &Self) -> bool {
+        let like_other = Self {
+            ports: other.ports.clone(),
+            peers: other.peers.clone(),
+            ..self.clone()
+        };
+        like_other != *other
+    }
 }
 
 /// A complete attachment. Dropping it leaves the programs attached; call
@@ -143,6 +164,18 @@ impl Attached {
         let attached = Self::adopt(interface, options, &pinned);
         splitter::remove(old)?;
         attached
+    }
+
+    /// Sets ports and peers while the programs run. New ones come first, so that
+    /// what stays is owned all the time.
+    ///
+    /// # Errors
+    ///
+    /// If the maps cannot be written.
+    pub fn set(&mut self, options: &AttachOptions) -> Result<()> {
+        self.maps.add_peers(&options.peers)?;
+        self.maps.set_ports(&options.ports)?;
+        Ok(self.maps.retain_peers(&options.peers)?)
     }
 
     /// Takes the programs off the interface and removes all pins.
@@ -364,7 +397,7 @@ fn load(
     directory: &Path,
 ) -> Result<Ebpf> {
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
-    let peers_only = u32::from(!options.peers.is_empty());
+    let peers_only = u32::from(options.only_peers);
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
     let hidden = u32::from(options.proof_key.is_some());
     let proof_key = options.proof_key.unwrap_or(ProofKey([0; 2]));

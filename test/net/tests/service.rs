@@ -1,0 +1,403 @@
+//! `xdptun run`, `check` and `reload`: a file with interfaces.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, WireStats, udp, wait, xdptun};
+use xdptun_test_net::cli::{Outcome, finish, run};
+use xdptun_test_net::traces::Traces;
+use xdptun_test_net::wire::Wire;
+use xdptun_test_net::{LIMIT, PORT, mode, status};
+
+/// A second interface.
+const OTHER: &str = "eth1";
+
+/// A configuration file, and the service that reads it.
+struct File {
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.path().join("config.toml");
+        let file = Self {
+            path,
+            _scratch: scratch,
+        };
+        file.write(text);
+        file
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.path, text).unwrap();
+    }
+
+    fn name(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    fn command(&self, netns: &Netns, more: &[&str]) -> Command {
+        let mut command = netns.command(xdptun::binary().unwrap());
+        command.args(["run", "--config", self.name()]).args(more);
+        command
+    }
+
+    fn run(&self, host: &Host) -> Attached {
+        Attached::by(&host.netns, Host::DEV, &mut self.command(&host.netns, &[])).unwrap()
+    }
+}
+
+fn reload(netns: &Netns) -> Outcome {
+    run(netns, &["reload"]).unwrap()
+}
+
+/// Reloads, and requires that this is told.
+fn reloads(netns: &Netns, changes: &[&str]) {
+    let outcome = reload(netns);
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+    assert_eq!(outcome.stdout, changes, "{outcome:#?}");
+}
+
+/// Makes an interface that leads nowhere.
+fn add(netns: &Netns, dev: &str) {
+    let arguments = ["link", "add", dev, "type", "veth", "peer", "name", "far"];
+    netns.run("ip", arguments).unwrap();
+    netns.run("ip", ["link", "set", dev, "up"]).unwrap();
+}
+
+fn delete(netns: &Netns, dev: &str) {
+    netns.run("ip", ["link", "delete", dev]).unwrap();
+}
+
+fn ports(netns: &Netns, dev: &str) -> String {
+    let status = status::interface(netns, dev).unwrap();
+    let ports = status["ports"].as_array().unwrap();
+    let ports: Vec<_> = ports.iter().map(|port| port.as_str().unwrap()).collect();
+    ports.join(" ")
+}
+
+fn attached(netns: &Netns) -> Vec<String> {
+    let status = xdptun::status(netns).unwrap();
+    let interfaces = status["interfaces"].as_array().unwrap();
+    let name = |interface: &serde_json::Value| interface["name"].as_str().unwrap().to_owned();
+    interfaces.iter().map(name).collect()
+}
+
+/// One that is not there yet is waited for; in the end nothing is left of either.
+#[test]
+fn all_interfaces_of_a_file_are_carried() {
+    let net = Direct::new().unwrap();
+    let before = Traces::of(&net.a).unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\n[interface.eth1]\nports = [\"1-9\"]\n");
+    let service = file.run(&net.a);
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let process = service.process();
+    assert_eq!(attached(&net.a.netns), ["eth0"]);
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, echo.address(), b"over eth0", LIMIT).unwrap();
+
+    add(&net.a.netns, OTHER);
+    process.wait_for_line("ready: eth1 ", LIMIT).unwrap();
+    assert_eq!(attached(&net.a.netns), ["eth0", "eth1"]);
+    assert_eq!(ports(&net.a.netns, OTHER), "1-9");
+    // Gone and back again: the other one does not care.
+    delete(&net.a.netns, OTHER);
+    let waits = || {
+        let log = process.stderr().join("\n");
+        log.contains("eth1: the interface is gone; waiting for it to come back")
+    };
+    wait::until(LIMIT, "the loss to be noticed", waits).unwrap();
+    udp::exchange(&socket, echo.address(), b"over eth0", LIMIT).unwrap();
+    add(&net.a.netns, OTHER);
+    let again = || attached(&net.a.netns).len() == 2;
+    wait::until(LIMIT, "the second attachment", again).unwrap();
+    service.stop().unwrap();
+    delete(&net.a.netns, OTHER);
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+    assert!(!control_socket(&net.a.netns).exists());
+}
+
+fn control_socket(netns: &Netns) -> PathBuf {
+    format!("/run/xdptun/{}.sock", netns.inode().unwrap()).into()
+}
+
+#[test]
+fn a_reload_changes_what_changed_and_nothing_else() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    add(netns, OTHER);
+    let before = Traces::of(&net.a).unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\n");
+    let service = file.run(&net.a);
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000,9000"]).unwrap();
+    let servers = [8000, 9000]
+        .map(|port| udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, port)).unwrap());
+    let socket = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
+    let exchange = |server: usize| {
+        udp::exchange(&socket, servers[server].address(), b"still there", LIMIT).unwrap();
+    };
+    exchange(0);
+    let wire = Wire::watch(&[&net.a]).unwrap();
+    reloads(netns, &["no interface changed"]);
+
+    file.write("[interface.eth0]\nports = [8000, 9000]\n[interface.eth1]\nports = [7]\n");
+    reloads(netns, &["eth1: attached", "eth0: changed"]);
+    assert_eq!(ports(netns, Host::DEV), "8000 9000");
+    assert_eq!(ports(netns, OTHER), "7");
+    exchange(0);
+    exchange(1);
+
+    // Other programs in their place; the flows go on as well.
+    let peer = net.b.address(Family::V4);
+    file.write(&format!(
+        "[interface.eth0]\nports = [8000, 9000]\npeers = [\"{peer}\"]\nkeepalive = 5\n"
+    ));
+    service.process().signal(Signal::SIGHUP).unwrap();
+    let log = || service.process().stderr().join("\n");
+    wait::until(LIMIT, "the reload", || {
+        log().contains("reloaded: eth0: changed; eth1: detached")
+    })
+    .unwrap();
+    assert_eq!(attached(netns), ["eth0"]);
+    exchange(0);
+    exchange(1);
+    let frames = wire.stop().unwrap();
+    for (port, syn) in [(8000, 0), (9000, 1)] {
+        let stats = WireStats::of(port, &frames);
+        let counts = (stats.udp_datagrams, stats.syn, stats.rst, stats.fin);
+        assert_eq!(counts, (0, syn, 0, 0), "port {port}: {stats:#?}");
+    }
+    service.stop().unwrap();
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_says_why() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let good = "[interface.eth0]\nports = [8000]\n";
+    let file = File::new(good);
+    let service = file.run(&net.a);
+    let before = Traces::of(&net.a).unwrap();
+    let secret = "[interface.eth0]\nports = [8000]\nsecret = \"/no/such/file\"\n";
+    let fixed = "[interface.eth1]\nports = [9]\n[interface.eth0]\nports = [9]\nmax-flows = 9\n";
+    for (text, complaints) in [
+        (
+            "[interface.eth0]\nprots = [1]\n",
+            &["line 2, column 1", "`ports`"][..],
+        ),
+        (secret, &["eth0: cannot read the secret /no/such/file"]),
+        // A new interface that would be attached comes with a change that cannot be.
+        (
+            fixed,
+            &["eth0: what is attached has 65536", "`--max-flows 9`"],
+        ),
+    ] {
+        file.write(text);
+        let outcome = reload(netns);
+        assert_eq!(
+            (outcome.code, &outcome.stdout[..]),
+            (Some(1), &[][..]),
+            "{outcome:#?}"
+        );
+        let told = outcome.stderr.join("\n");
+        assert!(told.starts_with("xdptun: nothing was changed: "), "{told}");
+        for complaint in complaints {
+            assert!(told.contains(complaint), "{complaint}: {told}");
+        }
+        assert_eq!(Traces::of(&net.a).unwrap(), before);
+        assert_eq!(ports(netns, Host::DEV), "8000");
+    }
+    // An interface that cannot be attached takes nothing with it.
+    add(netns, OTHER);
+    let other = Attached::start(netns, OTHER, &["--port", "5"]).unwrap();
+    file.write("[interface.eth0]\nports = [8001]\n[interface.eth1]\nports = [6]\n");
+    let outcome = reload(netns);
+    assert_eq!(outcome.code, Some(1), "{outcome:#?}");
+    let told = outcome.stderr.join("\n");
+    assert!(told.contains("eth1: xdptun is already attached"), "{told}");
+    assert_eq!(
+        (ports(netns, Host::DEV), ports(netns, OTHER)),
+        ("8000".into(), "5".into())
+    );
+    other.stop().unwrap();
+    delete(netns, OTHER);
+
+    file.write(good);
+    reloads(netns, &["no interface changed"]);
+    service.stop().unwrap();
+    reload(netns).assert_one_line(&["`xdptun run` does not run in this network namespace"]);
+}
+
+/// What cannot be begun leaves nothing, also of what had been begun.
+#[test]
+fn a_service_begins_with_all_or_nothing() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    add(netns, OTHER);
+    let before = Traces::of(&net.a).unwrap();
+    let other = Attached::start(netns, OTHER, &["--port", "5"]).unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\n[interface.eth1]\nports = [6]\n");
+    let outcome = finish(&mut file.command(netns, &[])).unwrap();
+    assert_eq!(outcome.code, Some(1), "{outcome:#?}");
+    let told = outcome.stderr.last().unwrap();
+    assert!(
+        told.starts_with("xdptun: eth1: xdptun is already attached"),
+        "{outcome:#?}"
+    );
+    other.stop().unwrap();
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+    assert!(!control_socket(netns).exists());
+}
+
+#[test]
+fn another_takes_over_all_of_it() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    add(netns, OTHER);
+    let before = Traces::of(&net.a).unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\n[interface.eth1]\nports = [7]\n");
+    let old = file.run(&net.a);
+    old.process().wait_for_line("ready: eth1 ", LIMIT).unwrap();
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, echo.address(), b"before", LIMIT).unwrap();
+    let wire = Wire::watch(&[&net.a]).unwrap();
+
+    let second = finish(&mut file.command(netns, &[])).unwrap();
+    second.assert_one_line(&["runs already in this network namespace"]);
+    // It would leave the other one without a daemon.
+    let one = ["attach", "--iface", "eth0", "--port", "8000", "--take-over"];
+    run(netns, &one)
+        .unwrap()
+        .assert_one_line(&["keeps eth1 as well"]);
+    assert!(old.process().is_running().unwrap());
+
+    let mut command = file.command(netns, &["--take-over"]);
+    let new = Attached::by(netns, Host::DEV, &mut command).unwrap();
+    new.process().wait_for_line("ready: eth1 ", LIMIT).unwrap();
+    wait::until(LIMIT, "the old one to end", || {
+        !old.process().is_running().unwrap()
+    })
+    .unwrap();
+    udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
+    reloads(netns, &["no interface changed"]);
+    let stats = WireStats::of(PORT, &wire.stop().unwrap());
+    assert_eq!(
+        (stats.udp_datagrams, stats.syn, stats.fin),
+        (0, 0, 0),
+        "{stats:#?}"
+    );
+    new.stop().unwrap();
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+    drop(old);
+}
+
+#[test]
+fn check_tells_what_is_wrong_and_where() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let before = Traces::of(&net.a).unwrap();
+    let file =
+        File::new("[interface.eth0]\nports = [8000, \"1-9\"]\n[interface.wan]\nports = [7]\n");
+    let check = || run(netns, &["check", file.name()]).unwrap();
+    let outcome = check();
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+    let expected = [
+        "eth0: ports 8000, 1-9".to_owned(),
+        "wan: ports 7 (there is no such interface now; it is waited for)".to_owned(),
+        format!("ok: {}, 2 interfaces", file.name()),
+    ];
+    assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    file.write("[interface.eth0]\nports = [8000]\ningress = \"fast\"\n");
+    let outcome = check();
+    assert_eq!(outcome.code, Some(1), "{outcome:#?}");
+    let expected = [
+        format!(
+            "xdptun: {}: TOML parse error at line 3, column 11",
+            file.name()
+        ),
+        "  |".to_owned(),
+        "3 | ingress = \"fast\"".to_owned(),
+        "  |           ^^^^^^".to_owned(),
+        "unknown variant `fast`, expected one of `auto`, `xdp`, `xdp-generic`, `tc`".to_owned(),
+    ];
+    assert_eq!(outcome.stderr, expected, "{outcome:#?}");
+    run(netns, &["check", "/no/such/file"])
+        .unwrap()
+        .assert_one_line(&["cannot read /no/such/file"]);
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+}
+
+/// A name server of one file, as every system has.
+fn with_hosts(hosts: &Path, command: &Command) -> Command {
+    let mut inner = Command::new("unshare");
+    inner.args(["--mount", "sh", "-c"]);
+    inner.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"");
+    inner
+        .arg(hosts)
+        .arg(command.get_program())
+        .args(command.get_args());
+    inner
+}
+
+/// Who is not a peer any more is left alone, who became one is carried.
+#[test]
+fn names_of_peers_are_looked_up_again() {
+    let net = Direct::new().unwrap();
+    let scratch = Scratch::new().unwrap();
+    let hosts = scratch.path().join("hosts");
+    let name = |address: &str| fs::write(&hosts, format!("{address} peer.test\n")).unwrap();
+    let file = File::new(
+        "resolve-interval = 1\n[interface.eth0]\nports = [8000]\npeers = [\"peer.test\", \"192.0.2.1\"]\n",
+    );
+    let peer = net.b.address(Family::V4).to_string();
+    name(&peer);
+    let mut command = with_hosts(&hosts, &file.command(&net.a.netns, &[]));
+    net.a.netns.place(&mut command);
+    let service = Attached::by(&net.a.netns, Host::DEV, &mut command).unwrap();
+    let peers = || {
+        let status = status::interface(&net.a.netns, Host::DEV).unwrap();
+        let peers = status["peers"].as_array().unwrap().clone();
+        let mut peers: Vec<_> = peers
+            .iter()
+            .map(|p| p.as_str().unwrap().to_owned())
+            .collect();
+        peers.sort();
+        peers
+    };
+    assert_eq!(peers(), [format!("{peer}/32"), "192.0.2.1/32".to_owned()]);
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, echo.address(), b"by name", LIMIT).unwrap();
+
+    name("192.0.2.9");
+    wait::until(LIMIT, "the new address", || {
+        peers() == ["192.0.2.1/32", "192.0.2.9/32"]
+    })
+    .unwrap();
+    // A name that is not found any more keeps its address.
+    fs::write(&hosts, "").unwrap();
+    let told = || {
+        let log = service.process().stderr().join("\n");
+        log.contains("peer peer.test: cannot look up the name")
+    };
+    wait::until(Duration::from_secs(20), "the failure to be told", told).unwrap();
+    assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.9/32"]);
+    name(&peer);
+    wait::until(LIMIT, "the address again", || {
+        peers() == [format!("{peer}/32"), "192.0.2.1/32".to_owned()]
+    })
+    .unwrap();
+    udp::exchange(&socket, echo.address(), b"by name", LIMIT).unwrap();
+    service.stop().unwrap();
+}

@@ -1,0 +1,42 @@
+//! `xdptun check`: whether a configuration file is right.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use nix::net::if_::if_nametoindex;
+
+use crate::config::{Config, DEFAULT_PATH};
+use crate::secret;
+
+/// Tell whether a configuration file is right; changes nothing.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  xdptun check\n  xdptun check ./two-links.toml")]
+pub struct Arguments {
+    /// The file.
+    #[arg(value_name = "FILE", default_value = DEFAULT_PATH)]
+    file: PathBuf,
+}
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let config = Config::read(&arguments.file)?;
+    for (name, interface) in &config.interfaces {
+        if let Some(secret) = &interface.secret {
+            secret::read(secret).with_context(|| format!("interface {name}"))?;
+        }
+        let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
+        let absent = match if_nametoindex(name.as_str()) {
+            Ok(_) => "",
+            Err(_) => " (there is no such interface now; it is waited for)",
+        };
+        println!("{name}: ports {}{absent}", ports.join(", "));
+    }
+    let count = config.interfaces.len();
+    let plural = if count == 1 { "" } else { "s" };
+    println!(
+        "ok: {}, {count} interface{plural}",
+        arguments.file.display()
+    );
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What a daemon tells at the terminal: log and announcements.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::{Context as _, Result};
+use aya_log::EbpfLogger;
+use tracing::debug;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use xdptun_common::counter::Outcome;
+
+use crate::config::LogLevel;
+use crate::datapath::{AttachOptions, Attached};
+use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::service::Front;
+use crate::tunnel::Plan;
+use crate::{daemon, servers};
+
+/// Log on standard error, announcements on standard output.
+pub struct Terminal {
+    filter: reload::Handle<EnvFilter, Registry>,
+}
+
+impl Terminal {
+    /// Starts the log of this process.
+    pub fn new(level: LogLevel) -> Self {
+        let (filter, handle) = reload::Layer::new(filter(level));
+        let lines = fmt::layer()
+            .with_target(false)
+            .with_ansi(io::stderr().is_terminal())
+            .with_writer(io::stderr);
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .init();
+        Self { filter: handle }
+    }
+}
+
+impl Front for Terminal {
+    fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
+        let options = plan.options();
+        if options.trace {
+            forward_log(attached)?;
+        }
+        announce(attached, &options)
+    }
+
+    fn log(&self, level: LogLevel) -> Result<()> {
+        self.filter
+            .reload(filter(level))
+            .context("cannot change how much is logged")
+    }
+}
+
+/// Libraries only warn; their lower levels are of no use to an operator.
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    // The prefix covers `xdptun_ebpf` too, which logs through `log`.
+    EnvFilter::new(format!("warn,xdptun={level}"))
+}
+
+/// Says what was attached and where; the last line starts with `ready:`.
+fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
+    let interface = &attached.interface;
+    let name = &interface.name;
+    let ports: Vec<String> = attached
+        .maps
+        .ports()?
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let tc = if attached.tcx { "TCX" } else { "clsact" };
+    let mtu = WireguardMtu::on(interface.mtu);
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
+        attached.ingress.name()
+    )?;
+    if let Some(flows) = attached.adopted {
+        writeln!(
+            out,
+            "{name}: took over what was attached, with {flows} flows"
+        )?;
+    }
+    if let Some(refusal) = &attached.xdp_refusal {
+        writeln!(out, "{name}: no native XDP: {refusal}")?;
+    }
+    if options.only_peers {
+        let peers: Vec<String> = options
+            .peers
+            .iter()
+            .map(|peer| peer.trunc().to_string())
+            .collect();
+        writeln!(out, "{name}: only for {}", peers.join(", "))?;
+    }
+    writeln!(
+        out,
+        "{name}: MTU {}; WireGuard inside can use MTU {} over IPv4, {} over IPv6",
+        interface.mtu, mtu.v4, mtu.v6
+    )?;
+    if mtu.v6 < WIREGUARD_DEFAULT {
+        let safe = mtu.v4.min(WIREGUARD_DEFAULT);
+        let advice = if mtu.v4 < WIREGUARD_DEFAULT {
+            format!(
+                "set `MTU = {safe}` in wg0.conf, or `MTU = {}` if the peer is reached over IPv6",
+                mtu.v6
+            )
+        } else {
+            format!(
+                "if the peer is reached over IPv6, set `MTU = {}` in wg0.conf: \
+                 the default of {WIREGUARD_DEFAULT} does not fit there",
+                mtu.v6
+            )
+        };
+        writeln!(out, "{name}: {advice}")?;
+    }
+    if options.proof_key.is_some() {
+        writeln!(
+            out,
+            "{name}: answers only who knows the secret; any other TCP to these ports is left to this host"
+        )?;
+    } else {
+        match servers::listening(&attached.maps.ports()?) {
+            Ok(servers) if servers.is_empty() => {}
+            Ok(servers) => writeln!(
+                out,
+                "{name}: the TCP server on port {} cannot be reached here any more; \
+                 with `--secret` both share the port",
+                servers.join(", ")
+            )?,
+            Err(error) => debug!("cannot look for TCP servers: {error:#}"),
+        }
+    }
+    let vlans = interface.vlans()?;
+    if !vlans.is_empty() {
+        writeln!(
+            out,
+            "{name}: datagrams of {} are refused here; attach to the VLAN's own device to carry them",
+            vlans.join(", ")
+        )?;
+    }
+    if !interface.is_up {
+        writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
+    }
+    writeln!(
+        out,
+        "ready: {name} carries UDP port{} {} as TCP; Ctrl-C detaches",
+        if let [single] = &ports[..]
+            && !single.contains('-')
+        {
+            ""
+        } else {
+            "s"
+        },
+        ports.join(", ")
+    )?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Hands the programs' own log to ours.
+fn forward_log(attached: &mut Attached) -> Result<()> {
+    let logger = EbpfLogger::init_with_logger(&mut attached.ebpf, NamedOutcomes)
+        .context("cannot read the log of the programs")?;
+    let mut logger = daemon::watch(logger)?;
+    tokio::spawn(async move {
+        while let Ok(mut ready) = logger.readable_mut().await {
+            ready.get_inner_mut().flush();
+            ready.clear_ready();
+        }
+    });
+    Ok(())
+}
+
+/// The programs log an outcome as a number, because a BPF program has no table
+/// of strings; this puts the counter's name in its place.
+struct NamedOutcomes;
+
+impl log::Log for NamedOutcomes {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        log::logger().enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        let named = text.rsplit_once("outcome ").and_then(|(packet, number)| {
+            let outcome = Outcome::ALL.get(number.parse::<usize>().ok()?)?;
+            Some(format!("{packet}{}", outcome.name()))
+        });
+        let text = named.unwrap_or(text);
+        log::logger().log(
+            &log::Record::builder()
+                .metadata(record.metadata().clone())
+                .args(format_args!("{text}"))
+                .build(),
+        );
+    }
+
+    fn flush(&self) {
+        log::logger().flush();
+    }
+}

@@ -1,0 +1,39 @@
+//! `xdptun run`: the service, all interfaces of a file.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::front::Terminal;
+use crate::config::{Config, DEFAULT_PATH};
+use crate::service::{self, Mode};
+
+/// Carry UDP as TCP on all interfaces of a file, until Ctrl-C or SIGTERM.
+///
+/// `xdptun reload` or SIGHUP reads the file again. Interfaces and names of peers
+/// that are not there yet are waited for.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  xdptun run\n  xdptun run --config ./two-links.toml")]
+pub struct Arguments {
+    /// The file.
+    #[arg(long, short, value_name = "FILE", default_value = DEFAULT_PATH)]
+    config: PathBuf,
+
+    /// Take over from the xdptun that runs here, without losing a datagram: to
+    /// upgrade it.
+    #[arg(long)]
+    take_over: bool,
+}
+
+/// Runs the verb.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let config = Config::read(&arguments.config)?;
+    let front = Rc::new(Terminal::new(config.log_level));
+    let mode = Mode {
+        file: Some(arguments.config),
+        take_over: arguments.take_over,
+    };
+    super::block_on(service::run(config, mode, front))
+}

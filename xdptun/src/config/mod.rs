@@ -1,0 +1,328 @@
+//! What an operator configures: a file for many interfaces, or the arguments of
+//! `xdptun attach` for one.
+
+mod peer;
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, ParseIntError};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use std::{fmt, fs};
+
+use anyhow::{Context as _, Result, anyhow};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+pub use peer::{Peer, PeerError};
+
+use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
+use crate::datapath::{IngressChoice, TcChoice};
+use crate::ports::PortRange;
+
+/// Where the file is if nobody says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/xdptun/config.toml";
+
+/// The sample that is installed at [`DEFAULT_PATH`].
+pub const SAMPLE: &str = include_str!("../../package/config.toml");
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// How much to log; `trace` logs every packet and is slow.
+    pub log_level: LogLevel,
+    /// How often the host names of peers are looked up again, in seconds.
+    pub resolve_interval: Seconds<60>,
+    /// The interfaces, by name.
+    #[serde(rename = "interface")]
+    pub interfaces: BTreeMap<String, InterfaceConfig>,
+}
+
+/// One interface.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct InterfaceConfig {
+    /// UDP ports and ranges that are carried as TCP.
+    #[serde(deserialize_with = "at_least_one_port")]
+    pub ports: Vec<PortRange>,
+    /// Only these peers; any if there are none.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+    /// Which program restores inbound data.
+    #[serde(default)]
+    pub ingress: IngressChoice,
+    /// How the tc programs are attached.
+    #[serde(default)]
+    pub tc: TcChoice,
+    /// Silence after which a flow is probed, in seconds.
+    #[serde(default)]
+    pub keepalive: Seconds<KEEPALIVE>,
+    /// Time without data after which a flow is closed, in seconds.
+    #[serde(default)]
+    pub idle_timeout: Seconds<IDLE_TIMEOUT>,
+    /// File with the secret that callers must know; any caller if there is none.
+    #[serde(default)]
+    pub secret: Option<PathBuf>,
+    /// How many flows the table holds.
+    #[serde(default)]
+    pub max_flows: MaxFlows,
+}
+
+/// A time in whole seconds, at least one; `DEFAULT` if none is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Seconds<const DEFAULT: u32>(NonZeroU32);
+
+impl<const DEFAULT: u32> Default for Seconds<DEFAULT> {
+    fn default() -> Self {
+        const { assert!(DEFAULT != 0) };
+        Self(NonZeroU32::MIN.saturating_add(DEFAULT - 1))
+    }
+}
+
+impl<const DEFAULT: u32> From<Seconds<DEFAULT>> for Duration {
+    fn from(seconds: Seconds<DEFAULT>) -> Self {
+        Self::from_secs(seconds.0.get().into())
+    }
+}
+
+impl<const DEFAULT: u32> FromStr for Seconds<DEFAULT> {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
+    }
+}
+
+impl<const DEFAULT: u32> fmt::Display for Seconds<DEFAULT> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A capacity of the flow table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u32")]
+pub struct MaxFlows(u32);
+
+impl MaxFlows {
+    /// More would take gigabytes of memory that the kernel cannot swap.
+    const MOST: u32 = 1 << 24;
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for MaxFlows {
+    fn default() -> Self {
+        Self(1 << 16)
+    }
+}
+
+impl TryFrom<u32> for MaxFlows {
+    type Error = String;
+
+    fn try_from(flows: u32) -> Result<Self, String> {
+        match flows {
+            1..=Self::MOST => Ok(Self(flows)),
+            _ => Err(format!("the table holds 1 to {} flows", Self::MOST)),
+        }
+    }
+}
+
+impl FromStr for MaxFlows {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let flows: u32 = text.parse().map_err(|error| format!("{error}"))?;
+        flows.try_into()
+    }
+}
+
+impl fmt::Display for MaxFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How much to log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the levels of `tracing`")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange>, D::Error> {
+    let ports = Vec::<PortRange>::deserialize(file)?;
+    if ports.is_empty() {
+        return Err(D::Error::custom(
+            "no port: xdptun would carry nothing; leave the interface out instead",
+        ));
+    }
+    Ok(ports)
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or says what xdptun does not understand: then with
+    /// line, column and what would be right.
+    pub fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        Self::parse(&text).with_context(|| name.to_string())
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::read`].
+    pub fn parse(text: &str) -> Result<Self> {
+        // Its own text names line and column and shows the place.
+        toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> InterfaceConfig {
+        let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
+        config.interfaces["eth0"].clone()
+    }
+
+    #[test]
+    fn a_port_is_all_it_takes() {
+        let interface = one("ports = [51820]");
+        let expected = InterfaceConfig {
+            ports: vec!["51820".parse().unwrap()],
+            peers: Vec::new(),
+            ingress: IngressChoice::Auto,
+            tc: TcChoice::Auto,
+            keepalive: Seconds::default(),
+            idle_timeout: Seconds::default(),
+            secret: None,
+            max_flows: MaxFlows::default(),
+        };
+        assert_eq!(interface, expected);
+        assert_eq!(Duration::from(interface.keepalive).as_secs(), 25);
+        assert_eq!(Duration::from(interface.idle_timeout).as_secs(), 600);
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = r#"
+            log-level = "debug"
+            resolve-interval = 5
+            [interface."eth0.100"]
+            ports = [443, "8000-8010"]
+            peers = ["203.0.113.7", "2001:db8::/32", "gw.example.org"]
+            ingress = "xdp-generic"
+            tc = "clsact"
+            keepalive = 10
+            idle-timeout = 60
+            secret = "/etc/xdptun/secret"
+            max-flows = 1000
+        "#;
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.log_level, LogLevel::Debug);
+        assert_eq!(config.resolve_interval.to_string(), "5");
+        let interface = &config.interfaces["eth0.100"];
+        let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
+        assert_eq!(ports, ["443", "8000-8010"]);
+        let peers: Vec<String> = interface.peers.iter().map(ToString::to_string).collect();
+        assert_eq!(peers, ["203.0.113.7/32", "2001:db8::/32", "gw.example.org"]);
+        assert_eq!(interface.ingress, IngressChoice::XdpGeneric);
+        assert_eq!(interface.tc, TcChoice::Clsact);
+        assert_eq!(interface.keepalive.to_string(), "10");
+        assert_eq!(interface.idle_timeout.to_string(), "60");
+        assert_eq!(
+            interface.secret.as_deref(),
+            Some(Path::new("/etc/xdptun/secret"))
+        );
+        assert_eq!(interface.max_flows.get(), 1000);
+    }
+
+    /// Every mistake is shown with its line and column, and what would be right.
+    #[test]
+    fn mistakes_are_shown_where_they_are() {
+        for (line, column, hint) in [
+            ("prots = [1]", 1, "expected one of `ports`, `peers`"),
+            ("ports = []", 9, "no port"),
+            ("ports = [0]", 9, "ports are 1 to 65535"),
+            ("ports = [70000]", 9, "ports are 1 to 65535"),
+            ("ports = [\"9-8\"]", 9, "write 8-9"),
+            (
+                "ports = [1]\npeers = [\"10.0.0.0/33\"]",
+                9,
+                "203.0.113.0/24",
+            ),
+            (
+                "ports = [1]\ningress = \"magic\"",
+                11,
+                "expected one of `auto`, `xdp`",
+            ),
+            ("ports = [1]\nkeepalive = 0", 13, "nonzero"),
+            ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
+            ("ports = [1]\nmax-flows = 0", 13, "1 to 16777216 flows"),
+            ("keepalive = 5", 1, "missing field `ports`"),
+            ("ports = [1", 11, "array"),
+        ] {
+            let text = format!("[interface.eth0]\n{line}");
+            let error = format!("{:#}", Config::parse(&text).expect_err(line));
+            let row = 1 + line.lines().count();
+            // What is missing is missing from the table.
+            let row = if hint.starts_with("missing") { 1 } else { row };
+            let place = format!("line {row}, column {column}");
+            assert!(error.contains(&place), "{place}: {error}");
+            assert!(error.contains(hint), "{hint}: {error}");
+        }
+    }
+
+    /// What the sample shows as a default is one, and it shows all there is.
+    #[test]
+    fn the_sample_tells_the_truth() {
+        assert_eq!(Config::parse(SAMPLE).unwrap(), Config::default());
+        let enabled: String = SAMPLE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                // "#name = value"; text has a space there.
+                Some(option) if !option.starts_with(' ') => format!("{option}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let config = Config::parse(&enabled).unwrap();
+        assert_eq!(
+            (config.log_level, config.resolve_interval),
+            Default::default()
+        );
+        let interface = &config.interfaces["eth0"];
+        assert!(!interface.peers.is_empty() && interface.secret.is_some());
+        let InterfaceConfig { ports, .. } = interface.clone();
+        let expected = InterfaceConfig {
+            ports,
+            peers: interface.peers.clone(),
+            secret: interface.secret.clone(),
+            ..one("ports = [1]")
+        };
+        assert_eq!(*interface, expected);
+        for option in ["ingress", "tc", "keepalive", "idle-timeout", "max-flows"] {
+            let shown = format!("\n#{option} = ");
+            assert!(SAMPLE.contains(&shown), "{option}");
+        }
+    }
+}

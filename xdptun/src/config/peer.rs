@@ -1,0 +1,131 @@
+//! Whom a port answers.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+/// A peer, or a network of them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Peer {
+    /// Addresses. A single one is a network of its own.
+    Net(IpNet),
+    /// A host name, looked up again and again.
+    Host(String),
+}
+
+/// Why something is no peer.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is no address, network or host name; \
+     write 203.0.113.7, 203.0.113.0/24, 2001:db8::/32 or gateway.example.org"
+)]
+pub struct PeerError(String);
+
+impl FromStr for Peer {
+    type Err = PeerError;
+
+    fn from_str(text: &str) -> Result<Self, PeerError> {
+        if let Ok(network) = text.parse::<IpNet>() {
+            return Ok(Self::Net(network.trunc()));
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Net(address.into()));
+        }
+        if is_host_name(text) {
+            return Ok(Self::Host(text.to_owned()));
+        }
+        Err(PeerError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Peer {
+    type Error = PeerError;
+
+    fn try_from(text: String) -> Result<Self, PeerError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(network) => network.fmt(f),
+            Self::Host(name) => name.fmt(f),
+        }
+    }
+}
+
+/// The preferred syntax of RFC 1123 section 2.1, whose last label is no number,
+/// or a mistyped address would be one.
+fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && !name.rsplit('.').next().is_some_and(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_networks_and_names() {
+        for (text, peer) in [
+            ("203.0.113.7", "203.0.113.7/32"),
+            ("203.0.113.7/24", "203.0.113.0/24"),
+            ("2001:db8::7", "2001:db8::7/128"),
+            ("2001:db8::7/32", "2001:db8::/32"),
+        ] {
+            let parsed: Peer = text.parse().unwrap();
+            assert_eq!(parsed.to_string(), peer);
+            assert!(matches!(parsed, Peer::Net(_)), "{text}");
+        }
+        for text in [
+            "gateway",
+            "a.example.org",
+            "a.example.org.",
+            "4.example",
+            "x-1.y",
+        ] {
+            assert_eq!(text.parse(), Ok(Peer::Host(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn what_is_no_peer_is_named() {
+        let long = "a".repeat(64);
+        for text in [
+            "",
+            ".",
+            "10.0.0",
+            "10.0.0.0/33",
+            "10.0.0.256",
+            "fd00::/129",
+            "fd00:::1",
+            "a..b",
+            "-a",
+            "a-",
+            "a b",
+            "a_b",
+            "a/24",
+            "300",
+            &long,
+        ] {
+            let error = text.parse::<Peer>().expect_err(text);
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
+    }
+}

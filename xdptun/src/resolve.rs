@@ -1,0 +1,123 @@
+//! Host names of peers: looked up, and looked up again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use ipnet::IpNet;
+use tokio::net::lookup_host;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::config::{InterfaceConfig, Peer};
+
+/// How long a name may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Names and the addresses that they had when they were last found.
+#[derive(Clone, Debug, Default)]
+pub struct Names(BTreeMap<String, Vec<IpNet>>);
+
+impl Names {
+    /// The host names among the peers of an interface, not looked up yet.
+    #[must_use]
+    pub fn of(config: &InterfaceConfig) -> Self {
+        let names = config.peers.iter().filter_map(|peer| match peer {
+            Peer::Host(name) => Some((name.clone(), Vec::new())),
+            Peer::Net(_) => None,
+        });
+        Self(names.collect())
+    }
+
+    /// All addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpNet> {
+        self.0.values().flatten().copied().collect()
+    }
+
+    /// Looks all names up. One that is not found keeps the addresses it had.
+    ///
+    /// # Errors
+    ///
+    /// Names the first that is not found.
+    pub async fn look_up(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for (name, addresses) in &mut self.0 {
+            match look_up(name).await {
+                Ok(found) => *addresses = found,
+                Err(error) if outcome.is_ok() => outcome = Err(error),
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    /// Looks them up at each interval, and sooner after a failure; tells the
+    /// addresses when they change. Ends only if there are no names.
+    pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Vec<IpNet>)) {
+        const AFTER_FAILURE: Duration = Duration::from_secs(5);
+        let mut failing = self.0.values().any(Vec::is_empty);
+        while !self.0.is_empty() {
+            let pause = if failing {
+                interval.min(AFTER_FAILURE)
+            } else {
+                interval
+            };
+            sleep(pause).await;
+            let before = self.addresses();
+            match self.look_up().await {
+                Ok(()) => failing = false,
+                // Once: it is tried again and again.
+                Err(error) if !failing => {
+                    warn!("{error:#}; its last addresses stay");
+                    failing = true;
+                }
+                Err(_) => {}
+            }
+            let now = self.addresses();
+            if now != before {
+                let text: Vec<String> = now.iter().map(ToString::to_string).collect();
+                info!("peers by name are now {}", text.join(", "));
+                changed(now);
+            }
+        }
+    }
+}
+
+/// The addresses of a name, in order.
+async fn look_up(name: &str) -> Result<Vec<IpNet>> {
+    let found = timeout(PATIENCE, lookup_host((name, 0)))
+        .await
+        .with_context(|| format!("peer {name}: no answer from the name server"))?
+        .with_context(|| format!("peer {name}: cannot look up the name"))?;
+    let mut addresses: Vec<IpNet> = found.map(|address| address.ip().into()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.is_empty() {
+        bail!("peer {name}: the name has no address");
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(peers: &str) -> Names {
+        let config = format!("[interface.a]\nports = [1]\npeers = {peers}");
+        Names::of(&crate::config::Config::parse(&config).unwrap().interfaces["a"])
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_found_keeps_its_addresses() {
+        let mut names = names(r#"["localhost", "10.0.0.1"]"#);
+        names.look_up().await.unwrap();
+        let found = names.addresses();
+        assert!(found.iter().all(|net| net.addr().is_loopback()) && !found.is_empty());
+        let addresses = names.0.remove("localhost").unwrap();
+        names.0.insert("no-such-host.invalid".to_owned(), addresses);
+        let error = names.look_up().await.unwrap_err();
+        assert!(error.to_string().contains("peer no-such-host.invalid"));
+        assert_eq!(names.addresses(), found);
+    }
+}

@@ -1,0 +1,428 @@
+//! Many interfaces in one process: start, signals, reload, end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result, bail};
+use nix::net::if_::if_nametoindex;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tracing::{error, info, warn};
+
+use crate::config::{Config, InterfaceConfig, LogLevel};
+use crate::control::{Answer, Command, Control};
+use crate::daemon::{Order, Orders};
+use crate::datapath::{Attached, Pinned};
+use crate::resolve::Names;
+use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER, Tunnel, Waited, wait_for};
+
+/// What the service tells whoever started it.
+pub trait Front {
+    /// An interface carries datagrams now.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be told; the interface is then given up.
+    fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()>;
+
+    /// From now on so much is to be logged.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be set.
+    fn log(&self, level: LogLevel) -> Result<()>;
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Mode {
+    /// The file to read again. Without one nothing is read again, and what is
+    /// missing at first (an interface, a name) is an error and not waited for.
+    pub file: Option<PathBuf>,
+    /// Whether to take over from a process that runs.
+    pub take_over: bool,
+}
+
+/// Runs until a signal ends it. Within a `LocalSet`.
+///
+/// # Errors
+///
+/// If something cannot be attached at the start: then everything is as it was. If
+/// an interface had to be given up later: the others go on until the end.
+pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()> {
+    // From here on a signal must not leave half an attachment behind.
+    let mut signals = Signals::catch(mode.file.is_some())?;
+    let control = match mode.file {
+        Some(_) if !mode.take_over => Some(Control::listen()?),
+        _ => None,
+    };
+    let mut service = Service {
+        mode,
+        front,
+        trace: config.log_level == LogLevel::Trace,
+        interfaces: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        failed: None,
+    };
+    service.check_takeover(&config)?;
+    let started = tokio::select! {
+        started = service.start_all(&config) => started.map(|()| None),
+        asked = signals.next() => Ok(Some(asked)),
+    };
+    match started {
+        Ok(None) => {}
+        Ok(Some(Asked::Succeed)) => return service.end(|| Order::Pause(Reason::Succeeded)).await,
+        Ok(Some(_)) => return service.end(|| Order::Stop).await,
+        Err(error) => {
+            let ended = service.end(|| Order::Pause(Reason::Abandoned)).await;
+            return Err(match ended {
+                Ok(()) => error,
+                Err(also) => error.context(format!("and in the end: {also:#}")),
+            });
+        }
+    }
+    // The one that ran before listened there until now.
+    let control = match (control, &service.mode.file) {
+        (None, Some(_)) => Some(Control::listen()?),
+        (control, _) => control,
+    };
+    loop {
+        let command = async {
+            match &control {
+                Some(control) => control.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            asked = signals.next() => match asked {
+                Asked::Stop => return service.end(|| Order::Stop).await,
+                Asked::Succeed => {
+                    drop(control);
+                    return service.end(|| Order::Pause(Reason::Succeeded)).await;
+                }
+                Asked::Reload => {
+                    let _told = service.reload().await;
+                }
+            },
+            (command, asker) = command => match command {
+                Command::Reload => asker.answer(&service.reload().await).await,
+            },
+            Some(ended) = service.tasks.join_next() => {
+                service.give_up(ended?);
+                if service.interfaces.is_empty() {
+                    return service.end(|| Order::Stop).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop,
+    Succeed,
+    Reload,
+}
+
+/// Signals, caught from the moment it is made.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    take_over: Signal,
+    hang_up: Option<Signal>,
+}
+
+impl Signals {
+    fn catch(reloads: bool) -> Result<Self> {
+        let catch = |kind| signal(kind).context("cannot catch signals");
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            take_over: catch(SignalKind::from_raw(TAKE_OVER as i32))?,
+            hang_up: reloads.then(|| catch(SignalKind::hangup())).transpose()?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.take_over.recv() => Asked::Succeed,
+            _ = hang_up => Asked::Reload,
+        }
+    }
+}
+
+/// An interface that is attached or waited for.
+struct Running {
+    handle: Handle,
+    plan: Plan,
+    names: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.names.abort();
+    }
+}
+
+struct Service {
+    mode: Mode,
+    front: Rc<dyn Front>,
+    trace: bool,
+    interfaces: BTreeMap<String, Running>,
+    tasks: JoinSet<(String, Result<()>)>,
+    /// What an interface had to be given up for.
+    failed: Option<anyhow::Error>,
+}
+
+/// What becomes of an interface.
+struct Prepared {
+    plan: Plan,
+    names: Names,
+}
+
+impl Service {
+    /// Whoever is asked to leave one interface leaves all that it keeps.
+    fn check_takeover(&self, config: &Config) -> Result<()> {
+        if !self.mode.take_over {
+            return Ok(());
+        }
+        let mut keepers = Vec::new();
+        for pinned in Pinned::all()? {
+            if let Some(process) = Pinned::daemon(pinned.ifindex)? {
+                keepers.push((pinned.name(), process));
+            }
+        }
+        let wanted = |name: &String| config.interfaces.contains_key(name);
+        for (_, process) in keepers.iter().filter(|(name, _)| wanted(name)) {
+            let same = |other: &&(String, _)| other.1 == *process && !wanted(&other.0);
+            if let Some((other, _)) = keepers.iter().find(same) {
+                bail!(
+                    "process {process} keeps {other} as well, which would be without a daemon; \
+                     change its file and `xdptun reload`, or take over all of it with `xdptun run`"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    async fn start_all(&mut self, config: &Config) -> Result<()> {
+        if config.interfaces.is_empty() {
+            warn!("no interface is configured; nothing is carried");
+        }
+        for (name, interface) in &config.interfaces {
+            let prepared = self.prepare(interface, self.trace).await?;
+            self.start(name, prepared, config).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks up and reads all that it takes, and changes nothing.
+    async fn prepare(&self, config: &InterfaceConfig, trace: bool) -> Result<Prepared> {
+        let mut names = Names::of(config);
+        match names.look_up().await {
+            Err(error) if self.mode.file.is_none() => return Err(error),
+            Err(error) => warn!("{error:#}; tried again and again"),
+            Ok(()) => {}
+        }
+        let plan = Plan::new(config, names.addresses(), trace)?;
+        Ok(Prepared { plan, names })
+    }
+
+    /// Starts an interface; returns when it carries datagrams, or is waited for.
+    async fn start(&mut self, name: &str, prepared: Prepared, config: &Config) -> Result<()> {
+        let Prepared { plan, names } = prepared;
+        let (handle, orders) = Handle::new();
+        let (ready, is_ready) = oneshot::channel();
+        let life = Life {
+            name: name.to_owned(),
+            patient: self.mode.file.is_some(),
+            take_over: self.mode.take_over,
+            front: Rc::clone(&self.front),
+            ready: Some(ready),
+        };
+        let life = life.run(plan.clone(), orders);
+        let owned = name.to_owned();
+        self.tasks.spawn_local(async move { (owned, life.await) });
+        let running = Running {
+            names: keep(names, config, handle.clone()),
+            handle,
+            plan,
+        };
+        self.interfaces.insert(name.to_owned(), running);
+        if is_ready.await.is_ok() {
+            return Ok(());
+        }
+        self.until_ended(name).await?;
+        bail!("{name}: it ended early")
+    }
+
+    /// Notes that an interface has ended without being told to. The others go on.
+    fn give_up(&mut self, (name, result): (String, Result<()>)) {
+        self.interfaces.remove(&name);
+        if let Err(why) = result {
+            if !self.interfaces.is_empty() {
+                error!("{name}: given up: {why:#}");
+            }
+            self.failed.get_or_insert(why);
+        }
+    }
+
+    /// Waits until an interface has ended; how it did.
+    async fn until_ended(&mut self, name: &str) -> Result<()> {
+        while let Some(ended) = self.tasks.join_next().await {
+            let ended = ended?;
+            if ended.0 == name {
+                self.interfaces.remove(name);
+                return ended.1;
+            }
+            self.give_up(ended);
+        }
+        Ok(())
+    }
+
+    /// Ends all interfaces.
+    async fn end(mut self, order: impl Fn() -> Order<Reason>) -> Result<()> {
+        for running in self.interfaces.values() {
+            running.handle.order(order());
+        }
+        while let Some(ended) = self.tasks.join_next().await {
+            self.give_up(ended?);
+        }
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Reads the file again and applies what changed, or nothing.
+    async fn reload(&mut self) -> Answer {
+        match self.apply().await {
+            Ok(changes) => {
+                info!("reloaded: {}", changes.join("; "));
+                Ok(changes)
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                error!("not reloaded: {text}");
+                Err(text)
+            }
+        }
+    }
+
+    async fn apply(&mut self) -> Result<Vec<String>> {
+        let file = self.mode.file.clone().context("there is no file")?;
+        let config = Config::read(&file)?;
+        let trace = config.log_level == LogLevel::Trace;
+        // First everything that can fail without a trace.
+        let mut changed = Vec::new();
+        let mut new = Vec::new();
+        for (name, interface) in &config.interfaces {
+            let prepared = self.prepare(interface, trace).await;
+            let prepared = prepared.with_context(|| name.clone())?;
+            match self.interfaces.get(name) {
+                Some(running) => {
+                    if prepared.plan != running.plan {
+                        prepared.plan.check(name)?;
+                        changed.push((name.clone(), prepared));
+                    }
+                }
+                None => new.push((name.clone(), prepared)),
+            }
+        }
+        let gone = |name: &&String| !config.interfaces.contains_key(*name);
+        let gone: Vec<String> = self.interfaces.keys().filter(gone).cloned().collect();
+
+        let mut done: Vec<(String, &str)> = Vec::new();
+        // New ones first: if one cannot be attached, nothing has changed yet.
+        for (name, prepared) in new {
+            if let Err(error) = self.start(&name, prepared, &config).await {
+                for (name, _) in &done {
+                    self.stop(name).await?;
+                }
+                return Err(error);
+            }
+            done.push((name, "attached"));
+        }
+        for (name, Prepared { plan, names }) in changed {
+            if let Some(running) = self.interfaces.get_mut(&name) {
+                let changed = running.handle.change(plan.clone()).await;
+                changed.with_context(|| format!("{name}: cannot be changed"))?;
+                running.names.abort();
+                running.names = keep(names, &config, running.handle.clone());
+                running.plan = plan;
+                done.push((name, "changed"));
+            }
+        }
+        for name in gone {
+            self.stop(&name).await?;
+            done.push((name, "detached"));
+        }
+        self.front.log(config.log_level)?;
+        self.trace = trace;
+        let lines = done.iter().map(|(name, what)| format!("{name}: {what}"));
+        let mut lines: Vec<String> = lines.collect();
+        if lines.is_empty() {
+            lines.push("no interface changed".to_owned());
+        }
+        Ok(lines)
+    }
+
+    async fn stop(&mut self, name: &str) -> Result<()> {
+        let Some(running) = self.interfaces.get(name) else {
+            return Ok(());
+        };
+        running.handle.order(Order::Stop);
+        self.until_ended(name).await
+    }
+}
+
+/// Keeps the addresses of an interface's peers what their names say.
+fn keep(names: Names, config: &Config, handle: Handle) -> AbortHandle {
+    let interval = config.resolve_interval.into();
+    let changed = move |addresses| handle.order(Order::Pause(Reason::Addresses(addresses)));
+    spawn_local(names.keep(interval, changed)).abort_handle()
+}
+
+/// What it takes to begin with an interface.
+struct Life {
+    name: String,
+    patient: bool,
+    take_over: bool,
+    front: Rc<dyn Front>,
+    ready: Option<oneshot::Sender<()>>,
+}
+
+impl Life {
+    async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason>) -> Result<()> {
+        let name = &self.name;
+        if self.patient && if_nametoindex(name.as_str()).is_err() {
+            warn!("{name}: no such interface yet; waiting for it");
+            if let Some(ready) = self.ready.take() {
+                let _gone = ready.send(());
+            }
+            match wait_for(name, &mut orders, &mut plan).await? {
+                Waited::Found(_) => {}
+                Waited::Left | Waited::Stopped => return Ok(()),
+            }
+        }
+        let tunnel = Tunnel::attach(name, plan, self.take_over)?;
+        let front = self.front;
+        let mut ready = self.ready;
+        tunnel
+            .run(&mut orders, |attached, plan| {
+                front.ready(attached, plan)?;
+                if let Some(ready) = ready.take() {
+                    let _gone = ready.send(());
+                }
+                Ok(())
+            })
+            .await
+    }
+}

@@ -1,0 +1,375 @@
+//! The life of one interface: attach, carry, follow it when it goes and comes
+//! back, change, detach.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use ipnet::IpNet;
+use nix::sys::signal::{Signal, kill};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::config::{InterfaceConfig, Peer};
+use crate::daemon::{self, End, Order, Orders, Timers};
+use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
+use crate::interface::Interface;
+use crate::lock::InterfaceLock;
+use crate::netlink::LinkChanges;
+use crate::{preflight, secret};
+
+/// The signal that asks a process to leave all its interfaces to another. One of
+/// a version that does not know it dies of it, which comes to the same.
+pub const TAKE_OVER: Signal = Signal::SIGUSR2;
+
+/// What one interface shall be, with nothing left to look up. Two are equal if they
+/// come from the same configuration, whatever the names in it stand for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What to attach, but for the peers that are known by name.
+    options: AttachOptions,
+    /// The addresses of those.
+    addresses: Vec<IpNet>,
+    /// Timers of its flows.
+    timers: Timers,
+}
+
+impl PartialEq for Plan {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options && self.timers == other.timers
+    }
+}
+
+impl Plan {
+    /// What `config` asks for, where host names stand for `addresses`.
+    ///
+    /// # Errors
+    ///
+    /// If the secret cannot be read, or the kernel lacks something.
+    pub fn new(config: &InterfaceConfig, addresses: Vec<IpNet>, trace: bool) -> Result<Self> {
+        preflight::check()?;
+        if config.tc == TcChoice::Tcx {
+            preflight::check_tcx()?;
+        }
+        if config.secret.is_some() {
+            preflight::check_tai()?;
+        }
+        let networks = config.peers.iter().filter_map(|peer| match peer {
+            Peer::Net(network) => Some(*network),
+            Peer::Host(_) => None,
+        });
+        Ok(Self {
+            options: AttachOptions {
+                ports: config.ports.clone(),
+                peers: networks.collect(),
+                only_peers: !config.peers.is_empty(),
+                ingress: config.ingress,
+                tc: config.tc,
+                max_flows: config.max_flows.get(),
+                proof_key: config.secret.as_deref().map(secret::read).transpose()?,
+                trace,
+            },
+            addresses,
+            timers: Timers {
+                keepalive: config.keepalive.into(),
+                idle: config.idle_timeout.into(),
+            },
+        })
+    }
+
+    /// What to attach.
+    #[must_use]
+    pub fn options(&self) -> AttachOptions {
+        let mut options = self.options.clone();
+        options.peers.extend(&self.addresses);
+        options
+    }
+
+    /// Checks that what is attached to the interface of that name, if anything, can
+    /// become this while flows go on.
+    ///
+    /// # Errors
+    ///
+    /// Names the option that cannot change, and the way out.
+    pub fn check(&self, name: &str) -> Result<()> {
+        let Ok(interface) = Interface::find(name) else {
+            return Ok(());
+        };
+        match Pinned::open(interface.index)? {
+            Some(pinned) => Attached::check(name, &self.options, &pinned),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a daemon makes room.
+#[derive(Debug)]
+pub enum Reason {
+    /// Another process takes over.
+    Succeeded,
+    /// What was begun shall not be: what this process attached is taken away,
+    /// what it took over stays.
+    Abandoned,
+    /// The names of its peers stand for other addresses now.
+    Addresses(Vec<IpNet>),
+    /// It shall be as this plan says.
+    Change {
+        /// The plan.
+        plan: Box<Plan>,
+        /// Where to tell whether it is.
+        done: oneshot::Sender<Result<()>>,
+    },
+}
+
+/// Gives a tunnel its orders. Without it the tunnel stops.
+#[derive(Clone, Debug)]
+pub struct Handle(UnboundedSender<Order<Reason>>);
+
+impl Handle {
+    /// A handle, and what it controls.
+    #[must_use]
+    pub fn new() -> (Self, Orders<Reason>) {
+        let (sender, orders) = unbounded_channel();
+        (Self(sender), orders)
+    }
+
+    /// Gives an order. One that has ended needs none.
+    pub fn order(&self, order: Order<Reason>) {
+        let _ended = self.0.send(order);
+    }
+
+    /// Makes the tunnel what `plan` says.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be; then it is as it was.
+    pub async fn change(&self, plan: Plan) -> Result<()> {
+        let (done, outcome) = oneshot::channel();
+        let plan = Box::new(plan);
+        self.order(Order::Pause(Reason::Change { plan, done }));
+        outcome.await.context("it has ended")?
+    }
+}
+
+/// An interface, and what is attached to it.
+pub struct Tunnel {
+    plan: Plan,
+    attached: Attached,
+    /// Whether another process attached it.
+    taken_over: bool,
+    _lock: InterfaceLock,
+}
+
+impl Tunnel {
+    /// Attaches, or goes on with what a process left attached; takes over from a
+    /// running one if `take_over` says so. On failure everything is as it was.
+    ///
+    /// # Errors
+    ///
+    /// Names the step, the cause and the way out.
+    pub fn attach(name: &str, plan: Plan, take_over: bool) -> Result<Self> {
+        let interface = Interface::find(name)?;
+        pins::mount_bpffs()?;
+        let directory = pins::directory(interface.index)?;
+        let options = plan.options();
+        let lock = take_lock(&interface, &directory, take_over.then_some(&options))?;
+        let attached = match Pinned::open(interface.index)? {
+            Some(pinned) => Attached::adopt(interface, &options, &pinned)?,
+            None => Attached::new(interface, &options)?,
+        };
+        Ok(Self {
+            taken_over: attached.adopted.is_some(),
+            plan,
+            attached,
+            _lock: lock,
+        })
+    }
+
+    /// Carries datagrams until an order ends that. Calls `ready` each time it can:
+    /// after the attachment, and each time the interface comes back.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot go on, or cannot detach. The message tells what is attached
+    /// then.
+    pub async fn run(
+        mut self,
+        orders: &mut Orders<Reason>,
+        mut ready: impl FnMut(&mut Attached, &Plan) -> Result<()>,
+    ) -> Result<()> {
+        let name = self.attached.interface.name.clone();
+        let mut was_ready = false;
+        let mut announced = false;
+        loop {
+            let plan = &self.plan;
+            let end = daemon::run(&mut self.attached, plan.timers, orders, |attached| {
+                if !announced {
+                    ready(attached, plan)?;
+                }
+                (announced, was_ready) = (true, true);
+                Ok(())
+            })
+            .await;
+            match end {
+                Ok(End::Paused(Reason::Change { plan, done })) => {
+                    let _gone = done.send(self.change(*plan));
+                }
+                Ok(End::Paused(Reason::Addresses(addresses))) => {
+                    let plan = Plan {
+                        addresses,
+                        ..self.plan.clone()
+                    };
+                    if let Err(error) = self.change(plan) {
+                        warn!("{name}: cannot change the peers: {error:#}");
+                    }
+                }
+                Ok(End::Paused(Reason::Succeeded)) => {
+                    info!("{name}: left to the process that takes over");
+                    return Ok(());
+                }
+                Ok(End::Paused(Reason::Abandoned)) if self.taken_over => return Ok(()),
+                Ok(End::Stopped | End::Paused(Reason::Abandoned)) => break,
+                Ok(End::InterfaceGone) => {
+                    warn!("{name}: the interface is gone; waiting for it to come back");
+                    match wait_for(&name, orders, &mut self.plan).await? {
+                        Waited::Found(interface) => {
+                            self.attached = self
+                                .attached
+                                .follow(interface, &self.plan.options())
+                                .with_context(|| {
+                                format!("{name}: it came back, and cannot be attached")
+                            })?;
+                            announced = false;
+                        }
+                        Waited::Left => {
+                            info!("{name}: left to the process that takes over");
+                            return Ok(());
+                        }
+                        Waited::Stopped => break,
+                    }
+                }
+                // Who relies on the disguise must not lose it without asking.
+                Err(error) if was_ready => {
+                    return Err(error.context(format!(
+                        "the programs stay attached, so that nothing leaks; \
+                         `xdptun detach --iface {name}` removes them"
+                    )));
+                }
+                Err(error) if !self.taken_over => {
+                    self.attached.detach().context("cannot detach")?;
+                    return Err(error);
+                }
+                Err(error) => {
+                    return Err(error.context(format!(
+                        "what was attached stays so, without a daemon; \
+                         `xdptun attach --iface {name} ...` goes on with it"
+                    )));
+                }
+            }
+        }
+        self.attached.detach().context("cannot detach")?;
+        info!("{name}: detached");
+        Ok(())
+    }
+
+    /// Becomes what `plan` says, by new programs in the place of the old ones if it
+    /// takes that.
+    fn change(&mut self, plan: Plan) -> Result<()> {
+        let (before, after) = (self.plan.options(), plan.options());
+        if after.takes_other_programs(&before) {
+            let interface = Interface::find(&self.attached.interface.name)?;
+            let pinned = Pinned::open(interface.index)?.context("its pins are gone")?;
+            self.attached = Attached::adopt(interface, &after, &pinned)?;
+        } else if after != before {
+            self.attached.set(&after)?;
+        }
+        self.plan = plan;
+        Ok(())
+    }
+}
+
+/// How waiting for an interface ended.
+pub enum Waited {
+    /// It is there.
+    Found(Interface),
+    /// Another process waits for it.
+    Left,
+    /// It is not wanted any more.
+    Stopped,
+}
+
+/// How often to look for an interface that is gone, should its coming be missed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits until there is an interface of that name, or for what ends that. A change
+/// changes `plan`.
+///
+/// # Errors
+///
+/// If the interfaces cannot be watched.
+pub async fn wait_for(name: &str, orders: &mut Orders<Reason>, plan: &mut Plan) -> Result<Waited> {
+    let mut links = LinkChanges::subscribe()?;
+    loop {
+        if let Ok(interface) = Interface::find(name) {
+            return Ok(Waited::Found(interface));
+        }
+        tokio::select! {
+            () = links.next() => {}
+            () = tokio::time::sleep(LOOK) => {}
+            order = daemon::next(orders) => match order {
+                Order::Stop | Order::Pause(Reason::Abandoned) => return Ok(Waited::Stopped),
+                Order::Pause(Reason::Succeeded) => return Ok(Waited::Left),
+                Order::Pause(Reason::Change { plan: new, done }) => {
+                    *plan = *new;
+                    let _gone = done.send(Ok(()));
+                }
+                Order::Pause(Reason::Addresses(addresses)) => plan.addresses = addresses,
+            }
+        }
+    }
+}
+
+/// How long a daemon may take to leave.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// Takes the lock of an interface, from a running daemon if that is to be taken
+/// over from with these options.
+fn take_lock(
+    interface: &Interface,
+    directory: &Path,
+    take_over: Option<&AttachOptions>,
+) -> Result<InterfaceLock> {
+    let name = &interface.name;
+    let already = format!(
+        "{name}: xdptun is already attached; `xdptun status` shows it, `--take-over` takes its \
+         place without a gap, `xdptun detach --iface {name}` ends it"
+    );
+    let take = || {
+        InterfaceLock::take(directory)
+            .with_context(|| format!("cannot lock {}", directory.display()))
+    };
+    let lock = match (take()?, take_over) {
+        (None, Some(options)) => {
+            let busy =
+                || format!("{name}: xdptun is just being attached; try again when it is ready");
+            let pinned = Pinned::open(interface.index)?.with_context(busy)?;
+            // Before the other leaves.
+            Attached::check(name, options, &pinned)?;
+            let process = Pinned::daemon(interface.index)?.with_context(busy)?;
+            kill(process, TAKE_OVER)
+                .with_context(|| format!("{name}: cannot ask process {process} to leave"))?;
+            if !InterfaceLock::wait_released(directory, HANDOVER)? {
+                bail!("{name}: process {process} does not leave; nothing was changed");
+            }
+            take()?
+        }
+        (lock, _) => lock,
+    };
+    let lock = lock.context(already.clone())?;
+    if !Pinned::exists(interface.index)? && datapath::is_attached(name) {
+        pins::remove_directory(directory)?;
+        bail!("{already}; its pins are not in this mount namespace");
+    }
+    Ok(lock)
+}
