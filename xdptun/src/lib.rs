@@ -22,6 +22,7 @@ pub mod interface;
 pub mod lock;
 pub mod mtu;
 mod netlink;
+mod notify;
 pub mod ports;
 pub mod preflight;
 mod resolve;

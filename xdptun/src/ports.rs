@@ -82,6 +82,20 @@ impl PortRange {
     }
 }
 
+/// "eth0 carries UDP ports 443, 8000-8010 as TCP".
+#[must_use]
+pub fn carries(interface: &str, ports: &[PortRange]) -> String {
+    let plural = match ports {
+        [single] if single.first == single.last => "",
+        _ => "s",
+    };
+    let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    format!(
+        "{interface} carries UDP port{plural} {} as TCP",
+        ports.join(", ")
+    )
+}
+
 /// The words of the `PORTS` map for a list of ranges.
 #[must_use]
 pub fn to_words(ranges: &[PortRange]) -> Vec<u64> {

@@ -15,6 +15,8 @@ use crate::config::{Config, InterfaceConfig, LogLevel};
 use crate::control::{Answer, Command, Control};
 use crate::daemon::{Order, Orders};
 use crate::datapath::{Attached, Pinned};
+use crate::notify::{self, Watchdog};
+use crate::ports::carries;
 use crate::resolve::Names;
 use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER, Tunnel, Waited, wait_for};
 
@@ -67,6 +69,8 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
         failed: None,
     };
     service.check_takeover(&config)?;
+    // On the thread of everything else: if that hangs, so does this.
+    let _watchdog = Running(spawn_local(Watchdog::from_env().run()).abort_handle());
     let started = tokio::select! {
         started = service.start_all(&config) => started.map(|()| None),
         asked = signals.next() => Ok(Some(asked)),
@@ -83,6 +87,7 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
             });
         }
     }
+    notify::ready();
     // The one that ran before listened there until now.
     let control = match (control, &service.mode.file) {
         (None, Some(_)) => Some(Control::listen()?),
@@ -152,33 +157,39 @@ impl Signals {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let asked = tokio::select! {
             _ = self.interrupt.recv() => Asked::Stop,
             _ = self.terminate.recv() => Asked::Stop,
             _ = self.take_over.recv() => Asked::Succeed,
-            _ = hang_up => Asked::Reload,
-        }
+            _ = hang_up => return Asked::Reload,
+        };
+        notify::stopping();
+        asked
+    }
+}
+
+/// A task that ends when this is dropped.
+struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
 /// An interface that is attached or waited for.
-struct Running {
+struct Link {
     handle: Handle,
     plan: Plan,
-    names: AbortHandle,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.names.abort();
-    }
+    /// Keeps the addresses of its peers up to date.
+    names: Running,
 }
 
 struct Service {
     mode: Mode,
     front: Rc<dyn Front>,
     trace: bool,
-    interfaces: BTreeMap<String, Running>,
+    interfaces: BTreeMap<String, Link>,
     tasks: JoinSet<(String, Result<()>)>,
     /// What an interface had to be given up for.
     failed: Option<anyhow::Error>,
@@ -253,12 +264,12 @@ impl Service {
         let life = life.run(plan.clone(), orders);
         let owned = name.to_owned();
         self.tasks.spawn_local(async move { (owned, life.await) });
-        let running = Running {
+        let link = Link {
             names: keep(names, config, handle.clone()),
             handle,
             plan,
         };
-        self.interfaces.insert(name.to_owned(), running);
+        self.interfaces.insert(name.to_owned(), link);
         if is_ready.await.is_ok() {
             return Ok(());
         }
@@ -292,8 +303,8 @@ impl Service {
 
     /// Ends all interfaces.
     async fn end(mut self, order: impl Fn() -> Order<Reason>) -> Result<()> {
-        for running in self.interfaces.values() {
-            running.handle.order(order());
+        for link in self.interfaces.values() {
+            link.handle.order(order());
         }
         while let Some(ended) = self.tasks.join_next().await {
             self.give_up(ended?);
@@ -327,8 +338,8 @@ impl Service {
             let prepared = self.prepare(interface, trace).await;
             let prepared = prepared.with_context(|| name.clone())?;
             match self.interfaces.get(name) {
-                Some(running) => {
-                    if prepared.plan != running.plan {
+                Some(link) => {
+                    if prepared.plan != link.plan {
                         prepared.plan.check(name)?;
                         changed.push((name.clone(), prepared));
                     }
@@ -351,12 +362,11 @@ impl Service {
             done.push((name, "attached"));
         }
         for (name, Prepared { plan, names }) in changed {
-            if let Some(running) = self.interfaces.get_mut(&name) {
-                let changed = running.handle.change(plan.clone()).await;
+            if let Some(link) = self.interfaces.get_mut(&name) {
+                let changed = link.handle.change(plan.clone()).await;
                 changed.with_context(|| format!("{name}: cannot be changed"))?;
-                running.names.abort();
-                running.names = keep(names, &config, running.handle.clone());
-                running.plan = plan;
+                link.names = keep(names, &config, link.handle.clone());
+                link.plan = plan;
                 done.push((name, "changed"));
             }
         }
@@ -375,19 +385,19 @@ impl Service {
     }
 
     async fn stop(&mut self, name: &str) -> Result<()> {
-        let Some(running) = self.interfaces.get(name) else {
+        let Some(link) = self.interfaces.get(name) else {
             return Ok(());
         };
-        running.handle.order(Order::Stop);
+        link.handle.order(Order::Stop);
         self.until_ended(name).await
     }
 }
 
 /// Keeps the addresses of an interface's peers what their names say.
-fn keep(names: Names, config: &Config, handle: Handle) -> AbortHandle {
+fn keep(names: Names, config: &Config, handle: Handle) -> Running {
     let interval = config.resolve_interval.into();
     let changed = move |addresses| handle.order(Order::Pause(Reason::Addresses(addresses)));
-    spawn_local(names.keep(interval, changed)).abort_handle()
+    Running(spawn_local(names.keep(interval, changed)).abort_handle())
 }
 
 /// What it takes to begin with an interface.
@@ -418,6 +428,8 @@ impl Life {
         tunnel
             .run(&mut orders, |attached, plan| {
                 front.ready(attached, plan)?;
+                let name = &attached.interface.name;
+                notify::status(&carries(name, &attached.maps.ports()?));
                 if let Some(ready) = ready.take() {
                     let _gone = ready.send(());
                 }

@@ -17,7 +17,7 @@ use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::netlink::LinkChanges;
-use crate::{preflight, secret};
+use crate::{notify, preflight, secret};
 
 /// The signal that asks a process to leave all its interfaces to another. One of
 /// a version that does not know it dies of it, which comes to the same.
@@ -231,7 +231,10 @@ impl Tunnel {
                 Ok(End::Paused(Reason::Abandoned)) if self.taken_over => return Ok(()),
                 Ok(End::Stopped | End::Paused(Reason::Abandoned)) => break,
                 Ok(End::InterfaceGone) => {
-                    warn!("{name}: the interface is gone; waiting for it to come back");
+                    let waiting =
+                        format!("{name}: the interface is gone; waiting for it to come back");
+                    warn!("{waiting}");
+                    notify::status(&waiting);
                     match wait_for(&name, orders, &mut self.plan).await? {
                         Waited::Found(interface) => {
                             self.attached = self

@@ -13,6 +13,7 @@ use xdptun_common::counter::Outcome;
 use crate::config::LogLevel;
 use crate::datapath::{AttachOptions, Attached};
 use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::ports::carries;
 use crate::service::Front;
 use crate::tunnel::Plan;
 use crate::{daemon, servers};
@@ -71,12 +72,7 @@ fn filter(level: LogLevel) -> EnvFilter {
 fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
     let interface = &attached.interface;
     let name = &interface.name;
-    let ports: Vec<String> = attached
-        .maps
-        .ports()?
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let ports = attached.maps.ports()?;
     let tc = if attached.tcx { "TCX" } else { "clsact" };
     let mtu = WireguardMtu::on(interface.mtu);
     let mut out = io::stdout().lock();
@@ -129,7 +125,7 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
             "{name}: answers only who knows the secret; any other TCP to these ports is left to this host"
         )?;
     } else {
-        match servers::listening(&attached.maps.ports()?) {
+        match servers::listening(&ports) {
             Ok(servers) if servers.is_empty() => {}
             Ok(servers) => writeln!(
                 out,
@@ -151,18 +147,7 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
     if !interface.is_up {
         writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
     }
-    writeln!(
-        out,
-        "ready: {name} carries UDP port{} {} as TCP; Ctrl-C detaches",
-        if let [single] = &ports[..]
-            && !single.contains('-')
-        {
-            ""
-        } else {
-            "s"
-        },
-        ports.join(", ")
-    )?;
+    writeln!(out, "ready: {}; Ctrl-C detaches", carries(name, &ports))?;
     out.flush()?;
     Ok(())
 }

@@ -1,0 +1,57 @@
+//! What a service manager is told (sd_notify(3)): ready, alive, stopping.
+//!
+//! Without one (`NOTIFY_SOCKET` is not set) all of it does nothing.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::warn;
+
+/// Tells that everything is attached.
+pub fn ready() {
+    send(&[NotifyState::Ready]);
+}
+
+/// Tells what goes on, in words.
+pub fn status(status: &str) {
+    send(&[NotifyState::Status(status)]);
+}
+
+/// Tells that this process is about to end.
+pub fn stopping() {
+    send(&[NotifyState::Stopping]);
+}
+
+/// A service that cannot tell is killed or restarted for it, so its operator must
+/// know the cause.
+fn send(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!("the service manager cannot be told {state:?}: {error}");
+    }
+}
+
+/// Tells that this thread still runs tasks, twice in the time that the service
+/// manager waits for it (`WatchdogSec=`).
+pub struct Watchdog(Option<Duration>);
+
+impl Watchdog {
+    /// For the time that the service manager set, if any.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self(sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()))
+    }
+
+    /// Tells, again and again; ends where nobody waits for it.
+    pub async fn run(self) {
+        let Some(limit) = self.0 else {
+            return;
+        };
+        let mut half = interval(limit / 2);
+        half.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            half.tick().await;
+            send(&[NotifyState::Watchdog]);
+        }
+    }
+}
