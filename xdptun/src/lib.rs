@@ -18,6 +18,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod datapath;
+pub mod detach;
 pub mod interface;
 pub mod lock;
 pub mod mtu;

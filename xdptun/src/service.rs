@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::config::{Config, InterfaceConfig, LogLevel};
 use crate::control::{Answer, Command, Control};
-use crate::daemon::{Order, Orders};
+use crate::daemon::{Observer, Order, Orders};
 use crate::datapath::{Attached, Pinned};
 use crate::notify::{self, Watchdog};
 use crate::ports::carries;
@@ -21,7 +21,7 @@ use crate::resolve::Names;
 use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER, Tunnel, Waited, wait_for};
 
 /// What the service tells whoever started it.
-pub trait Front {
+pub trait Front: Observer {
     /// An interface carries datagrams now.
     ///
     /// # Errors
@@ -207,20 +207,24 @@ impl Service {
         if !self.mode.take_over {
             return Ok(());
         }
-        let mut keepers = Vec::new();
-        for pinned in Pinned::all()? {
-            if let Some(process) = Pinned::daemon(pinned.ifindex)? {
-                keepers.push((pinned.name(), process));
+        for name in config.interfaces.keys() {
+            let Ok(ifindex) = if_nametoindex(name.as_str()) else {
+                continue;
+            };
+            if !Pinned::exists(ifindex)? {
+                continue;
             }
-        }
-        let wanted = |name: &String| config.interfaces.contains_key(name);
-        for (_, process) in keepers.iter().filter(|(name, _)| wanted(name)) {
-            let same = |other: &&(String, _)| other.1 == *process && !wanted(&other.0);
-            if let Some((other, _)) = keepers.iter().find(same) {
-                bail!(
-                    "process {process} keeps {other} as well, which would be without a daemon; \
-                     change its file and `xdptun reload`, or take over all of it with `xdptun run`"
-                );
+            if let Some(process) = Pinned::daemon(ifindex)? {
+                let mut others = Pinned::kept_by(process)?;
+                others.retain(|other| !config.interfaces.contains_key(other));
+                if !others.is_empty() {
+                    bail!(
+                        "{name}: process {process} keeps {} as well, which would be without a \
+                         daemon; change its file and run `xdptun reload`, or take over all of it \
+                         with `xdptun run --take-over`",
+                        others.join(", ")
+                    );
+                }
             }
         }
         Ok(())
@@ -424,9 +428,10 @@ impl Life {
         }
         let tunnel = Tunnel::attach(name, plan, self.take_over)?;
         let front = self.front;
+        let observer: Rc<dyn Observer> = front.clone();
         let mut ready = self.ready;
         tunnel
-            .run(&mut orders, |attached, plan| {
+            .run(&mut orders, &*observer, |attached, plan| {
                 front.ready(attached, plan)?;
                 let name = &attached.interface.name;
                 notify::status(&carries(name, &attached.maps.ports()?));

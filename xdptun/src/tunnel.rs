@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::config::{InterfaceConfig, Peer};
-use crate::daemon::{self, End, Order, Orders, Timers};
+use crate::daemon::{self, End, Observer, Order, Orders, Timers};
 use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
@@ -196,6 +196,7 @@ impl Tunnel {
     pub async fn run(
         mut self,
         orders: &mut Orders<Reason>,
+        observer: &dyn Observer,
         mut ready: impl FnMut(&mut Attached, &Plan) -> Result<()>,
     ) -> Result<()> {
         let name = self.attached.interface.name.clone();
@@ -203,7 +204,8 @@ impl Tunnel {
         let mut announced = false;
         loop {
             let plan = &self.plan;
-            let end = daemon::run(&mut self.attached, plan.timers, orders, |attached| {
+            let (attached, timers) = (&mut self.attached, plan.timers);
+            let end = daemon::run(attached, timers, orders, observer, |attached| {
                 if !announced {
                     ready(attached, plan)?;
                 }

@@ -279,6 +279,9 @@ fn another_takes_over_all_of_it() {
     run(netns, &one)
         .unwrap()
         .assert_one_line(&["keeps eth1 as well"]);
+    run(netns, &["detach", "--iface", "eth0"])
+        .unwrap()
+        .assert_one_line(&["keeps eth1 as well", "`xdptun reload`"]);
     assert!(old.process().is_running().unwrap());
 
     let mut command = file.command(netns, &["--take-over"]);

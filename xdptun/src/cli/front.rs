@@ -4,19 +4,21 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, Result};
 use aya_log::EbpfLogger;
-use tracing::debug;
+use tracing::{debug, info, warn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use xdptun_common::counter::Outcome;
+use xdptun_common::flow::FlowKey;
 
 use crate::config::LogLevel;
+use crate::daemon::{self, News, Observer};
 use crate::datapath::{AttachOptions, Attached};
 use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
 use crate::ports::carries;
+use crate::servers;
 use crate::service::Front;
 use crate::tunnel::Plan;
-use crate::{daemon, servers};
 
 /// Log on standard error, announcements on standard output.
 pub struct Terminal {
@@ -36,6 +38,27 @@ impl Terminal {
             .with(lines)
             .init();
         Self { filter: handle }
+    }
+}
+
+impl Observer for Terminal {
+    fn flow(&self, flow: &FlowKey, news: News) {
+        let (local, remote) = (flow.local(), flow.remote());
+        match news {
+            News::Up => info!("{local} -> {remote} up"),
+            News::Closed => info!("{local} -> {remote} down: closed"),
+            News::Reset => info!("{local} -> {remote} down: reset by the peer"),
+            News::Reopened { silence } => info!(
+                "{local} -> {remote} no answer for {:.1} s, opening again",
+                silence.as_secs_f32()
+            ),
+            News::Unanswered { datagrams } => warn!(
+                "{local} -> {remote}: no answer to the handshake, {datagrams} datagrams dropped; \
+                 is xdptun attached there (with the same secret, if any), and does the \
+                 network let TCP port {} through?",
+                flow.remote_port()
+            ),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 use xdptun_common::config::Request;
 use xdptun_common::event::{Event, Kind};
 use xdptun_common::flow::{Flow, FlowKey, State};
@@ -89,6 +89,33 @@ pub enum Order<T> {
 /// a version that does not know it dies of it, which comes to the same.
 pub const TAKE_OVER: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGUSR2;
 
+/// What happens to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Its handshake ended: datagrams pass.
+    Up,
+    /// Both ends closed it.
+    Closed,
+    /// The peer, or somebody on the way, reset it.
+    Reset,
+    /// The path seems dead, so it is opened again.
+    Reopened {
+        /// How long the peer has been silent.
+        silence: Duration,
+    },
+    /// Nobody answers its handshake.
+    Unanswered {
+        /// How many datagrams waited for it, and were dropped.
+        datagrams: usize,
+    },
+}
+
+/// Whom a daemon tells what happens.
+pub trait Observer {
+    /// Something happened to a flow.
+    fn flow(&self, flow: &FlowKey, news: News);
+}
+
 /// Where a daemon gets its orders from. One whose sender is gone has to stop.
 pub type Orders<T> = UnboundedReceiver<Order<T>>;
 
@@ -108,6 +135,7 @@ pub async fn run<T>(
     attached: &mut Attached,
     timers: Timers,
     orders: &mut Orders<T>,
+    observer: &dyn Observer,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
 ) -> Result<End<T>> {
     let events = attached
@@ -124,6 +152,7 @@ pub async fn run<T>(
         queue: Queue::default(),
         doubts: Doubts::default(),
         timers,
+        observer,
     };
     if daemon.attached.adopted.take().is_some() {
         daemon.restart_handshakes(events.get_mut())?;
@@ -178,6 +207,7 @@ struct Daemon<'a> {
     queue: Queue,
     doubts: Doubts,
     timers: Timers,
+    observer: &'a dyn Observer,
 }
 
 impl Daemon<'_> {
@@ -201,15 +231,15 @@ impl Daemon<'_> {
     }
 
     fn handle(&mut self, event: Event, frame: &[u8]) {
-        let (local, remote) = (event.flow.local(), event.flow.remote());
+        let flow = &event.flow;
         match Kind::from_raw(event.kind) {
-            Some(Kind::Queued) => self.enqueue(&event.flow, frame),
+            Some(Kind::Queued) => self.enqueue(flow, frame),
             Some(Kind::Established) => {
-                info!("{local} -> {remote} up");
-                self.flush(&event.flow);
+                self.observer.flow(flow, News::Up);
+                self.flush(flow);
             }
-            Some(Kind::Finished) => info!("{local} -> {remote} down: closed"),
-            Some(Kind::Reset) => info!("{local} -> {remote} down: reset by the peer"),
+            Some(Kind::Finished) => self.observer.flow(flow, News::Closed),
+            Some(Kind::Reset) => self.observer.flow(flow, News::Reset),
             None => debug!("a record of unknown kind {}", event.kind),
         }
     }
@@ -252,14 +282,7 @@ impl Daemon<'_> {
             }
         }
         for (key, datagrams) in self.queue.give_up() {
-            warn!(
-                "{} -> {}: no answer to the handshake, {datagrams} datagrams dropped; \
-                 is xdptun attached there (with the same secret, if any), and does the \
-                 network let TCP port {} through?",
-                key.local(),
-                key.remote(),
-                key.remote_port()
-            );
+            self.observer.flow(&key, News::Unanswered { datagrams });
             self.count_lost(datagrams as u64);
         }
     }

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 use xdptun_common::config::Request;
 use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, State};
 
-use super::{Daemon, Timers};
+use super::{Daemon, News, Timers};
 use crate::clock::{monotonic_ns, since};
 
 /// How long a closed flow stays in the table: longer than any program run that
@@ -186,8 +186,8 @@ impl Daemon<'_> {
                 Need::Nothing => {}
                 Need::Send(request) => {
                     if request == Request::Reopen {
-                        let silence = since(now, flow.unanswered_at).as_secs_f32();
-                        info!("{local} -> {remote} no answer for {silence:.1} s, opening again");
+                        let silence = since(now, flow.unanswered_at);
+                        self.observer.flow(&key, News::Reopened { silence });
                         self.doubts.reopened.insert(key, now);
                     } else if request == Request::Probe && is_doubtful(&flow, now) {
                         let mut question = match self.doubts.asked(&key, &flow) {

@@ -218,6 +218,22 @@ impl Pinned {
         Ok((pid != 0).then(|| Pid::from_raw(pid.cast_signed())))
     }
 
+    /// The names of all interfaces of this network namespace that a process keeps,
+    /// whichever version of xdptun that is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pinned::daemon`].
+    pub fn kept_by(process: Pid) -> Result<Vec<String>> {
+        let mut kept = Vec::new();
+        for ifindex in pins::interfaces()? {
+            if Self::exists(ifindex)? && Self::daemon(ifindex)? == Some(process) {
+                kept.extend(name_of(ifindex));
+            }
+        }
+        Ok(kept)
+    }
+
     /// Where programs are attached now. By the kernel's word where there is a
     /// query for it: a hook that someone else emptied is not listed.
     #[must_use]

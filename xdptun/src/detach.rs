@@ -1,0 +1,94 @@
+//! The end of an attachment, by another process than the one that keeps it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::datapath::{self, Pinned, pins};
+use crate::interface::Interface;
+use crate::lock::InterfaceLock;
+use crate::preflight;
+
+/// What there was to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// A running process.
+    Stopped(Pid),
+    /// What a killed process left.
+    Remains,
+    /// Nothing.
+    Nothing,
+}
+
+/// Ends what is attached to the interface of that name: asks a running process to
+/// end, which closes its flows, and removes what a killed one left. Waits for it.
+///
+/// # Errors
+///
+/// If the process does not end, or something cannot be removed.
+pub fn detach(name: &str) -> Result<Detached> {
+    preflight::check()?;
+    let ifindex = find(name)?;
+    let stopped = stop_daemon(ifindex, name)?;
+    let removed = datapath::remove(ifindex)?;
+    Ok(match stopped {
+        Some(process) => Detached::Stopped(process),
+        None if removed => Detached::Remains,
+        None => Detached::Nothing,
+    })
+}
+
+/// The index of the interface with that name, or that had it: pins outlive their
+/// interface, and there may be a new one of the same name.
+fn find(name: &str) -> Result<u32> {
+    let interface = Interface::find(name);
+    if let Ok(interface) = &interface
+        && (Pinned::exists(interface.index)? || datapath::is_attached(name))
+    {
+        if !Pinned::exists(interface.index)? {
+            bail!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+        }
+        return Ok(interface.index);
+    }
+    let mut pinned = Pinned::all()?.into_iter();
+    match pinned.find(|pinned| pinned.name() == *name) {
+        Some(pinned) => Ok(pinned.ifindex),
+        None => Ok(interface?.index),
+    }
+}
+
+/// How long a daemon may take to close its flows and go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks a running daemon to end, and waits for it; which process it was.
+fn stop_daemon(ifindex: u32, name: &str) -> Result<Option<Pid>> {
+    let directory = pins::directory(ifindex)?;
+    if !InterfaceLock::is_held(&directory).context("cannot look for a running xdptun")? {
+        return Ok(None);
+    }
+    let process = if Pinned::exists(ifindex)? {
+        Pinned::daemon(ifindex)?
+    } else {
+        None
+    };
+    let process = process.with_context(|| {
+        format!("{name}: xdptun is just being attached; try again when it is ready")
+    })?;
+    let mut kept = Pinned::kept_by(process)?;
+    kept.retain(|other| other != name);
+    if !kept.is_empty() {
+        bail!(
+            "{name}: process {process} keeps {} as well and would end; take {name} out of its \
+             file and run `xdptun reload`",
+            kept.join(", ")
+        );
+    }
+    kill(process, Signal::SIGTERM)
+        .with_context(|| format!("cannot stop process {process}, which is attached to {name}"))?;
+    if !InterfaceLock::wait_released(&directory, PATIENCE)? {
+        bail!("{name}: process {process} does not end; `kill -9 {process}`, then detach again");
+    }
+    Ok(Some(process))
+}
