@@ -138,6 +138,15 @@ pub enum State {
 }
 
 impl State {
+    /// Every state, in the order of a flow's life.
+    pub const ALL: [Self; 5] = [
+        Self::Closed,
+        Self::SynSent,
+        Self::SynReceived,
+        Self::Established,
+        Self::FinSent,
+    ];
+
     /// The state stored as `value`. A number that no version wrote counts as
     /// closed, which every path treats as "start again".
     #[inline(always)]

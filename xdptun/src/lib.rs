@@ -11,6 +11,7 @@
 //! | [`daemon`] | what runs while attached: queue, handshake timers, keepalive, expiry |
 //! | [`interface`] | what the kernel says of a network interface |
 //! | [`ports`] | which ports are owned |
+//! | [`status`] | what is attached, counted and carried, as other programs read it |
 
 pub mod cli;
 pub mod clock;
@@ -30,4 +31,5 @@ mod resolve;
 mod secret;
 mod servers;
 pub mod service;
+pub mod status;
 pub mod tunnel;

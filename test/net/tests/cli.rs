@@ -253,7 +253,7 @@ fn without_privileges_it_says_what_is_missing() {
 fn status_shows_what_is_attached() {
     let net = Direct::new().unwrap();
     let status = || product::status(&net.a.netns).unwrap();
-    assert_eq!(status(), serde_json::json!({"interfaces": []}));
+    assert_eq!(status(), serde_json::json!({"schema": 1, "interfaces": []}));
     let text = run(&net.a.netns, &["status"]).unwrap();
     assert_eq!(
         text.stdout,
@@ -318,7 +318,7 @@ fn status_shows_what_is_attached() {
         assert!(text.contains(word), "no {word} in\n{text}");
     }
     attached.stop().unwrap();
-    assert_eq!(status(), serde_json::json!({"interfaces": []}));
+    assert_eq!(status(), serde_json::json!({"schema": 1, "interfaces": []}));
 }
 
 /// The words of the issue: what it attached and where, and what WireGuard needs.

@@ -4,8 +4,10 @@ mod attach;
 mod check;
 mod detach;
 mod explain;
+mod flows;
 mod front;
 mod reload;
+mod report;
 mod run;
 mod status;
 
@@ -32,6 +34,7 @@ Examples:
   xdptun attach --iface eth0 --port 51820        WireGuard's port, until Ctrl-C
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
+  xdptun flows --sort sent                       the flows alone, those that sent most first
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
   xdptun run                                     as a service: all of /etc/xdptun/config.toml
@@ -42,6 +45,7 @@ enum Verb {
     Attach(attach::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
+    Flows(flows::Arguments),
     Explain(explain::Arguments),
     Run(run::Arguments),
     Check(check::Arguments),
@@ -55,6 +59,7 @@ pub fn main() -> ExitCode {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Flows(arguments) => flows::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Run(arguments) => run::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),

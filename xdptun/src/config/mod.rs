@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-pub use peer::{Peer, PeerError};
+pub use peer::{Peer, PeerError, network};
 
 use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::datapath::{IngressChoice, TcChoice};

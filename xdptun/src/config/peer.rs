@@ -29,11 +29,8 @@ impl FromStr for Peer {
     type Err = PeerError;
 
     fn from_str(text: &str) -> Result<Self, PeerError> {
-        if let Ok(network) = text.parse::<IpNet>() {
-            return Ok(Self::Net(network.trunc()));
-        }
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self::Net(address.into()));
+        if let Ok(network) = network(text) {
+            return Ok(Self::Net(network));
         }
         if is_host_name(text) {
             return Ok(Self::Host(text.to_owned()));
@@ -57,6 +54,19 @@ impl fmt::Display for Peer {
             Self::Host(name) => name.fmt(f),
         }
     }
+}
+
+/// A network, or an address that stands for itself alone.
+///
+/// # Errors
+///
+/// If it is neither.
+pub fn network(text: &str) -> Result<IpNet, &'static str> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse::<IpNet>().map(|network| network.trunc());
+    network
+        .or_else(|_| address())
+        .map_err(|_| "no address or network; write 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32")
 }
 
 /// The preferred syntax of RFC 1123 section 2.1, whose last label is no number,

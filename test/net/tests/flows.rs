@@ -1,0 +1,139 @@
+//! `xdptun flows`: which flows it shows, in which order, and that they fit.
+
+use std::net::UdpSocket;
+
+use serde_json::Value;
+use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
+use xdptun_test_net::cli::run;
+use xdptun_test_net::{LIMIT, PORT, mode, status};
+
+/// What a mail or half a screen takes.
+const WIDTH: usize = 100;
+
+/// Flows of `host`: remote end, datagrams sent and received.
+fn flows(host: &Host, args: &[&str]) -> Vec<(String, u64, u64)> {
+    let text = product::run_in(&host.netns, &[&["flows", "--json"], args].concat()).unwrap();
+    let printed: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(printed["schema"], 1, "{printed:#}");
+    assert_eq!(printed["interfaces"][0]["name"], Host::DEV, "{printed:#}");
+    let flows = printed["interfaces"][0]["flows"].as_array().unwrap();
+    let flow = |flow: &Value| {
+        let remote = flow["remote"].as_str().unwrap().to_owned();
+        let number = |name: &str| flow[name].as_u64().unwrap();
+        (remote, number("tx_packets"), number("rx_packets"))
+    };
+    flows.iter().map(flow).collect()
+}
+
+/// Waits until there are so many flows, and none is younger than a tick of the
+/// kernel's coarse clock, which stamps them.
+fn wait_older(host: &Host, count: usize) {
+    const TICK: f64 = 0.02;
+    wait::until_some(LIMIT, "older flows", || {
+        let interface = status::interface(&host.netns, Host::DEV)?;
+        let flows = interface["flows"].as_array().unwrap();
+        let mut idle = flows.iter().map(|flow| flow["idle_s"].as_f64().unwrap());
+        let reached = flows.len() == count && idle.all(|idle| idle > TICK);
+        Ok(reached.then_some(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn are_filtered_and_sorted() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    // Client number N sends N datagrams, the odd ones over IPv6.
+    let server = |family| udp::Server::echo(&net.a.netns, net.a.socket(family, PORT)).unwrap();
+    let servers = Family::BOTH.map(server);
+    let clients: Vec<UdpSocket> = (1..=4)
+        .map(|count| {
+            let server = &servers[count % 2];
+            let family = Family::BOTH[count % 2];
+            let client = udp::bind(&net.b.netns, net.b.socket(family, 0)).unwrap();
+            for _ in 0..count {
+                udp::exchange(&client, server.address(), b"count me", LIMIT).unwrap();
+            }
+            wait_older(&net.a, count);
+            client
+        })
+        .collect();
+    let flow = |count: usize| {
+        let client = clients[count - 1].local_addr().unwrap();
+        (client.to_string(), count as u64, count as u64)
+    };
+    let four = [4, 3, 2, 1].map(flow);
+    assert_eq!(flows(&net.a, &["--sort", "sent"]), four);
+    assert_eq!(flows(&net.a, &["--sort", "received"]), four);
+    let age = [1, 2, 3, 4].map(flow);
+    assert_eq!(flows(&net.a, &["--sort", "age"]), age);
+    assert_eq!(flows(&net.a, &["--sort", "idle"]), age);
+
+    let v4 = [4, 2].map(flow);
+    let v6 = [3, 1].map(flow);
+    let sent = |peer| flows(&net.a, &["--sort", "sent", "--peer", peer]);
+    assert_eq!(sent("10.0.0.2"), v4);
+    assert_eq!(sent("10.0.0.0/24"), v4);
+    assert_eq!(sent("fd00::/64"), v6);
+    assert_eq!(sent("fd00::2,10.0.0.2"), four);
+    assert_eq!(sent("10.0.1.0/24"), []);
+    let mut by_remote = flows(&net.a, &["--iface", Host::DEV]);
+    let ends = by_remote.iter().map(|(end, ..)| end.parse().unwrap());
+    let ends: Vec<std::net::SocketAddr> = ends.collect();
+    assert!(ends.is_sorted(), "{ends:?}");
+    by_remote.sort_by_key(|(_, sent, _)| std::cmp::Reverse(*sent));
+    assert_eq!(by_remote, four);
+
+    let text = run(&net.a.netns, &["flows", "--peer", "10.0.0.2"]).unwrap();
+    assert_eq!(text.stdout[0], "eth0: 2 flows");
+    assert_eq!(text.stdout.len(), 4, "{text:#?}");
+    let none = run(&net.a.netns, &["flows", "--peer", "10.0.1.0/24"]).unwrap();
+    assert_eq!(none.stdout, ["eth0: no flows"]);
+    run(&net.a.netns, &["flows", "--iface", "eth9"])
+        .unwrap()
+        .assert_one_line(&["eth9", "nothing is attached", "xdptun status"]);
+}
+
+#[test]
+fn say_if_nothing_is_attached() {
+    let net = Direct::new().unwrap();
+    let text = run(&net.a.netns, &["flows"]).unwrap();
+    assert_eq!(
+        text.stdout,
+        ["nothing is attached in this network namespace"]
+    );
+    let json = run(&net.a.netns, &["flows", "--json"]).unwrap();
+    assert_eq!(json.stdout, [r#"{"schema":1,"interfaces":[]}"#]);
+}
+
+/// Addresses of full length are shown whole, in tables that fit.
+#[test]
+fn long_addresses_fit() {
+    let net = Direct::new().unwrap();
+    let long = |number| format!("fd00:1111:2222:3333:4444:5555:6666:777{number}");
+    for (host, number) in [(&net.a, 1), (&net.b, 2)] {
+        let address = format!("{}/64", long(number));
+        let add = ["address", "add", &address, "dev", Host::DEV, "nodad"];
+        host.netns.run("ip", add).unwrap();
+    }
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let end = |number, port| format!("[{}]:{port}", long(number));
+    let [near, far] = [end(1, 51_820), end(2, PORT)];
+    let bind = |host: &Host, end: &str| {
+        let end: std::net::SocketAddr = end.parse().unwrap();
+        udp::bind(&host.netns, end).unwrap()
+    };
+    let far_end: std::net::SocketAddr = far.parse().unwrap();
+    let server = udp::Server::echo(&net.b.netns, far_end).unwrap();
+    let client = bind(&net.a, &near);
+    udp::exchange(&client, server.address(), &[7; 1000], LIMIT).unwrap();
+    for verb in ["status", "flows"] {
+        let lines = run(&net.a.netns, &[verb]).unwrap().stdout;
+        for line in &lines {
+            assert!(line.len() <= WIDTH, "{line}");
+        }
+        let at = lines.iter().position(|line| line.contains(&near)).unwrap();
+        assert!(lines[at].contains("established  1 / 1.0 KiB"), "{lines:#?}");
+        assert!(lines[at + 1].contains(&far), "{lines:#?}");
+    }
+}

@@ -1,0 +1,232 @@
+//! What the verbs that only look have in common: tables, short numbers, and what
+//! is said where there is nothing to show.
+
+use std::io;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::datapath;
+use crate::status::{FlowStatus, Status};
+
+/// Columns that a table may take: what still fits beside something else, and into
+/// a mail.
+const WIDTH: usize = 100;
+
+/// A flow as the tables show it.
+pub struct FlowRow<'a> {
+    /// The flow.
+    pub flow: &'a FlowStatus,
+    /// What it sent.
+    pub sent: String,
+    /// What it received.
+    pub received: String,
+}
+
+impl<'a> FlowRow<'a> {
+    /// With what it carried since it was opened.
+    pub fn total(flow: &'a FlowStatus) -> Self {
+        Self {
+            flow,
+            sent: traffic(flow.tx_packets, flow.tx_bytes),
+            received: traffic(flow.rx_packets, flow.rx_bytes),
+        }
+    }
+}
+
+/// A table of flows. If a line for each would be too wide, as with long IPv6
+/// addresses, it takes two: the remote end below the local one, and what belongs
+/// to it below the rest.
+pub fn flow_table(rows: &[FlowRow<'_>]) -> String {
+    let lines = one_line_each(rows);
+    if lines.lines().all(|line| line.trim_end().len() <= WIDTH) {
+        lines.to_string()
+    } else {
+        two_lines_each(rows).to_string()
+    }
+}
+
+fn one_line_each(rows: &[FlowRow<'_>]) -> Table {
+    let header = [
+        "LOCAL", "REMOTE", "STATE", "SENT", "RECEIVED", "AGE", "IDLE",
+    ];
+    let mut table = table(header, 3);
+    for FlowRow {
+        flow,
+        sent,
+        received,
+    } in rows
+    {
+        table.add_row([
+            flow.local.to_string(),
+            flow.remote.to_string(),
+            flow.state.name().to_owned(),
+            sent.clone(),
+            received.clone(),
+            duration(flow.age),
+            duration(flow.idle),
+        ]);
+    }
+    table
+}
+
+fn two_lines_each(rows: &[FlowRow<'_>]) -> Table {
+    let header = ["LOCAL\nREMOTE", "STATE", "SENT\nRECEIVED", "AGE\nIDLE"];
+    let mut table = table(header, 2);
+    for FlowRow {
+        flow,
+        sent,
+        received,
+    } in rows
+    {
+        table.add_row([
+            format!("{}\n{}", flow.local, flow.remote),
+            flow.state.name().to_owned(),
+            format!("{sent}\n{received}"),
+            format!("{}\n{}", duration(flow.age), duration(flow.idle)),
+        ]);
+    }
+    table
+}
+
+/// A table whose columns hold numbers from `first_number` on.
+pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header);
+    for column in first_number..N {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Says so if there is no attachment, or none that can be seen.
+pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
+    let hidden = datapath::hidden()?;
+    if !hidden.is_empty() {
+        writeln!(
+            out,
+            "{}: attached, but {}",
+            hidden.join(", "),
+            datapath::PINS_ARE_HIDDEN
+        )?;
+    } else if status.interfaces.is_empty() {
+        writeln!(out, "nothing is attached in this network namespace")?;
+    }
+    Ok(())
+}
+
+fn traffic(packets: u64, bytes: u64) -> String {
+    format!("{packets} / {}", size(bytes))
+}
+
+/// Bytes with a binary prefix and three digits at most.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+fn duration(time: Duration) -> String {
+    let whole = time.as_secs();
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min", whole / 60),
+        3600..86400 => format!("{} h", whole / 3600),
+        _ => format!("{} d", whole / 86400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use xdptun_common::flow::State;
+
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_stay_short() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 KiB"),
+            (1 << 30, "1.0 GiB"),
+            (500 << 20, "500 MiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+        assert!(size(u64::MAX).ends_with(" TiB"));
+        for (seconds, text) in [
+            (0.2, "0 s"),
+            (59.9, "59 s"),
+            (61.0, "1 min"),
+            (7200.0, "2 h"),
+            (172_800.0, "2 d"),
+        ] {
+            assert_eq!(duration(Duration::from_secs_f64(seconds)), text);
+        }
+    }
+
+    fn flow(local: &str, remote: &str) -> FlowStatus {
+        FlowStatus {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            state: State::SynReceived,
+            tx_packets: 123_456_789_012_345,
+            tx_bytes: 999 << 40,
+            rx_packets: 123_456_789_012_345,
+            rx_bytes: 999 << 40,
+            age: Duration::from_secs(59 * 60),
+            idle: Duration::from_secs(59 * 60),
+        }
+    }
+
+    fn lines(flow: &FlowStatus) -> Vec<String> {
+        let table = flow_table(&[FlowRow::total(flow)]);
+        table
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn short_addresses_take_one_line() {
+        let mut flow = flow("10.0.0.1:8000", "[fd00::2]:8000");
+        (flow.tx_packets, flow.rx_packets) = (12, 12);
+        let lines = lines(&flow);
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(
+            lines[1].contains("10.0.0.1:8000  [fd00::2]:8000"),
+            "{lines:#?}"
+        );
+    }
+
+    #[test]
+    fn the_longest_addresses_and_numbers_fit_whole() {
+        let ends = [1, 2]
+            .map(|number| format!("[2001:db8:1111:2222:3333:4444:5555:666{number}]:5182{number}"));
+        let lines = lines(&flow(&ends[0], &ends[1]));
+        assert_eq!(lines.len(), 4, "{lines:#?}");
+        for line in &lines {
+            assert!(line.len() <= WIDTH, "{lines:#?}");
+        }
+        for (line, words) in [
+            (2, [&ends[0], "syn-received"]),
+            (3, [&ends[1], "123456789012345 / 999 TiB"]),
+        ] {
+            for word in words {
+                assert!(lines[line].contains(word), "no {word} in {lines:#?}");
+            }
+        }
+    }
+}
