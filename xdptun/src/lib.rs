@@ -12,6 +12,7 @@
 //! | [`interface`] | what the kernel says of a network interface |
 //! | [`ports`] | which ports are owned |
 //! | [`status`] | what is attached, counted and carried, as other programs read it |
+//! | [`rates`] | what happened between two looks at that |
 
 pub mod cli;
 pub mod clock;
@@ -27,6 +28,7 @@ mod netlink;
 mod notify;
 pub mod ports;
 pub mod preflight;
+pub mod rates;
 mod resolve;
 mod secret;
 mod servers;

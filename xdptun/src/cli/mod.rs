@@ -10,6 +10,7 @@ mod reload;
 mod report;
 mod run;
 mod status;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ Examples:
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       the flows alone, those that sent most first
+  xdptun watch                                   the same live, as rates
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
   xdptun run                                     as a service: all of /etc/xdptun/config.toml
@@ -46,6 +48,7 @@ enum Verb {
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
+    Watch(watch::Arguments),
     Explain(explain::Arguments),
     Run(run::Arguments),
     Check(check::Arguments),
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Flows(arguments) => flows::run(&arguments),
+        Verb::Watch(arguments) => watch::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Run(arguments) => run::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),

@@ -1,0 +1,231 @@
+//! `xdptun watch`: what happens now, as rates.
+
+mod screen;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::report::{FlowRow, flow_table, say_if_nothing};
+use crate::daemon::Stop;
+use crate::rates::{FlowRates, InterfaceRates, Rates};
+use crate::status::Status;
+use screen::Screen;
+
+/// Show what the attachments of this network namespace carry and drop, live.
+///
+/// On a terminal it redraws until Ctrl-C, otherwise it goes on printing.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Only this interface.
+    #[arg(long, short, value_name = "NAME")]
+    iface: Option<String>,
+
+    /// Time between two looks, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    interval: Duration,
+
+    /// End after so many intervals.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Print JSON, a line for each interval.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  xdptun watch
+  xdptun watch --iface eth0 --interval 10 --count 6
+  xdptun watch --json | jq '.interfaces[].rx_bits_per_s'";
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.1..=86_400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "not between 0.1 and 86400; write 1 or 0.5".into())
+}
+
+/// How long nothing may be readable, or one interval if that is longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let result = super::runtime()?.block_on(watch(arguments));
+    result.or_else(|error| match error.downcast_ref::<io::Error>() {
+        // Whoever reads has seen enough.
+        Some(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
+}
+
+async fn watch(arguments: &Arguments) -> Result<()> {
+    let mut stop = Stop::catch()?;
+    let mut before = Look::now()?;
+    if let Some(name) = &arguments.iface {
+        before.status = before.status.of(name)?;
+    }
+    let mut screen = match io::stdout().is_terminal() && !arguments.json {
+        true => Some(Screen::enter()?),
+        false => None,
+    };
+    let mut ticks = interval(arguments.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.reset();
+    let mut left = arguments.count;
+    let patience = PATIENCE.max(arguments.interval * 3 / 2);
+    while left != Some(0) {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = stop.requested() => return Ok(()),
+        }
+        let mut after = match Look::now() {
+            Ok(look) => look,
+            // What comes or goes at this moment cannot be read; the next look tells.
+            Err(_) if before.at.elapsed() < patience => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some(name) = &arguments.iface {
+            after.status.retain(name);
+        }
+        let rates = Rates::between(&before.status, &after.status, after.at - before.at);
+        let mut block = Vec::new();
+        if arguments.json {
+            serde_json::to_writer(&mut block, &rates)?;
+            writeln!(block)?;
+        } else {
+            print(&mut block, &rates, &after.status)?;
+        }
+        match &mut screen {
+            Some(screen) => screen.show(&String::from_utf8_lossy(&block))?,
+            None => io::stdout().lock().write_all(&block)?,
+        }
+        before = after;
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+/// What there was at one moment.
+struct Look {
+    at: Instant,
+    status: Status,
+}
+
+impl Look {
+    fn now() -> Result<Self> {
+        let at = Instant::now();
+        let status = Status::read()?;
+        Ok(Self { at, status })
+    }
+}
+
+/// One block, with an empty line at its end.
+fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()> {
+    say_if_nothing(out, status)?;
+    for interface in &rates.interfaces {
+        print_interface(out, interface)?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn print_interface(out: &mut impl io::Write, interface: &InterfaceRates) -> Result<()> {
+    let traffic = &interface.traffic;
+    writeln!(
+        out,
+        "{}  sent {}, {}  received {}, {}",
+        interface.name,
+        packets(traffic.tx_packets_per_s),
+        bits(traffic.tx_bits_per_s),
+        packets(traffic.rx_packets_per_s),
+        bits(traffic.rx_bits_per_s),
+    )?;
+    let states: Vec<String> = interface
+        .flow_states
+        .iter()
+        .filter(|(_, count)| **count != 0)
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    if states.is_empty() {
+        writeln!(out, "  no flows")?;
+    } else {
+        writeln!(out, "  flows  {}", states.join(", "))?;
+    }
+    for (name, drops) in &interface.drops {
+        writeln!(
+            out,
+            "  lost   {} {name}, {} in all",
+            packets(drops.per_s),
+            drops.total
+        )?;
+    }
+    if !interface.busiest.is_empty() {
+        let rows: Vec<_> = interface.busiest.iter().map(row).collect();
+        writeln!(out, "{}", flow_table(&rows))?;
+    }
+    Ok(())
+}
+
+fn row(busy: &FlowRates) -> FlowRow<'_> {
+    let traffic = &busy.traffic;
+    FlowRow {
+        flow: &busy.flow,
+        sent: bits(traffic.tx_bits_per_s),
+        received: bits(traffic.rx_bits_per_s),
+    }
+}
+
+fn packets(per_second: f64) -> String {
+    let digits = if per_second < 10.0 { 1 } else { 0 };
+    format!("{per_second:.digits$} packets/s")
+}
+
+/// Bits per second with a decimal prefix and three digits at most.
+fn bits(per_second: f64) -> String {
+    const UNITS: [&str; 4] = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
+    let mut value = per_second;
+    let mut unit = 0;
+    // What would be rounded to 1000.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_stay_short() {
+        for (rate, text) in [
+            (0.0, "0 bit/s"),
+            (999.4, "999 bit/s"),
+            (999.6, "1.0 kbit/s"),
+            (99_960.0, "100 kbit/s"),
+            (2_400_000.0, "2.4 Mbit/s"),
+            (12e12, "12000 Gbit/s"),
+        ] {
+            assert_eq!(bits(rate), text);
+        }
+        assert_eq!(packets(0.5), "0.5 packets/s");
+        assert_eq!(packets(1234.4), "1234 packets/s");
+    }
+
+    #[test]
+    fn intervals_are_seconds_within_reason() {
+        assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "0.01", "inf", "NaN", "1e9", "one", ""] {
+            assert!(parse_interval(text).is_err(), "{text}");
+        }
+    }
+}

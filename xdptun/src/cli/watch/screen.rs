@@ -1,0 +1,63 @@
+//! A terminal that is redrawn in place.
+
+use std::io::{self, Stdout, Write as _, stdout};
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::style::Print;
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, size,
+};
+use crossterm::{execute, queue};
+
+/// The alternate screen of standard output; dropping it brings back what the
+/// terminal showed before.
+pub struct Screen(Stdout);
+
+impl Screen {
+    /// Goes there.
+    pub fn enter() -> io::Result<Self> {
+        // Made first, so that half a way there is gone back as well.
+        let mut screen = Self(stdout());
+        execute!(screen.0, EnterAlternateScreen, Hide)?;
+        Ok(screen)
+    }
+
+    /// Shows text from the top, as much of it as fits.
+    pub fn show(&mut self, text: &str) -> io::Result<()> {
+        let (columns, rows) = size()?;
+        let out = &mut self.0;
+        queue!(out, BeginSynchronizedUpdate, Clear(ClearType::All))?;
+        for (row, line) in (0..).zip(clipped(text, columns, rows)) {
+            queue!(out, MoveTo(0, row), Print(line))?;
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // If the terminal is gone there is nothing to bring back.
+        let _gone = execute!(self.0, Show, LeaveAlternateScreen);
+    }
+}
+
+/// The lines of a text that fit a screen, each as far as it fits.
+fn clipped(text: &str, columns: u16, rows: u16) -> impl Iterator<Item = String> {
+    text.lines()
+        .take(rows.into())
+        .map(move |line| line.trim_end().chars().take(columns.into()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let text = "first line\nsecond  \n\nfourth\n";
+        let lines: Vec<String> = clipped(text, 6, 3).collect();
+        assert_eq!(lines, ["first ", "second", ""]);
+    }
+}
