@@ -13,6 +13,7 @@
 //! | [`ports`] | which ports are owned |
 //! | [`status`] | what is attached, counted and carried, as other programs read it |
 //! | [`rates`] | what happened between two looks at that |
+//! | [`metrics`] | the same for Prometheus |
 
 pub mod cli;
 pub mod clock;
@@ -23,6 +24,7 @@ pub mod datapath;
 pub mod detach;
 pub mod interface;
 pub mod lock;
+pub mod metrics;
 pub mod mtu;
 mod netlink;
 mod notify;
@@ -33,5 +35,6 @@ mod resolve;
 mod secret;
 mod servers;
 pub mod service;
+mod signals;
 pub mod status;
 pub mod tunnel;

@@ -1,12 +1,13 @@
 //! Many interfaces in one process: start, signals, reload, end.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, bail};
 use nix::net::if_::if_nametoindex;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tracing::{error, info, warn};
@@ -15,9 +16,11 @@ use crate::config::{Config, InterfaceConfig, LogLevel};
 use crate::control::{Answer, Command, Control};
 use crate::daemon::{Observer, Order, Orders};
 use crate::datapath::{Attached, Pinned};
+use crate::metrics;
 use crate::notify::{self, Watchdog};
 use crate::ports::carries;
 use crate::resolve::Names;
+use crate::signals::{Termination, catch};
 use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER, Tunnel, Waited, wait_for};
 
 /// What the service tells whoever started it.
@@ -28,6 +31,13 @@ pub trait Front: Observer {
     ///
     /// If it cannot be told; the interface is then given up.
     fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()>;
+
+    /// Metrics are at this address now.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be told.
+    fn metrics(&self, address: SocketAddr) -> Result<()>;
 
     /// From now on so much is to be logged.
     ///
@@ -66,11 +76,13 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
         trace: config.log_level == LogLevel::Trace,
         interfaces: BTreeMap::new(),
         tasks: JoinSet::new(),
+        metrics: None,
         failed: None,
     };
     service.check_takeover(&config)?;
     // On the thread of everything else: if that hangs, so does this.
     let _watchdog = Running(spawn_local(Watchdog::from_env().run()).abort_handle());
+    service.metrics = service.serve_metrics(config.metrics)?;
     let started = tokio::select! {
         started = service.start_all(&config) => started.map(|()| None),
         asked = signals.next() => Ok(Some(asked)),
@@ -133,18 +145,15 @@ enum Asked {
 
 /// Signals, caught from the moment it is made.
 struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
+    termination: Termination,
     take_over: Signal,
     hang_up: Option<Signal>,
 }
 
 impl Signals {
     fn catch(reloads: bool) -> Result<Self> {
-        let catch = |kind| signal(kind).context("cannot catch signals");
         Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
+            termination: Termination::catch()?,
             take_over: catch(SignalKind::from_raw(TAKE_OVER as i32))?,
             hang_up: reloads.then(|| catch(SignalKind::hangup())).transpose()?,
         })
@@ -158,8 +167,7 @@ impl Signals {
             }
         };
         let asked = tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.terminate.recv() => Asked::Stop,
+            () = self.termination.requested() => Asked::Stop,
             _ = self.take_over.recv() => Asked::Succeed,
             _ = hang_up => return Asked::Reload,
         };
@@ -191,8 +199,15 @@ struct Service {
     trace: bool,
     interfaces: BTreeMap<String, Link>,
     tasks: JoinSet<(String, Result<()>)>,
+    metrics: Option<Metrics>,
     /// What an interface had to be given up for.
     failed: Option<anyhow::Error>,
+}
+
+/// Who serves metrics, and where it was asked to.
+struct Metrics {
+    address: SocketAddr,
+    _server: Running,
 }
 
 /// What becomes of an interface.
@@ -228,6 +243,24 @@ impl Service {
             }
         }
         Ok(())
+    }
+
+    /// Serves metrics at an address, if one is given.
+    fn serve_metrics(&self, address: Option<SocketAddr>) -> Result<Option<Metrics>> {
+        let Some(address) = address else {
+            return Ok(None);
+        };
+        let listener = metrics::bind(address, self.mode.take_over)?;
+        self.front.metrics(listener.local_addr()?)?;
+        let server = spawn_local(async {
+            if let Err(error) = metrics::serve(listener).await {
+                warn!("there are no metrics any more: {error:#}");
+            }
+        });
+        Ok(Some(Metrics {
+            address,
+            _server: Running(server.abort_handle()),
+        }))
     }
 
     async fn start_all(&mut self, config: &Config) -> Result<()> {
@@ -351,6 +384,11 @@ impl Service {
                 None => new.push((name.clone(), prepared)),
             }
         }
+        let serves = self.metrics.as_ref().map(|metrics| metrics.address);
+        let metrics = match config.metrics {
+            wanted if wanted == serves => None,
+            wanted => Some(self.serve_metrics(wanted)?),
+        };
         let gone = |name: &&String| !config.interfaces.contains_key(*name);
         let gone: Vec<String> = self.interfaces.keys().filter(gone).cloned().collect();
 
@@ -377,6 +415,9 @@ impl Service {
         for name in gone {
             self.stop(&name).await?;
             done.push((name, "detached"));
+        }
+        if let Some(metrics) = metrics {
+            self.metrics = metrics;
         }
         self.front.log(config.log_level)?;
         self.trace = trace;

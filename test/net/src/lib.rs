@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`cli`] | runs of the command line that are over at once |
 //! | [`conversation`] | applications that go on talking, whatever becomes of the path |
+//! | [`exposition`] | metrics as a scraper reads them |
 //! | [`forgery`] | segments that no peer sent |
 //! | [`fragment`] | fragmentation |
+//! | [`http`] | HTTP requests, also odd ones |
 //! | [`icmp`] | ICMP errors as routers send them |
 //! | [`kernel`] | what the running kernel can do |
 //! | [`mode`] | the ways to attach, to loop over |
@@ -25,8 +27,10 @@ use std::time::Duration;
 pub mod cli;
 pub mod conversation;
 pub mod device_sum;
+pub mod exposition;
 pub mod forgery;
 pub mod fragment;
+pub mod http;
 pub mod icmp;
 pub mod kernel;
 pub mod mode;

@@ -1,5 +1,6 @@
 //! `xdptun attach`: attach to one interface, stay, detach at the end.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -63,6 +64,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t)]
     max_flows: MaxFlows,
 
+    /// Serve metrics for Prometheus on this address, like 127.0.0.1:9469.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+
     /// Take over from the xdptun that is attached here, without losing a datagram:
     /// to upgrade it, or to change its ports and peers.
     #[arg(long)]
@@ -114,6 +119,7 @@ impl From<Arguments> for Config {
         };
         Self {
             log_level: arguments.log_level,
+            metrics: arguments.metrics,
             resolve_interval: Seconds::default(),
             interfaces: [(arguments.iface, interface)].into(),
         }

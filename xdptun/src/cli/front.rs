@@ -1,6 +1,7 @@
 //! What a daemon tells at the terminal: log and announcements.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use aya_log::EbpfLogger;
@@ -16,9 +17,9 @@ use crate::daemon::{self, News, Observer};
 use crate::datapath::{AttachOptions, Attached};
 use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
 use crate::ports::carries;
-use crate::servers;
 use crate::service::Front;
 use crate::tunnel::Plan;
+use crate::{metrics, servers};
 
 /// Log on standard error, announcements on standard output.
 pub struct Terminal {
@@ -69,6 +70,11 @@ impl Front for Terminal {
             forward_log(attached)?;
         }
         announce(attached, &options)
+    }
+
+    fn metrics(&self, address: SocketAddr) -> Result<()> {
+        writeln!(io::stdout(), "metrics: http://{address}{}", metrics::PATH)?;
+        Ok(())
     }
 
     fn log(&self, level: LogLevel) -> Result<()> {

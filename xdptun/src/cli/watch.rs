@@ -10,8 +10,9 @@ use clap::Args;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
-use crate::daemon::Stop;
+
 use crate::rates::{FlowRates, InterfaceRates, Rates};
+use crate::signals::Termination;
 use crate::status::Status;
 use screen::Screen;
 
@@ -57,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let result = super::runtime()?.block_on(watch(arguments));
+    let result = super::block_on(watch(arguments));
     result.or_else(|error| match error.downcast_ref::<io::Error>() {
         // Whoever reads has seen enough.
         Some(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -66,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 async fn watch(arguments: &Arguments) -> Result<()> {
-    let mut stop = Stop::catch()?;
+    let mut stop = Termination::catch()?;
     let mut before = Look::now()?;
     if let Some(name) = &arguments.iface {
         before.status = before.status.of(name)?;
@@ -83,7 +84,7 @@ async fn watch(arguments: &Arguments) -> Result<()> {
     while left != Some(0) {
         tokio::select! {
             _ = ticks.tick() => {}
-            _ = stop.requested() => return Ok(()),
+            () = stop.requested() => return Ok(()),
         }
         let mut after = match Look::now() {
             Ok(look) => look,

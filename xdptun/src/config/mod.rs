@@ -4,6 +4,7 @@
 mod peer;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -32,6 +33,8 @@ pub const SAMPLE: &str = include_str!("../../package/config.toml");
 pub struct Config {
     /// How much to log; `trace` logs every packet and is slow.
     pub log_level: LogLevel,
+    /// Where to serve metrics for Prometheus; nowhere if it is not said.
+    pub metrics: Option<SocketAddr>,
     /// How often the host names of peers are looked up again, in seconds.
     pub resolve_interval: Seconds<60>,
     /// The interfaces, by name.
@@ -227,6 +230,7 @@ mod tests {
     fn everything_can_be_said() {
         let text = r#"
             log-level = "debug"
+            metrics = "[::1]:9469"
             resolve-interval = 5
             [interface."eth0.100"]
             ports = [443, "8000-8010"]
@@ -241,6 +245,7 @@ mod tests {
         let config = Config::parse(text).unwrap();
         assert_eq!(config.log_level, LogLevel::Debug);
         assert_eq!(config.resolve_interval.to_string(), "5");
+        assert_eq!(config.metrics, "[::1]:9469".parse().ok());
         let interface = &config.interfaces["eth0.100"];
         let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
         assert_eq!(ports, ["443", "8000-8010"]);

@@ -1,0 +1,176 @@
+//! The metrics over HTTP/1.1.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use nix::errno::Errno;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::render;
+use crate::status::Status;
+
+/// Where they are.
+pub const PATH: &str = "/metrics";
+
+/// How long a connection may last, however slow its client is.
+const CONNECTION: Duration = Duration::from_secs(10);
+/// How many connections there may be; one more ends the oldest.
+const CONNECTIONS: usize = 32;
+/// The queue of connections that nobody has accepted yet.
+const BACKLOG: u32 = 128;
+/// How long to wait when this process or the kernel has no room for another one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Listens on an address for [`serve`], within a runtime. Who takes over listens
+/// beside the process that leaves.
+///
+/// # Errors
+///
+/// If it is another's, or not one of this host.
+pub fn bind(address: SocketAddr, take_over: bool) -> Result<TcpListener> {
+    listen(address, take_over).with_context(|| {
+        format!(
+            "cannot serve metrics on {address}; \
+             `--metrics` takes another address and port, `ss -ltnp` lists those in use"
+        )
+    })
+}
+
+fn listen(address: SocketAddr, take_over: bool) -> io::Result<TcpListener> {
+    if !take_over {
+        // SO_REUSEPORT, which whoever takes over from this process needs, would
+        // let two share an address without a word.
+        drop(std::net::TcpListener::bind(address)?);
+    }
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Answers `GET /metrics`. Every connection is for one request; the attachments
+/// are read on another thread, one scrape at a time.
+///
+/// # Errors
+///
+/// If connections cannot be accepted any more.
+pub async fn serve(listener: TcpListener) -> Result<()> {
+    let reading = Arc::new(Semaphore::new(1));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) if is_lack(&error) => {
+                warn!("cannot accept a connection for metrics: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error).context("cannot accept connections for metrics"),
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() == CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let connection = tokio::spawn(converse(stream, Arc::clone(&reading)));
+        open.push_back(connection.abort_handle());
+    }
+}
+
+/// Whether the next connection is not concerned.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Whether it will pass.
+fn is_lack(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(
+        errno,
+        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)
+    )
+}
+
+async fn converse(stream: TcpStream, reading: Arc<Semaphore>) {
+    let service = service_fn(|request| answer(request, Arc::clone(&reading)));
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(CONNECTION, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!("a client of the metrics: {error}"),
+        Err(_) => debug!("a client of the metrics is too slow"),
+    }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+async fn answer(request: Request<Incoming>, reading: Arc<Semaphore>) -> Result<Answer, Infallible> {
+    if request.uri().path() != PATH {
+        let text = format!("the metrics are at {PATH}\n");
+        return Ok(plain(StatusCode::NOT_FOUND, text));
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let text = "metrics are only read\n".to_owned();
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+        let methods = HeaderValue::from_static("GET, HEAD");
+        refusal.headers_mut().insert(ALLOW, methods);
+        return Ok(refusal);
+    }
+    Ok(match scrape(reading).await {
+        Ok(text) => typed(StatusCode::OK, super::CONTENT_TYPE, text),
+        Err(error) => {
+            warn!("cannot tell metrics: {error:#}");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n"))
+        }
+    })
+}
+
+async fn scrape(reading: Arc<Semaphore>) -> Result<String> {
+    let turn = reading.acquire_owned().await?;
+    tokio::task::spawn_blocking(move || {
+        // Held to the end, also if the client does not wait for that.
+        let _turn = turn;
+        Ok(render(Status::read()?)?)
+    })
+    .await?
+}
+
+fn plain(status: StatusCode, text: String) -> Answer {
+    typed(status, "text/plain; charset=utf-8", text)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
+    let mut answer = Response::new(Full::from(text));
+    *answer.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    answer.headers_mut().insert(CONTENT_TYPE, content_type);
+    answer
+}
