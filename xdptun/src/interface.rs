@@ -140,7 +140,8 @@ fn vlans_on(parent: u32, links: &[LinkMessage]) -> Vec<String> {
         .collect()
 }
 
-fn kind(link: &LinkMessage) -> Option<&InfoKind> {
+/// What kind of device a link is, if it is a virtual one.
+pub(crate) fn kind(link: &LinkMessage) -> Option<&InfoKind> {
     link.attributes
         .iter()
         .filter_map(|attribute| match attribute {

@@ -9,6 +9,7 @@
 //! | [`tunnel`] | the life of one interface, from attach to detach |
 //! | [`datapath`] | loading, attaching and pinning of the kernel side; the only place that names its maps |
 //! | [`daemon`] | what runs while attached: queue, handshake timers, keepalive, expiry |
+//! | [`doctor`] | what on this host would keep datagrams from passing |
 //! | [`interface`] | what the kernel says of a network interface |
 //! | [`ports`] | which ports are owned |
 //! | [`status`] | what is attached, counted and carried, as other programs read it |
@@ -22,6 +23,8 @@ pub mod control;
 pub mod daemon;
 pub mod datapath;
 pub mod detach;
+pub mod doctor;
+mod ethtool;
 pub mod interface;
 pub mod lock;
 pub mod metrics;

@@ -75,6 +75,12 @@ impl fmt::Display for PortRange {
 }
 
 impl PortRange {
+    /// The first and the last of these.
+    #[must_use]
+    pub const fn bounds(&self) -> (u16, u16) {
+        (self.first, self.last)
+    }
+
     /// Whether a port is one of these.
     #[must_use]
     pub const fn contains(&self, port: u16) -> bool {

@@ -24,8 +24,13 @@ const CAPABILITIES: [Capability; 4] = [
 ///
 /// Names what is missing.
 pub fn check() -> Result<()> {
-    check_kernel(&uname()?.release().to_string_lossy())?;
+    check_kernel(&kernel_release()?)?;
     check_capabilities()
+}
+
+/// The kernel's release, as `uname -r` prints it.
+pub(crate) fn kernel_release() -> Result<String> {
+    Ok(uname()?.release().to_string_lossy().into_owned())
 }
 
 /// Checks that the kernel has TCX links, for one who insists on them.
@@ -60,7 +65,8 @@ pub fn check_tai() -> Result<()> {
     Ok(())
 }
 
-fn check_kernel(release: &str) -> Result<()> {
+/// Checks that a kernel is not too old.
+pub(crate) fn check_kernel(release: &str) -> Result<()> {
     let mut numbers = release
         .split(['.', '-'])
         .map_while(|part| part.parse::<u32>().ok());
@@ -75,13 +81,17 @@ fn check_kernel(release: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_capabilities() -> Result<()> {
+/// The names of the capabilities that this process lacks.
+pub(crate) fn missing_capabilities() -> Result<Vec<String>> {
     let effective = caps::read(None, CapSet::Effective)?;
-    let missing: Vec<String> = CAPABILITIES
+    let missing = CAPABILITIES
         .iter()
-        .filter(|capability| !effective.contains(capability))
-        .map(ToString::to_string)
-        .collect();
+        .filter(|capability| !effective.contains(capability));
+    Ok(missing.map(ToString::to_string).collect())
+}
+
+fn check_capabilities() -> Result<()> {
+    let missing = missing_capabilities()?;
     if !missing.is_empty() {
         bail!(
             "missing {}; run it as root, for example with sudo",

@@ -3,6 +3,7 @@
 mod attach;
 mod check;
 mod detach;
+mod doctor;
 mod explain;
 mod flows;
 mod front;
@@ -37,6 +38,7 @@ Examples:
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       the flows alone, those that sent most first
   xdptun watch                                   the same live, as rates
+  xdptun doctor                                  what is in the way, and how to mend it
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
   xdptun run                                     as a service: all of /etc/xdptun/config.toml
@@ -53,6 +55,7 @@ enum Verb {
     Run(run::Arguments),
     Check(check::Arguments),
     Reload(reload::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 /// Runs the command line of this process.
@@ -68,6 +71,10 @@ pub fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Reload(arguments) => reload::run(&arguments),
+        Verb::Doctor(arguments) => match doctor::run(&arguments) {
+            Ok(false) => return ExitCode::FAILURE,
+            result => result.map(|_| ()),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 pub use peer::{Peer, PeerError, network};
 
 use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
-use crate::datapath::{IngressChoice, TcChoice};
+use crate::datapath::{DEFAULT_MAX_FLOWS, IngressChoice, TcChoice};
 use crate::ports::PortRange;
 
 /// Where the file is if nobody says otherwise.
@@ -122,7 +122,7 @@ impl MaxFlows {
 
 impl Default for MaxFlows {
     fn default() -> Self {
-        Self(1 << 16)
+        Self(DEFAULT_MAX_FLOWS)
     }
 }
 

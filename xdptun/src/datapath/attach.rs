@@ -13,7 +13,7 @@ use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
 use xdptun_common::isn::{ProofKey, Secret};
 
-use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, xdp_mode};
+use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::splitter::{self, Splitter};
 use super::{OBJECT, Pinned, clsact, pins, remove, strip};
@@ -48,6 +48,9 @@ pub enum TcChoice {
     /// Filters of the clsact qdisc.
     Clsact,
 }
+
+/// How many flows the table holds unless it is told otherwise.
+pub const DEFAULT_MAX_FLOWS: u32 = 65536;
 
 /// What to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -369,7 +372,7 @@ fn prepare(
     near_end: u32,
 ) -> Result<(Ebpf, Maps, RingBuf<MapData>)> {
     let directory = pins::directory(interface.index)?;
-    let mut ebpf = load(interface, options, &attachment, near_end, &directory)?;
+    let mut ebpf = load(interface, options, &attachment, near_end, Some(&directory))?;
     let mut maps = Maps::of(&mut ebpf)?;
     let events = take_events(&mut ebpf)?;
     maps.set_ports(&options.ports)?;
@@ -389,12 +392,36 @@ const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
 /// is good.
 const MAX_PROOFS: u32 = 8192;
 
+/// Loads every program as [`Attached::new`] would, attaches and pins nothing, and
+/// lets go of all of it. Whether the kernel translates the programs for the
+/// processor (JIT).
+///
+/// # Errors
+///
+/// If the kernel refuses one of them.
+pub fn try_load(interface: &Interface) -> Result<bool> {
+    let options = AttachOptions {
+        ports: Vec::new(),
+        peers: Vec::new(),
+        only_peers: false,
+        ingress: IngressChoice::Auto,
+        tc: TcChoice::Auto,
+        max_flows: 1,
+        proof_key: None,
+        trace: false,
+    };
+    let attachment = first_record(interface, &options, IngressMode::Xdp)?;
+    let mut ebpf = load(interface, &options, &attachment, interface.index, None)?;
+    load_all(&mut ebpf)
+}
+
+/// Makes the maps, pinned in `directory` if there is one.
 fn load(
     interface: &Interface,
     options: &AttachOptions,
     attachment: &Attachment,
     near_end: u32,
-    directory: &Path,
+    directory: Option<&Path>,
 ) -> Result<Ebpf> {
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(options.only_peers);
@@ -416,16 +443,13 @@ fn load(
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows);
     for map in PROOFS {
-        if hidden != 0 {
-            loader
-                .map_max_entries(map, MAX_PROOFS)
-                .map_pin_path(map, directory.join(map));
-        } else {
-            loader.map_max_entries(map, 1);
-        }
+        loader.map_max_entries(map, if hidden != 0 { MAX_PROOFS } else { 1 });
     }
-    for map in PINNED {
-        loader.map_pin_path(map, directory.join(map));
+    if let Some(directory) = directory {
+        let proofs = if hidden != 0 { &PROOFS[..] } else { &[] };
+        for map in PINNED.iter().chain(proofs) {
+            loader.map_pin_path(map, directory.join(map));
+        }
     }
     loader.load(OBJECT).context("cannot load the kernel side")
 }

@@ -96,6 +96,25 @@ fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
     Ok(XDP_PROGRAM)
 }
 
+fn load_tc(ebpf: &mut Ebpf, which: TcProgram) -> Result<&mut SchedClassifier> {
+    let program: &mut SchedClassifier = program(ebpf, which.name())?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
+        Err(error) => Err(error).with_context(|| rejected(which.name())),
+    }
+}
+
+/// Loads every program and attaches none; whether the kernel translated all of
+/// them for the processor (JIT).
+pub fn load_all(ebpf: &mut Ebpf) -> Result<bool> {
+    let xdp = load_xdp(ebpf, XdpMode::Driver)?;
+    let mut translated = program::<Xdp>(ebpf, xdp)?.info()?.size_jitted() > 0;
+    for which in [TcProgram::Ingress, TcProgram::Egress, TcProgram::Splitter] {
+        translated &= load_tc(ebpf, which)?.info()?.size_jitted() > 0;
+    }
+    Ok(translated)
+}
+
 /// Loads the XDP program and puts it on the interface.
 pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
     let loaded = load_xdp(ebpf, mode)?;
@@ -128,11 +147,7 @@ pub fn attach_tc(
     which: TcProgram,
     held: Held<'_>,
 ) -> Result<()> {
-    let program: &mut SchedClassifier = program(ebpf, which.name())?;
-    match program.load() {
-        Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-        Err(error) => return Err(error).with_context(|| rejected(which.name())),
-    }
+    let program = load_tc(ebpf, which)?;
     match held {
         Held::Tcx => attach_tcx(program, directory, name, which),
         Held::Clsact(places) => attach_filter(program, name, which, &mut places[which as usize]),

@@ -12,7 +12,7 @@ pub mod maps;
 pub mod pins;
 mod splitter;
 
-pub use attach::{AttachOptions, Attached, IngressChoice, TcChoice};
+pub use attach::{AttachOptions, Attached, DEFAULT_MAX_FLOWS, IngressChoice, TcChoice, try_load};
 
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;

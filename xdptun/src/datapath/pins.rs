@@ -18,6 +18,12 @@ use super::hook::TcProgram;
 const BPFFS: &str = "/sys/fs/bpf";
 const LINK_PREFIX: &str = "link_";
 
+/// Whether bpffs is mounted.
+#[must_use]
+pub fn has_bpffs() -> bool {
+    statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
+}
+
 /// Mounts bpffs if it is not there. systemd does so at boot; containers and
 /// `ip netns exec` often lack it.
 ///
@@ -25,8 +31,7 @@ const LINK_PREFIX: &str = "link_";
 ///
 /// If it is missing and cannot be mounted.
 pub fn mount_bpffs() -> Result<()> {
-    let mounted = statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
-    if mounted {
+    if has_bpffs() {
         return Ok(());
     }
     mount(

@@ -5,16 +5,13 @@
 //! complete checksums. Both ends carry no address and speak no IPv6.
 
 use std::fs;
-use std::os::fd::AsRawFd as _;
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
-use nix::libc;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
-use socket2::{Domain, Socket, Type};
 
-use crate::netlink;
+use crate::{ethtool, netlink};
 
 /// A pair that exists.
 #[derive(Clone, Debug)]
@@ -93,7 +90,8 @@ fn set_up(near: &str, far: &str) -> Result<()> {
         // IPv6 has no such file, and nothing to switch off.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
     }
-    switch_checksum_offload_off(near)?;
+    ethtool::set(near, ethtool::SET_TX_CHECKSUM, 0)
+        .with_context(|| format!("cannot switch checksum offload of {near} off"))?;
     netlink::block_on(async |handle| {
         for name in [near, far] {
             let up = LinkUnspec::new_with_name(name).mtu(MTU).up().build();
@@ -145,34 +143,4 @@ async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>> {
         Err(rtnetlink::Error::NetlinkError(_)) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot look up {name}")),
     }
-}
-
-/// `ethtool -K NAME tx off`, by the one ioctl it takes.
-fn switch_checksum_offload_off(name: &str) -> Result<()> {
-    const ETHTOOL_STXCSUM: u32 = 0x17;
-    #[repr(C)]
-    struct EthtoolValue {
-        command: u32,
-        data: u32,
-    }
-    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
-    let mut value = EthtoolValue {
-        command: ETHTOOL_STXCSUM,
-        data: 0,
-    };
-    // SAFETY: all-zero bytes are a valid `ifreq`.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request names the interface and points to a value that
-    // outlives the call, of the layout that the command asks for.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if result < 0 {
-        return Err(std::io::Error::last_os_error())
-            .with_context(|| format!("cannot switch checksum offload of {name} off"));
-    }
-    Ok(())
 }

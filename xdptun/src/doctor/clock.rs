@@ -1,0 +1,47 @@
+//! The wall clock, which two hosts with a secret have in common.
+
+use std::io;
+
+use anyhow::{Context as _, Result};
+
+use super::Finding;
+
+const CHECK: &str = "clock";
+
+pub fn check() -> Result<Finding> {
+    Ok(judge(is_synchronised()?))
+}
+
+/// Whether the kernel believes the clock to be right (`adjtimex(2)`).
+fn is_synchronised() -> Result<bool> {
+    // SAFETY: all-zero bytes are a valid `timex`, one that asks for no change.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is the kernel's and outlives the call.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    if state < 0 {
+        return Err(io::Error::last_os_error()).context("adjtimex");
+    }
+    Ok(state != libc::TIME_ERROR && timex.status & libc::STA_UNSYNC == 0)
+}
+
+fn judge(synchronised: bool) -> Finding {
+    if synchronised {
+        return Finding::ok(CHECK, "it is synchronised, as `--secret` needs it");
+    }
+    let what = "it is not synchronised, and `--secret` needs it to be within three minutes of \
+                the peer's";
+    Finding::warn(CHECK, what).mend("timedatectl set-ntp true")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_clock_that_runs_free_is_told() {
+        assert_eq!(judge(true).level, Level::Ok);
+        assert_eq!(judge(false).level, Level::Warn);
+        assert!(matches!(check().unwrap().level, Level::Ok | Level::Warn));
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether this host's own netfilter lets UDP of the owned ports through.
+//!
+//! A segment is a datagram again before netfilter sees it, and a datagram becomes a
+//! segment after netfilter saw it: what counts are the rules for UDP.
+
+mod ruleset;
+
+use std::io;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use self::ruleset::{BaseChain, Datagram, Hook, Ruleset};
+use super::{Finding, Subject};
+use crate::ports::PortRange;
+
+const CHECK: &str = "firewall";
+
+pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
+    if subject.ports.is_empty() {
+        let what = format!(
+            "{}: no port is attached here; --port names one to look at",
+            subject.name()
+        );
+        return Ok(vec![Finding::warn(CHECK, what)]);
+    }
+    let Some(text) = list_ruleset()? else {
+        let what = "nft is not installed, so rules of netfilter, if there are any, were not \
+                    looked at";
+        return Ok(vec![Finding::warn(CHECK, what)]);
+    };
+    let ruleset = Ruleset::parse(&text)?;
+    let judged = subject
+        .ports
+        .iter()
+        .flat_map(|port| judge(&ruleset, subject.name(), *port));
+    Ok(judged.collect())
+}
+
+/// What `nft` lists, if it is installed.
+fn list_ruleset() -> Result<Option<String>> {
+    let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context("cannot run nft"),
+    };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`nft -j list ruleset`: {}", said.trim());
+    }
+    Ok(Some(String::from_utf8(output.stdout)?))
+}
+
+fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for hook in [Hook::Input, Hook::Output] {
+        for chain in ruleset.base_chains(hook) {
+            let stopped = hook.ends().iter().all(|end| {
+                let datagram = Datagram {
+                    hook,
+                    interface,
+                    port,
+                    end: *end,
+                };
+                ruleset.drops(&chain, &datagram)
+            });
+            if stopped {
+                let tcp = ruleset.accepts_tcp(&chain, port);
+                findings.push(stops(&chain, hook, interface, port, tcp));
+            }
+        }
+    }
+    if findings.is_empty() {
+        let what = format!("{interface}: netfilter lets UDP port {port} in and out");
+        findings.push(Finding::ok(CHECK, what));
+    }
+    findings
+}
+
+fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: bool) -> Finding {
+    let chain_name = format!("{} {} {}", chain.family, chain.table, chain.name);
+    let what = if tcp {
+        format!(
+            "{interface}: chain `{chain_name}` accepts TCP port {port}, but netfilter sees UDP \
+             here, which it drops"
+        )
+    } else {
+        match hook {
+            Hook::Input => format!(
+                "{interface}: chain `{chain_name}` drops UDP port {port}, unless this host \
+                 spoke first"
+            ),
+            Hook::Output => format!("{interface}: chain `{chain_name}` drops UDP port {port}"),
+        }
+    };
+    Finding::warn(CHECK, what).mend(accept(chain, hook, port))
+}
+
+/// The command that lets UDP of a port through a chain, in the words of whoever
+/// made it.
+fn accept(chain: &BaseChain, hook: Hook, port: PortRange) -> String {
+    let end = match hook {
+        Hook::Input => "dport",
+        Hook::Output => "sport",
+    };
+    let BaseChain {
+        family,
+        table,
+        name,
+        ..
+    } = chain;
+    let iptables = match family.as_str() {
+        "ip" => Some("iptables"),
+        "ip6" => Some("ip6tables"),
+        _ => None,
+    };
+    let is_standard = table == "filter" && ["INPUT", "OUTPUT"].contains(&name.as_str());
+    match iptables {
+        Some(iptables) if is_standard => {
+            let range = port.to_string().replace('-', ":");
+            format!("{iptables} -I {name} -p udp --{end} {range} -j ACCEPT")
+        }
+        _ => format!("nft insert rule {family} {table} {name} udp {end} {port} accept"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn judged(text: &str) -> Vec<(Level, Option<String>)> {
+        let ruleset = Ruleset::parse(text).unwrap();
+        let findings = judge(&ruleset, "eth0", "8000-8001".parse().unwrap());
+        findings
+            .into_iter()
+            .map(|finding| (finding.level, finding.mend))
+            .collect()
+    }
+
+    #[test]
+    fn what_stops_has_a_rule_that_lets_through() {
+        let chain = |family: &str, name: &str, hook: &str| {
+            format!(
+                r#"{{"nftables": [{{"chain": {{"family": "{family}", "table": "filter",
+                "name": "{name}", "type": "filter", "hook": "{hook}", "policy": "drop"}}}}]}}"#
+            )
+        };
+        for (family, name, hook, mend) in [
+            (
+                "inet",
+                "in",
+                "input",
+                "nft insert rule inet filter in udp dport 8000-8001 accept",
+            ),
+            (
+                "ip",
+                "INPUT",
+                "input",
+                "iptables -I INPUT -p udp --dport 8000:8001 -j ACCEPT",
+            ),
+            (
+                "ip6",
+                "OUTPUT",
+                "output",
+                "ip6tables -I OUTPUT -p udp --sport 8000:8001 -j ACCEPT",
+            ),
+        ] {
+            let found = judged(&chain(family, name, hook));
+            assert_eq!(found, [(Level::Warn, Some(mend.to_owned()))]);
+        }
+        assert_eq!(judged(r#"{"nftables": []}"#), [(Level::Ok, None)]);
+    }
+}

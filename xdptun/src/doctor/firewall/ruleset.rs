@@ -1,0 +1,511 @@
+//! What the rules of nftables do with one datagram, as `nft -j list ruleset` tells
+//! them (libnftables-json(5)).
+//!
+//! A condition that cannot be judged from here (an address, a rate) counts as not
+//! met, unless its rule names the port: whoever wrote that one meant the datagram.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::ports::PortRange;
+
+/// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
+const MAX_DEPTH: usize = 16;
+
+/// A way of this host's own datagrams through netfilter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    Input,
+    Output,
+}
+
+impl Hook {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Output => "output",
+        }
+    }
+
+    /// Which end of a datagram can have the owned port.
+    pub const fn ends(self) -> &'static [End] {
+        match self {
+            // What nobody asked for; answers come in through their connection.
+            Self::Input => &[End::Destination],
+            Self::Output => &[End::Source, End::Destination],
+        }
+    }
+}
+
+/// The end of a datagram that has the owned port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Source,
+    Destination,
+}
+
+impl End {
+    const fn field(self) -> &'static str {
+        match self {
+            Self::Source => "sport",
+            Self::Destination => "dport",
+        }
+    }
+}
+
+/// The first UDP datagram of a conversation.
+pub struct Datagram<'a> {
+    pub hook: Hook,
+    /// Where it comes from or goes to.
+    pub interface: &'a str,
+    pub port: PortRange,
+    pub end: End,
+}
+
+/// A chain that netfilter itself calls.
+pub struct BaseChain {
+    pub family: String,
+    pub table: String,
+    pub name: String,
+    drops_by_policy: bool,
+}
+
+/// All rules of a network namespace.
+pub struct Ruleset {
+    objects: Vec<Value>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Met {
+    const fn from_bool(met: bool) -> Self {
+        if met { Self::Yes } else { Self::No }
+    }
+
+    const fn not(self) -> Self {
+        match self {
+            Self::Yes => Self::No,
+            Self::No => Self::Yes,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// What a rule says about a packet that it matches.
+enum Verdict<'a> {
+    Accept,
+    Drop,
+    Return,
+    Jump(&'a str),
+    Goto(&'a str),
+}
+
+impl<'a> Verdict<'a> {
+    fn read(statement: &'a Value) -> Option<Self> {
+        let (name, value) = statement.as_object()?.iter().next()?;
+        let target = || value["target"].as_str();
+        Some(match name.as_str() {
+            // What goes to a program in user space is its affair.
+            "accept" | "queue" => Self::Accept,
+            "drop" | "reject" => Self::Drop,
+            "return" => Self::Return,
+            "jump" => Self::Jump(target()?),
+            "goto" => Self::Goto(target()?),
+            _ => return None,
+        })
+    }
+}
+
+impl Ruleset {
+    /// Reads what `nft -j list ruleset` printed.
+    ///
+    /// # Errors
+    ///
+    /// If it is something else.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut value: Value = serde_json::from_str(text).context("nft did not print JSON")?;
+        let objects = value["nftables"].take();
+        let Value::Array(objects) = objects else {
+            anyhow::bail!("nft printed no ruleset");
+        };
+        Ok(Self { objects })
+    }
+
+    /// The filter chains of a hook.
+    pub fn base_chains(&self, hook: Hook) -> Vec<BaseChain> {
+        let chains = self.objects.iter().filter_map(|object| object.get("chain"));
+        chains
+            .filter(|chain| chain["hook"] == hook.name() && is_of_this_host(chain))
+            .filter_map(|chain| {
+                let text = |key: &str| Some(chain[key].as_str()?.to_owned());
+                Some(BaseChain {
+                    family: text("family")?,
+                    table: text("table")?,
+                    name: text("name")?,
+                    drops_by_policy: chain["policy"] == "drop",
+                })
+            })
+            .collect()
+    }
+
+    /// Whether a chain drops a datagram.
+    pub fn drops(&self, chain: &BaseChain, datagram: &Datagram<'_>) -> bool {
+        let walk = Walk {
+            ruleset: self,
+            chain,
+            datagram,
+        };
+        match walk.follow(&chain.name, 0) {
+            Some(accepted) => !accepted,
+            None => chain.drops_by_policy,
+        }
+    }
+
+    /// Whether a rule in the table of a chain accepts TCP to a port.
+    pub fn accepts_tcp(&self, chain: &BaseChain, port: PortRange) -> bool {
+        let rules = self.objects.iter().filter_map(|object| object.get("rule"));
+        rules
+            .filter(|rule| rule["family"] == *chain.family && rule["table"] == *chain.table)
+            .filter_map(|rule| rule["expr"].as_array())
+            .any(|statements| {
+                let names_port = statements.iter().any(|statement| {
+                    let left = &statement["match"]["left"]["payload"];
+                    left["protocol"] == "tcp"
+                        && left["field"] == "dport"
+                        && self.ports(chain, &statement["match"]["right"], port) == Met::Yes
+                });
+                let accepts = |statement| matches!(Verdict::read(statement), Some(Verdict::Accept));
+                names_port && statements.iter().any(accepts)
+            })
+    }
+
+    fn rules<'a>(&'a self, of: &'a BaseChain, name: &'a str) -> impl Iterator<Item = &'a [Value]> {
+        self.objects
+            .iter()
+            .filter_map(|object| object.get("rule"))
+            .filter(move |rule| {
+                rule["family"] == *of.family && rule["table"] == *of.table && rule["chain"] == *name
+            })
+            .filter_map(|rule| Some(rule["expr"].as_array()?.as_slice()))
+    }
+
+    /// The single values that an expression stands for.
+    fn values<'a>(&'a self, chain: &BaseChain, expression: &'a Value) -> Vec<&'a Value> {
+        if let Some(name) = expression.as_str().and_then(|text| text.strip_prefix('@')) {
+            let set = self.objects.iter().find_map(|object| {
+                let set = object.get("set")?;
+                let is_meant = set["family"] == *chain.family
+                    && set["table"] == *chain.table
+                    && set["name"] == *name;
+                is_meant.then_some(&set["elem"])
+            });
+            return set.map_or_else(Vec::new, |elements| self.values(chain, elements));
+        }
+        let elements = expression.get("set").unwrap_or(expression);
+        match elements.as_array() {
+            Some(elements) => elements.iter().collect(),
+            None => vec![elements],
+        }
+    }
+
+    /// Whether all of the owned ports are among those of an expression.
+    fn ports(&self, chain: &BaseChain, expression: &Value, owned: PortRange) -> Met {
+        let (first, last) = owned.bounds();
+        let mut overlaps = false;
+        for value in self.values(chain, expression) {
+            let number = |value: &Value| u16::try_from(value.as_u64()?).ok();
+            let bounds = match value["range"].as_array().map(Vec::as_slice) {
+                Some([low, high]) => number(low).zip(number(high)),
+                _ => number(value).map(|port| (port, port)),
+            };
+            let Some((low, high)) = bounds else {
+                return Met::Unknown;
+            };
+            if low <= first && last <= high {
+                return Met::Yes;
+            }
+            overlaps |= low <= last && first <= high;
+        }
+        if overlaps { Met::Unknown } else { Met::No }
+    }
+}
+
+/// Chains of bridges and devices see what is not this host's.
+fn is_of_this_host(chain: &Value) -> bool {
+    chain["type"] == "filter"
+        && chain["family"]
+            .as_str()
+            .is_some_and(|family| ["ip", "ip6", "inet"].contains(&family))
+}
+
+/// One datagram on its way through one base chain and those it calls.
+struct Walk<'a> {
+    ruleset: &'a Ruleset,
+    chain: &'a BaseChain,
+    datagram: &'a Datagram<'a>,
+}
+
+impl Walk<'_> {
+    /// Whether a chain accepts or drops the datagram, or `None` if it leaves that to
+    /// its caller.
+    fn follow(&self, name: &str, depth: usize) -> Option<bool> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        for statements in self.ruleset.rules(self.chain, name) {
+            match self.verdict(statements) {
+                None => {}
+                Some(Verdict::Accept) => return Some(true),
+                Some(Verdict::Drop) => return Some(false),
+                Some(Verdict::Return) => return None,
+                Some(Verdict::Goto(target)) => return self.follow(target, depth + 1),
+                Some(Verdict::Jump(target)) => {
+                    let verdict = self.follow(target, depth + 1);
+                    if verdict.is_some() {
+                        return verdict;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What a rule says about the datagram, if it applies.
+    fn verdict<'r>(&self, statements: &'r [Value]) -> Option<Verdict<'r>> {
+        let mut certain = true;
+        let mut names_port = false;
+        for statement in statements {
+            let verdict = Verdict::read(statement).or_else(|| self.look_up(&statement["vmap"]));
+            if let Some(verdict) = verdict {
+                let meant = names_port && matches!(verdict, Verdict::Accept);
+                return (certain || meant).then_some(verdict);
+            }
+            match self.statement(statement) {
+                Met::Yes => names_port |= is_port(&statement["match"]["left"]),
+                Met::No => return None,
+                Met::Unknown => certain = false,
+            }
+        }
+        None
+    }
+
+    /// The verdict that a map has for the datagram.
+    fn look_up<'r>(&self, map: &'r Value) -> Option<Verdict<'r>> {
+        let elements = map["data"]["set"].as_array()?;
+        elements.iter().find_map(|element| {
+            let [key, verdict] = element.as_array()?.as_slice() else {
+                return None;
+            };
+            let met = self.condition(&map["key"], key) == Met::Yes;
+            met.then(|| Verdict::read(verdict))?
+        })
+    }
+
+    fn statement(&self, statement: &Value) -> Met {
+        let Some(condition) = statement.get("match") else {
+            let harmless = ["counter", "log", "mangle", "notrack", "vmap"];
+            let is_harmless = harmless.iter().any(|name| statement.get(name).is_some());
+            return if is_harmless { Met::Yes } else { Met::Unknown };
+        };
+        let met = self.condition(&condition["left"], &condition["right"]);
+        match condition["op"].as_str() {
+            Some("==" | "in") => met,
+            Some("!=") => met.not(),
+            _ => Met::Unknown,
+        }
+    }
+
+    fn condition(&self, left: &Value, right: &Value) -> Met {
+        let values = || self.ruleset.values(self.chain, right);
+        let among = |wanted: &str| Met::from_bool(values().iter().any(|value| *value == wanted));
+        let protocol = || {
+            let is_udp = |value: &&Value| **value == "udp" || **value == 17;
+            Met::from_bool(values().iter().any(is_udp))
+        };
+        if let Some(payload) = left.get("payload") {
+            let field = payload["field"].as_str().unwrap_or_default();
+            return match payload["protocol"].as_str() {
+                Some("udp" | "th") if field == self.datagram.end.field() => {
+                    self.ruleset.ports(self.chain, right, self.datagram.port)
+                }
+                Some("ip") if field == "protocol" => protocol(),
+                Some("ip6") if field == "nexthdr" => protocol(),
+                Some("tcp" | "sctp" | "dccp" | "icmp" | "icmpv6" | "igmp") => Met::No,
+                _ => Met::Unknown,
+            };
+        }
+        match left["meta"]["key"].as_str() {
+            Some("l4proto") => return protocol(),
+            Some("iif" | "iifname") if self.datagram.hook == Hook::Input => {
+                return self.interface(&values());
+            }
+            Some("oif" | "oifname") if self.datagram.hook == Hook::Output => {
+                return self.interface(&values());
+            }
+            _ => {}
+        }
+        match left["ct"]["key"].as_str() {
+            Some("state") => among("new"),
+            _ => Met::Unknown,
+        }
+    }
+
+    /// Whether the datagram's interface is one of those named, by name or prefix.
+    fn interface(&self, names: &[&Value]) -> Met {
+        let is_meant = |name: &str| match name.strip_suffix('*') {
+            Some(prefix) => self.datagram.interface.starts_with(prefix),
+            None => name == self.datagram.interface,
+        };
+        Met::from_bool(names.iter().filter_map(|name| name.as_str()).any(is_meant))
+    }
+}
+
+/// Whether an expression is a port of UDP.
+fn is_port(expression: &Value) -> bool {
+    let payload = &expression["payload"];
+    (payload["protocol"] == "udp" || payload["protocol"] == "th")
+        && (payload["field"] == "dport" || payload["field"] == "sport")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(name: &str, base: &str) -> String {
+        format!(r#"{{"chain": {{"family": "inet", "table": "filter", "name": "{name}"{base}}}}}"#)
+    }
+
+    fn rule(chain: &str, statements: &str) -> String {
+        format!(
+            r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "{chain}",
+            "expr": [{statements}]}}}}"#
+        )
+    }
+
+    fn equal(left: &str, right: &str) -> String {
+        format!(r#"{{"match": {{"op": "==", "left": {left}, "right": {right}}}}}"#)
+    }
+
+    fn port(protocol: &str, right: &str) -> String {
+        let left = format!(r#"{{"payload": {{"protocol": "{protocol}", "field": "dport"}}}}"#);
+        equal(&left, right)
+    }
+
+    /// Whether UDP to ports 8000 to 8001 gets through an input chain with the policy
+    /// to drop and these rules.
+    fn passes(rules: &[String]) -> bool {
+        let base = r#", "type": "filter", "hook": "input", "policy": "drop""#;
+        let mut objects = vec![chain("input", base), chain("other", "")];
+        objects.extend(rules.iter().cloned());
+        let text = format!(r#"{{"nftables": [{}]}}"#, objects.join(","));
+        let ruleset = Ruleset::parse(&text).unwrap();
+        let chains = ruleset.base_chains(Hook::Input);
+        assert_eq!(chains.len(), 1);
+        let datagram = Datagram {
+            hook: Hook::Input,
+            interface: "eth0",
+            port: "8000-8001".parse().unwrap(),
+            end: End::Destination,
+        };
+        !ruleset.drops(&chains[0], &datagram)
+    }
+
+    const ACCEPT: &str = r#"{"accept": null}"#;
+    const DROP: &str = r#"{"drop": null}"#;
+
+    #[test]
+    fn conditions_are_judged_as_far_as_they_can_be() {
+        let address = r#"{"payload": {"protocol": "ip", "field": "saddr"}}"#;
+        let address = equal(address, r#""203.0.113.7""#);
+        let meta = |key: &str| format!(r#"{{"meta": {{"key": "{key}"}}}}"#);
+        let state = equal(
+            r#"{"ct": {"key": "state"}}"#,
+            r#"["established", "related"]"#,
+        );
+        let state = state.replace("==", "in");
+        let counter = r#"{"counter": {"packets": 0, "bytes": 0}}"#.to_owned();
+        let unlike = |text: String| text.replace("==", "!=");
+        for (conditions, expected) in [
+            (vec![], true),
+            (vec![port("udp", r#"{"range": [8000, 8001]}"#)], true),
+            (
+                vec![port("th", r#"{"set": [22, {"range": [8000, 9000]}]}"#)],
+                true,
+            ),
+            (vec![port("udp", "8000")], false),
+            (vec![port("tcp", r#"{"range": [8000, 8001]}"#)], false),
+            (vec![port("udp", "53")], false),
+            (vec![unlike(port("udp", "53"))], true),
+            (
+                vec![counter.clone(), equal(&meta("l4proto"), r#""udp""#)],
+                true,
+            ),
+            (
+                vec![equal(&meta("l4proto"), r#"{"set": ["tcp", "icmp"]}"#)],
+                false,
+            ),
+            (vec![equal(&meta("iifname"), r#""eth*""#)], true),
+            (vec![equal(&meta("iifname"), r#""lo""#)], false),
+            (vec![equal(&meta("oifname"), r#""eth0""#)], false),
+            (vec![state], false),
+            (vec![address.clone()], false),
+            (
+                vec![address.clone(), port("udp", r#"{"range": [1, 65535]}"#)],
+                true,
+            ),
+        ] {
+            let mut statements = conditions.clone();
+            statements.push(ACCEPT.to_owned());
+            let accepting = rule("input", &statements.join(","));
+            assert_eq!(passes(&[accepting]), expected, "{conditions:?}");
+        }
+        // What may match does not drop.
+        let dropping = rule("input", &[address, DROP.to_owned()].join(","));
+        assert!(passes(&[dropping, rule("input", ACCEPT)]));
+        assert!(!passes(&[rule("input", DROP), rule("input", ACCEPT)]));
+    }
+
+    #[test]
+    fn chains_are_followed() {
+        let jump = r#"{"jump": {"target": "other"}}"#;
+        let goto = r#"{"goto": {"target": "other"}}"#;
+        let returning = r#"{"return": null}"#;
+        let accept = || rule("input", ACCEPT);
+        assert!(passes(&[rule("input", jump), rule("other", ACCEPT)]));
+        assert!(!passes(&[
+            rule("input", jump),
+            rule("other", DROP),
+            accept()
+        ]));
+        assert!(passes(&[
+            rule("input", jump),
+            rule("other", returning),
+            accept()
+        ]));
+        assert!(!passes(&[rule("input", goto), accept()]));
+        // The kernel refuses such a loop; whatever else prints it does not hang us.
+        assert!(!passes(&[rule("input", goto), rule("other", goto)]));
+        let map = |value: &str| {
+            format!(
+                r#"{{"vmap": {{"key": {{"meta": {{"key": "l4proto"}}}},
+                "data": {{"set": [["tcp", {ACCEPT}], ["udp", {value}]]}}}}}}"#
+            )
+        };
+        assert!(passes(&[rule("input", &map(ACCEPT))]));
+        assert!(!passes(&[rule("input", &map(DROP)), accept()]));
+    }
+
+    #[test]
+    fn sets_have_names() {
+        let set = r#"{"set": {"family": "inet", "table": "filter", "name": "tunnels",
+            "elem": [51820, {"range": [8000, 8010]}]}}"#;
+        let statements = [port("udp", r#""@tunnels""#), ACCEPT.to_owned()].join(",");
+        assert!(passes(&[set.to_owned(), rule("input", &statements)]));
+        assert!(!passes(&[rule("input", &statements)]));
+    }
+}

@@ -1,0 +1,183 @@
+//! Kernel and privileges.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use aya::maps::MapType;
+use aya::programs::ProgramType;
+use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+
+use super::{Finding, Level};
+use crate::datapath::{pins, try_load};
+use crate::interface::Interface;
+use crate::preflight;
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+pub fn check() -> Vec<Finding> {
+    let mut findings = vec![kernel(), btf(), bpffs(), udp_gso()];
+    match preflight::missing_capabilities() {
+        Ok(missing) => {
+            findings.push(capabilities(&missing));
+            if missing.is_empty() {
+                findings.extend(probes());
+            }
+        }
+        Err(error) => findings.push(Finding::warn(
+            "capabilities",
+            format!("cannot be looked at: {error:#}"),
+        )),
+    }
+    findings
+}
+
+fn kernel() -> Finding {
+    let release = preflight::kernel_release();
+    match release.and_then(|release| preflight::check_kernel(&release).map(|()| release)) {
+        Ok(release) => Finding::ok("kernel", format!("{release} is new enough")),
+        Err(error) => Finding::fail("kernel", format!("{error:#}")),
+    }
+}
+
+/// The kernel's own types. The programs bring theirs.
+fn btf() -> Finding {
+    if Path::new(BTF).exists() {
+        Finding::ok("btf", format!("{BTF} describes the kernel's types"))
+    } else {
+        let what = format!(
+            "{BTF} is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF; \
+             see `programs` whether it takes them nevertheless"
+        );
+        Finding::warn("btf", what)
+    }
+}
+
+fn bpffs() -> Finding {
+    if pins::has_bpffs() {
+        return Finding::ok("bpffs", "/sys/fs/bpf is mounted");
+    }
+    let what = "/sys/fs/bpf is not mounted here, so what is attached cannot be seen; \
+                `attach` mounts it where it is allowed";
+    Finding::warn("bpffs", what).mend("mount -t bpf bpf /sys/fs/bpf")
+}
+
+fn udp_gso() -> Finding {
+    let probe = || -> Result<(), Errno> {
+        let datagrams = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(AddressFamily::Inet, datagrams.0, datagrams.1, None)?;
+        setsockopt(&socket, sockopt::UdpGsoSegment, &1000)
+    };
+    match probe() {
+        Ok(()) => Finding::ok(
+            "udp-gso",
+            "programs may send UDP super-packets; the kernel splits them",
+        ),
+        Err(error) => Finding::warn("udp-gso", format!("the kernel has no UDP_SEGMENT: {error}")),
+    }
+}
+
+fn capabilities(missing: &[String]) -> Finding {
+    if missing.is_empty() {
+        return Finding::ok("capabilities", "all that it takes are there");
+    }
+    let what = format!(
+        "missing {}; what the kernel can do is not probed without",
+        missing.join(", ")
+    );
+    Finding::fail("capabilities", what).mend("sudo xdptun doctor")
+}
+
+/// What takes the capabilities to find out.
+fn probes() -> Vec<Finding> {
+    let mut findings = programs();
+    findings.push(feature(
+        "ring-buffer",
+        is_map_supported(MapType::RingBuf).map_err(io::Error::other),
+        "the kernel has BPF ring buffers",
+        (
+            Level::Fail,
+            "the kernel has no BPF ring buffers; it takes Linux 5.15",
+        ),
+    ));
+    let helper = |helper| is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other);
+    findings.push(feature(
+        "memory-lock",
+        // libbpf's way to tell: the two came with the same release.
+        helper(BpfHelper::BPF_FUNC_ktime_get_coarse_ns),
+        "BPF memory is charged to the cgroup; RLIMIT_MEMLOCK does not matter",
+        (
+            Level::Warn,
+            "BPF memory counts against RLIMIT_MEMLOCK before Linux 5.11",
+        ),
+    ));
+    findings.push(feature(
+        "tai-clock",
+        helper(BpfHelper::BPF_FUNC_ktime_get_tai_ns),
+        "the kernel has bpf_ktime_get_tai_ns, so `--secret` works",
+        (Level::Warn, "the kernel has no bpf_ktime_get_tai_ns, so `--secret` does not work; it takes Linux 6.1"),
+    ));
+    findings.push(match preflight::check_tcx() {
+        Ok(()) => Finding::ok("tcx", "the kernel has TCX"),
+        Err(_) => Finding::ok(
+            "tcx",
+            "the kernel has no TCX; clsact filters take its place",
+        ),
+    });
+    findings
+}
+
+fn programs() -> Vec<Finding> {
+    match Interface::find("lo").and_then(|loopback| try_load(&loopback)) {
+        Ok(translated) => vec![
+            Finding::ok("programs", "the kernel takes them"),
+            jit(translated),
+        ],
+        Err(error) => vec![Finding::fail("programs", format!("{error:#}"))],
+    }
+}
+
+fn jit(translated: bool) -> Finding {
+    if translated {
+        return Finding::ok(
+            "jit",
+            "the kernel translates the programs for the processor",
+        );
+    }
+    let what = "the kernel interprets the programs, which costs several times the processor time";
+    Finding::warn("jit", what).mend("sysctl -w net.core.bpf_jit_enable=1")
+}
+
+fn feature(
+    check: &'static str,
+    supported: io::Result<bool>,
+    there: &str,
+    (level, missing): (Level, &str),
+) -> Finding {
+    match supported.context("cannot be probed") {
+        Ok(true) => Finding::ok(check, there),
+        Ok(false) => Finding::new(check, level, missing),
+        Err(error) => Finding::warn(check, format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_has_its_level() {
+        let probed = |supported| feature("x", supported, "there", (Level::Fail, "gone"));
+        assert_eq!(probed(Ok(true)), Finding::ok("x", "there"));
+        assert_eq!(probed(Ok(false)), Finding::fail("x", "gone"));
+        let unknown = probed(Err(io::Error::other("odd")));
+        assert_eq!(unknown, Finding::warn("x", "cannot be probed: odd"));
+        assert_eq!(jit(true).level, Level::Ok);
+        assert_eq!(
+            jit(false).mend.as_deref(),
+            Some("sysctl -w net.core.bpf_jit_enable=1")
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! What on this host would keep datagrams from passing, and how to mend it.
+//!
+//! Every file holds the checks of one matter: a thin layer that reads, and
+//! functions of what was read. Nothing is changed; what is loaded to see whether
+//! the kernel takes it is let go of at once.
+
+mod attachment;
+mod clock;
+mod conntrack;
+mod firewall;
+mod host;
+mod interface;
+mod programs;
+mod routes;
+mod wireguard;
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::datapath::{self, Pinned, pins};
+use crate::interface::{Interface, name_of};
+use crate::ports::PortRange;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but not in every case or not as well as it could.
+    Warn,
+    /// Does not work.
+    Fail,
+}
+
+impl Level {
+    /// Its name in both forms of output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// What one check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The check. Stays the same from version to version.
+    pub check: &'static str,
+    /// How bad it is.
+    pub level: Level,
+    /// What was found, and why that matters.
+    pub what: String,
+    /// The command that mends it, if it takes just one.
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    fn new(check: &'static str, level: Level, what: impl Into<String>) -> Self {
+        Self {
+            check,
+            level,
+            what: what.into(),
+            mend: None,
+        }
+    }
+
+    fn ok(check: &'static str, what: impl Into<String>) -> Self {
+        Self::new(check, Level::Ok, what)
+    }
+
+    fn warn(check: &'static str, what: impl Into<String>) -> Self {
+        Self::new(check, Level::Warn, what)
+    }
+
+    fn fail(check: &'static str, what: impl Into<String>) -> Self {
+        Self::new(check, Level::Fail, what)
+    }
+
+    fn mend(self, command: impl Into<String>) -> Self {
+        Self {
+            mend: Some(command.into()),
+            ..self
+        }
+    }
+}
+
+/// What was found, or that it could not be looked at.
+fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
+    result.unwrap_or_else(|error| {
+        vec![Finding::warn(
+            check,
+            format!("cannot be looked at: {error:#}"),
+        )]
+    })
+}
+
+/// An interface to look at.
+struct Subject {
+    interface: Interface,
+    /// What is attached to it.
+    pinned: Option<Pinned>,
+    /// The owned ports: those asked for, and those of the attachment.
+    ports: Vec<PortRange>,
+}
+
+impl Subject {
+    fn find(name: &str, ports: &[PortRange]) -> Result<Self> {
+        let interface = Interface::find(name)?;
+        let pinned = Pinned::open(interface.index)?;
+        let mut ports = ports.to_vec();
+        if let Some(pinned) = &pinned {
+            let others = pinned.maps.ports()?.into_iter();
+            ports.extend(
+                others
+                    .filter(|range| !ports.contains(range))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        Ok(Self {
+            interface,
+            pinned,
+            ports,
+        })
+    }
+
+    fn name(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// Whether callers must know a secret.
+    fn has_secret(&self) -> bool {
+        self.pinned
+            .as_ref()
+            .is_some_and(|pinned| pinned.attachment.hidden != 0)
+    }
+
+    fn examine(&self) -> Vec<Finding> {
+        let seen = programs::Seen::at(&self.interface);
+        let mut findings = interface::check(self);
+        match &seen {
+            Ok(seen) => findings.extend(programs::check(self, seen)),
+            Err(error) => findings.push(Finding::warn(
+                "programs",
+                format!("{}: cannot be looked at: {error:#}", self.name()),
+            )),
+        }
+        if let Some(pinned) = &self.pinned {
+            let check = || attachment::check(pinned, seen.as_ref().ok());
+            findings.extend(found("daemon", check()));
+        }
+        findings.extend(found("wireguard-mtu", wireguard::check(self)));
+        findings.extend(found("tcp-server", attachment::check_servers(self)));
+        findings.extend(found("firewall", firewall::check(self)));
+        findings
+    }
+}
+
+/// Looks at the host, and at an interface, or else at every attached one and those
+/// of the default routes. `ports` are owned besides those that are attached.
+#[must_use]
+pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
+    let mut findings = host::check();
+    findings.extend(found("conntrack", conntrack::check()));
+    findings.extend(found("attachment", check_pins()));
+    let names = match interface {
+        Some(name) => Ok(vec![name.to_owned()]),
+        None => interfaces(),
+    };
+    match names {
+        Ok(names) if names.is_empty() => findings.push(Finding::warn(
+            "interface",
+            "nothing is attached and there is no default route; --iface names one to look at",
+        )),
+        Ok(names) => {
+            for name in names {
+                match Subject::find(&name, ports) {
+                    Ok(subject) => findings.extend(subject.examine()),
+                    Err(error) => findings.push(Finding::fail("interface", format!("{error:#}"))),
+                }
+            }
+        }
+        Err(error) => findings.push(Finding::fail("interface", format!("{error:#}"))),
+    }
+    findings
+}
+
+/// The interfaces to look at if none is given.
+fn interfaces() -> Result<Vec<String>> {
+    let mut indices = BTreeSet::from_iter(pins::interfaces()?);
+    indices.extend(routes::default_interfaces()?);
+    Ok(indices.into_iter().filter_map(name_of).collect())
+}
+
+/// Pins that no interface of this name space belongs to, and attachments whose pins
+/// are somewhere else.
+fn check_pins() -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for index in pins::interfaces()? {
+        if name_of(index).is_none()
+            && let Some(pinned) = Pinned::open(index)?
+        {
+            findings.push(attachment::orphan(&pinned.name(), Pinned::daemon(index)?));
+        }
+    }
+    for name in datapath::hidden()? {
+        let what = format!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+        findings.push(Finding::fail("attachment", what));
+    }
+    Ok(findings)
+}

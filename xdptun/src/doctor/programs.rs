@@ -1,0 +1,321 @@
+//! BPF programs on the interface: xdptun's own and those of others.
+
+use anyhow::{Context as _, Result};
+use aya::programs::links::LinkType;
+use aya::programs::{SchedClassifier, TcAttachType, loaded_links, loaded_programs};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
+use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
+
+use super::{Finding, Subject};
+use crate::interface::Interface;
+use crate::netlink;
+
+/// What the names of xdptun's own programs begin with.
+const OURS: &str = "xdptun_";
+
+/// What is attached to an interface, by the kernel's word.
+pub struct Seen {
+    pub xdp: Option<XdpProgram>,
+    pub ingress: Hook,
+    pub egress: Hook,
+}
+
+/// The program of the XDP hook.
+pub struct XdpProgram {
+    id: u32,
+    name: String,
+    generic: bool,
+    /// The link that holds it, if it is held by one.
+    link: Option<u32>,
+}
+
+/// The programs of one direction of tc, in the order in which they run.
+pub struct Hook {
+    /// Names of programs with a TCX link.
+    tcx: Vec<String>,
+    /// Names of filters (of the clsact qdisc); they run after those of TCX.
+    filters: Vec<String>,
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(OURS)
+}
+
+impl XdpProgram {
+    pub fn is_ours(&self) -> bool {
+        is_ours(&self.name)
+    }
+
+    /// The command that takes it off.
+    fn removal(&self, interface: &str) -> String {
+        match self.link {
+            Some(link) => format!("bpftool link detach id {link}"),
+            None if self.generic => format!("ip link set dev {interface} xdpgeneric off"),
+            None => format!("ip link set dev {interface} xdpdrv off"),
+        }
+    }
+}
+
+impl Hook {
+    pub fn has_ours(&self) -> bool {
+        self.tcx
+            .iter()
+            .chain(&self.filters)
+            .any(|name| is_ours(name))
+    }
+}
+
+impl Seen {
+    /// Looks at an interface.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not tell, or this process may not ask.
+    pub fn at(interface: &Interface) -> Result<Self> {
+        let index = interface.index.cast_signed();
+        let (link, [ingress, egress]) = netlink::block_on(async |handle| {
+            let link = handle.link().get().match_index(interface.index).execute();
+            let link = Box::pin(link)
+                .try_next()
+                .await
+                .context("cannot look it up")?;
+            let filters = || handle.traffic_filter(index).get();
+            let ingress = names(filters().ingress().execute()).await;
+            let egress = names(filters().egress().execute()).await;
+            Ok((link, [ingress, egress]))
+        })?;
+        let hook = |direction, filters| -> Hook {
+            // A kernel without TCX has no such programs.
+            let tcx = SchedClassifier::query_tcx(&interface.name, direction)
+                .map(|(_, programs)| programs)
+                .unwrap_or_default();
+            let tcx = tcx.iter().map(|info| name(info.name_as_str())).collect();
+            Hook { tcx, filters }
+        };
+        let xdp = match link.as_ref().and_then(xdp) {
+            Some((id, generic)) => Some(XdpProgram {
+                id,
+                name: program_name(id)?,
+                generic,
+                link: link_of(id)?,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            xdp,
+            ingress: hook(TcAttachType::Ingress, ingress),
+            egress: hook(TcAttachType::Egress, egress),
+        })
+    }
+}
+
+fn name(name: Option<&str>) -> String {
+    name.filter(|name| !name.is_empty())
+        .unwrap_or("a program without a name")
+        .to_owned()
+}
+
+/// Id of the program on the XDP hook of a link, and whether the stack runs it.
+fn xdp(link: &LinkMessage) -> Option<(u32, bool)> {
+    let attributes = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Xdp(attributes) => Some(attributes),
+            _ => None,
+        })?;
+    let id = attributes.iter().find_map(|attribute| match attribute {
+        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) => Some(*id),
+        _ => None,
+    })?;
+    let generic = attributes.contains(&LinkXdp::Attached(XdpAttached::SocketBuffer));
+    Some((id, generic))
+}
+
+fn program_name(id: u32) -> Result<String> {
+    for program in loaded_programs() {
+        let program = program.context("cannot list the programs")?;
+        if program.id() == id {
+            return Ok(name(program.name_as_str()));
+        }
+    }
+    Ok(name(None))
+}
+
+/// The XDP link of a program, if it has exactly one.
+fn link_of(program: u32) -> Result<Option<u32>> {
+    let mut links = Vec::new();
+    for link in loaded_links() {
+        let link = link.context("cannot list the links of programs")?;
+        // Newer kernels have kinds of links that aya does not know.
+        if link.program_id() == program && matches!(link.link_type(), Ok(LinkType::Xdp)) {
+            links.push(link.id());
+        }
+    }
+    Ok(match links[..] {
+        [link] => Some(link),
+        _ => None,
+    })
+}
+
+/// The names of filters. Without a clsact qdisc there are none.
+async fn names(filters: impl Stream<Item = Result<TcMessage, rtnetlink::Error>>) -> Vec<String> {
+    let found = filters.filter_map(async |filter| filter.ok().as_ref().and_then(filter_name));
+    found.collect().await
+}
+
+fn filter_name(filter: &TcMessage) -> Option<String> {
+    // The kernel lists each priority once more, as a filter without a handle.
+    if u32::from(filter.header.handle) == 0 {
+        return None;
+    }
+    let mut kind = None;
+    for attribute in &filter.attributes {
+        match attribute {
+            TcAttribute::Kind(name) => kind = Some(name.clone()),
+            TcAttribute::Options(options) => {
+                let program = options.iter().find_map(|option| match option {
+                    TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name.clone()),
+                    _ => None,
+                });
+                if program.is_some() {
+                    return program;
+                }
+            }
+            _ => {}
+        }
+    }
+    kind
+}
+
+pub fn check(subject: &Subject, seen: &Seen) -> Vec<Finding> {
+    let spared = subject.interface.spare_xdp();
+    vec![
+        judge_xdp(subject.name(), seen.xdp.as_ref(), spared),
+        judge_tc(subject.name(), seen),
+    ]
+}
+
+fn judge_xdp(interface: &str, program: Option<&XdpProgram>, spared: Option<&str>) -> Finding {
+    const CHECK: &str = "xdp";
+    match (program, spared) {
+        (Some(program), _) if program.is_ours() => {
+            Finding::ok(CHECK, format!("{interface}: the XDP program is xdptun's"))
+        }
+        (Some(program), _) => {
+            let what = format!(
+                "{interface}: another XDP program is attached ({}, id {}): `attach` takes tc \
+                 instead, and what that program does not pass never arrives",
+                program.name, program.id
+            );
+            Finding::warn(CHECK, what).mend(program.removal(interface))
+        }
+        (None, Some(reason)) => Finding::ok(
+            CHECK,
+            format!("{interface}: nothing is attached; `attach` takes tc, because {reason}"),
+        ),
+        (None, None) => Finding::ok(
+            CHECK,
+            format!("{interface}: nothing is attached; `attach` takes XDP if the driver has it"),
+        ),
+    }
+}
+
+fn judge_tc(interface: &str, seen: &Seen) -> Finding {
+    const CHECK: &str = "tc";
+    let others: Vec<&str> = [&seen.ingress, &seen.egress]
+        .into_iter()
+        .flat_map(|hook| hook.tcx.iter().chain(&hook.filters))
+        .map(String::as_str)
+        .filter(|name| !is_ours(name))
+        .collect();
+    if others.is_empty() {
+        return Finding::ok(CHECK, format!("{interface}: no tc programs of others"));
+    }
+    let others = others.join(", ");
+    let before = match first_is_ours(&seen.ingress) {
+        false => Some("see TCP segments on the way in, before they are datagrams again"),
+        true if !last_is_ours(&seen.egress) => Some("see TCP segments on the way out"),
+        true => None,
+    };
+    match before {
+        Some(before) => Finding::warn(
+            CHECK,
+            format!("{interface}: tc programs of others ({others}) {before}"),
+        ),
+        None => Finding::ok(
+            CHECK,
+            format!("{interface}: tc programs of others ({others}) see datagrams, as sockets do"),
+        ),
+    }
+}
+
+/// Whether nothing runs before the program that restores; what is not attached yet
+/// will come first.
+fn first_is_ours(ingress: &Hook) -> bool {
+    let mut all = ingress.tcx.iter().chain(&ingress.filters);
+    !ingress.has_ours() || all.next().is_some_and(|name| is_ours(name))
+}
+
+/// Whether nothing runs after the program that disguises. A filter runs after every
+/// TCX program.
+fn last_is_ours(egress: &Hook) -> bool {
+    let mut all = egress.tcx.iter().chain(&egress.filters);
+    !egress.has_ours() || all.next_back().is_some_and(|name| is_ours(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn hook(tcx: &[&str], filters: &[&str]) -> Hook {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Hook {
+            tcx: owned(tcx),
+            filters: owned(filters),
+        }
+    }
+
+    fn tc(ingress: Hook, egress: Hook) -> Level {
+        let seen = Seen {
+            xdp: None,
+            ingress,
+            egress,
+        };
+        judge_tc("eth0", &seen).level
+    }
+
+    #[test]
+    fn the_order_of_tc_programs_matters() {
+        let none = || hook(&[], &[]);
+        assert_eq!(tc(none(), none()), Level::Ok);
+        assert_eq!(tc(hook(&["meter"], &[]), none()), Level::Ok);
+        let ours = || hook(&["xdptun_egress"], &[]);
+        let first = hook(&["xdptun_ingress", "meter"], &["matchall"]);
+        assert_eq!(tc(first, ours()), Level::Ok);
+        let second = hook(&["meter", "xdptun_ingress"], &[]);
+        assert_eq!(tc(second, ours()), Level::Warn);
+        let filter_after = hook(&["xdptun_egress"], &["matchall"]);
+        assert_eq!(tc(none(), filter_after), Level::Warn);
+    }
+
+    #[test]
+    fn what_is_on_the_xdp_hook_is_taken_off_as_it_was_put_there() {
+        let mut program = XdpProgram {
+            id: 7,
+            name: "firewall".into(),
+            generic: false,
+            link: None,
+        };
+        let mend = |program: &XdpProgram| judge_xdp("eth0", Some(program), None).mend.unwrap();
+        assert_eq!(mend(&program), "ip link set dev eth0 xdpdrv off");
+        program.generic = true;
+        assert_eq!(mend(&program), "ip link set dev eth0 xdpgeneric off");
+        program.link = Some(3);
+        assert_eq!(mend(&program), "bpftool link detach id 3");
+        program.name = "xdptun_fast_in".into();
+        assert_eq!(judge_xdp("eth0", Some(&program), None).level, Level::Ok);
+    }
+}
