@@ -375,6 +375,22 @@ fn another_xdp_program_is_named_and_can_be_taken_off() {
     }
 }
 
+/// By the kernel's word: the loopback has no XDP, a veth has.
+#[test]
+fn whether_the_driver_has_xdp_is_told() {
+    let net = Direct::new().unwrap();
+    for (interface, told) in [
+        ("lo", "lo: the driver has no XDP; `attach` takes tc"),
+        (
+            "eth0",
+            "eth0: nothing is attached; `attach` takes tc, because it would switch TSO off",
+        ),
+    ] {
+        let look = run(&net.a.netns, &["doctor", "--json", "--iface", interface]).unwrap();
+        assert_eq!(mend_of(&parsed(&look), "xdp", "ok", &[told]), "");
+    }
+}
+
 /// `ip` cannot take off what a link holds.
 #[test]
 fn another_xdp_program_with_a_link_is_told_with_the_link() {

@@ -7,6 +7,7 @@
 mod attachment;
 mod clock;
 mod conntrack;
+mod driver;
 mod firewall;
 mod host;
 mod interface;

@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
 use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 
-use super::{Finding, Subject};
+use super::{Finding, Subject, driver, found};
 use crate::interface::Interface;
 use crate::netlink;
 
@@ -190,36 +190,48 @@ fn filter_name(filter: &TcMessage) -> Option<String> {
 }
 
 pub fn check(subject: &Subject, seen: &Seen) -> Vec<Finding> {
-    let spared = subject.interface.spare_xdp();
-    vec![
-        judge_xdp(subject.name(), seen.xdp.as_ref(), spared),
-        judge_tc(subject.name(), seen),
-    ]
+    let (interface, xdp) = (&subject.interface, seen.xdp.as_ref());
+    let judged = driver::takes_xdp(interface.index).map(|takes_xdp| {
+        vec![judge_xdp(
+            &interface.name,
+            xdp,
+            takes_xdp,
+            interface.spare_xdp(),
+        )]
+    });
+    let mut findings = found(XDP, judged);
+    findings.push(judge_tc(&interface.name, seen));
+    findings
 }
 
-fn judge_xdp(interface: &str, program: Option<&XdpProgram>, spared: Option<&str>) -> Finding {
-    const CHECK: &str = "xdp";
-    match (program, spared) {
-        (Some(program), _) if program.is_ours() => {
-            Finding::ok(CHECK, format!("{interface}: the XDP program is xdptun's"))
+const XDP: &str = "xdp";
+
+/// `takes_xdp`: whether the driver does, if that is known; `spared`: why `attach`
+/// leaves it be.
+fn judge_xdp(
+    interface: &str,
+    program: Option<&XdpProgram>,
+    takes_xdp: Option<bool>,
+    spared: Option<&str>,
+) -> Finding {
+    if let Some(program) = program {
+        if program.is_ours() {
+            return Finding::ok(XDP, format!("{interface}: the XDP program is xdptun's"));
         }
-        (Some(program), _) => {
-            let what = format!(
-                "{interface}: another XDP program is attached ({}, id {}): `attach` takes tc \
-                 instead, and what that program does not pass never arrives",
-                program.name, program.id
-            );
-            Finding::warn(CHECK, what).mend(program.removal(interface))
-        }
-        (None, Some(reason)) => Finding::ok(
-            CHECK,
-            format!("{interface}: nothing is attached; `attach` takes tc, because {reason}"),
-        ),
-        (None, None) => Finding::ok(
-            CHECK,
-            format!("{interface}: nothing is attached; `attach` takes XDP if the driver has it"),
-        ),
+        let what = format!(
+            "{interface}: another XDP program is attached ({}, id {}): `attach` takes tc \
+             instead, and what that program does not pass never arrives",
+            program.name, program.id
+        );
+        return Finding::warn(XDP, what).mend(program.removal(interface));
     }
+    let what = match (takes_xdp, spared) {
+        (Some(false), _) => "the driver has no XDP; `attach` takes tc".to_owned(),
+        (_, Some(reason)) => format!("nothing is attached; `attach` takes tc, because {reason}"),
+        (Some(true), None) => "nothing is attached; the driver has XDP".to_owned(),
+        (None, None) => "nothing is attached; `attach` tries whether the driver has XDP".to_owned(),
+    };
+    Finding::ok(XDP, format!("{interface}: {what}"))
 }
 
 fn judge_tc(interface: &str, seen: &Seen) -> Finding {
@@ -309,13 +321,17 @@ mod tests {
             generic: false,
             link: None,
         };
-        let mend = |program: &XdpProgram| judge_xdp("eth0", Some(program), None).mend.unwrap();
+        let mend =
+            |program: &XdpProgram| judge_xdp("eth0", Some(program), None, None).mend.unwrap();
         assert_eq!(mend(&program), "ip link set dev eth0 xdpdrv off");
         program.generic = true;
         assert_eq!(mend(&program), "ip link set dev eth0 xdpgeneric off");
         program.link = Some(3);
         assert_eq!(mend(&program), "bpftool link detach id 3");
         program.name = "xdptun_fast_in".into();
-        assert_eq!(judge_xdp("eth0", Some(&program), None).level, Level::Ok);
+        assert_eq!(
+            judge_xdp("eth0", Some(&program), None, None).level,
+            Level::Ok
+        );
     }
 }
