@@ -610,7 +610,7 @@ fn without_privileges_it_looks_at_what_it_may() {
     let before = Traces::of(&net.a).unwrap();
     let mut command = net.a.netns.command("setpriv");
     command
-        .arg("--bounding-set=-net_admin")
+        .arg("--bounding-set=-net_admin,-sys_admin")
         .arg("--inh-caps=-all");
     let all = parsed(
         &finish(
@@ -626,6 +626,12 @@ fn without_privileges_it_looks_at_what_it_may() {
     for check in ["kernel", "interface", "mtu"] {
         assert_eq!(only(&all, check)["level"], "ok", "{all:#?}");
     }
+    mend_of(
+        &all,
+        "tc",
+        "warn",
+        &["eth0: cannot be looked at", "not permitted"],
+    );
     for check in ["programs", "tcx"] {
         assert!(
             all.iter().all(|finding| finding["check"] != check),

@@ -79,7 +79,9 @@ fn judge_rp_filter(name: &str, effective: u64, is_way_back: bool) -> Finding {
                 "{name}: reverse path filtering is strict, and the default route leads elsewhere: \
                  IPv4 datagrams from peers that are not on this link are dropped"
             );
-            Finding::warn(CHECK, what).mend(format!("sysctl -w net.ipv4.conf.{name}.rp_filter=2"))
+            // As sysctl(8) writes the dots of a name.
+            let key = name.replace('.', "/");
+            Finding::warn(CHECK, what).mend(format!("sysctl -w net.ipv4.conf.{key}.rp_filter=2"))
         }
         1 => Finding::ok(
             CHECK,
@@ -171,5 +173,10 @@ mod tests {
             let finding = judge_rp_filter("eth0", effective, is_way_back);
             assert_eq!(finding.level, level, "{finding:?}");
         }
+        let vlan = judge_rp_filter("eth0.100", 1, false);
+        assert_eq!(
+            vlan.mend.unwrap(),
+            "sysctl -w net.ipv4.conf.eth0/100.rp_filter=2"
+        );
     }
 }

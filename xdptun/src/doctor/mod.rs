@@ -147,7 +147,7 @@ impl Subject {
         match &seen {
             Ok(seen) => findings.extend(programs::check(self, seen)),
             Err(error) => findings.push(Finding::warn(
-                "programs",
+                "tc",
                 format!("{}: cannot be looked at: {error:#}", self.name()),
             )),
         }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use aya::programs::links::LinkType;
-use aya::programs::{SchedClassifier, TcAttachType, loaded_links, loaded_programs};
+use aya::programs::{ProgramError, SchedClassifier, TcAttachType, loaded_links, loaded_programs};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
 use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
@@ -85,14 +85,6 @@ impl Seen {
             let egress = names(filters().egress().execute()).await;
             Ok((link, [ingress, egress]))
         })?;
-        let hook = |direction, filters| -> Hook {
-            // A kernel without TCX has no such programs.
-            let tcx = SchedClassifier::query_tcx(&interface.name, direction)
-                .map(|(_, programs)| programs)
-                .unwrap_or_default();
-            let tcx = tcx.iter().map(|info| name(info.name_as_str())).collect();
-            Hook { tcx, filters }
-        };
         let xdp = match link.as_ref().and_then(xdp) {
             Some((id, generic)) => Some(XdpProgram {
                 id,
@@ -104,9 +96,32 @@ impl Seen {
         };
         Ok(Self {
             xdp,
-            ingress: hook(TcAttachType::Ingress, ingress),
-            egress: hook(TcAttachType::Egress, egress),
+            ingress: Hook {
+                tcx: tcx(&interface.name, TcAttachType::Ingress)?,
+                filters: ingress,
+            },
+            egress: Hook {
+                tcx: tcx(&interface.name, TcAttachType::Egress)?,
+                filters: egress,
+            },
         })
+    }
+}
+
+/// The names of programs with a TCX link, in order.
+fn tcx(interface: &str, direction: TcAttachType) -> Result<Vec<String>> {
+    match SchedClassifier::query_tcx(interface, direction) {
+        Ok((_, programs)) => Ok(programs
+            .iter()
+            .map(|program| name(program.name_as_str()))
+            .collect()),
+        // A kernel without TCX.
+        Err(ProgramError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::EINVAL) =>
+        {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error).context("cannot list the tc programs"),
     }
 }
 
