@@ -21,19 +21,23 @@ pub struct Args {
 /// Builds and says where the binary is.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
-    let target = args.target.as_deref();
+    let binary = binary(args.target.as_deref())?;
+    let size = fs::metadata(&binary).with_context(|| format!("{}", binary.display()))?;
+    let size = HumanBytes(size.len());
+    eprintln!("{size}");
+    println!("{}", binary.display());
+    Ok(())
+}
+
+/// Builds the binary, for another machine if one is named, and says where it is.
+pub fn binary(target: Option<&str>) -> Result<PathBuf> {
     let mut folder = workspace::target_dir();
     if let Some(target) = target {
         setup::ensure_target(target)?;
         folder.push(target);
     }
     release("xdptun", &for_target(target))?;
-    let binary = folder.join("release/xdptun");
-    let size = fs::metadata(&binary).with_context(|| format!("{}", binary.display()))?;
-    let size = HumanBytes(size.len());
-    eprintln!("{size}");
-    println!("{}", binary.display());
-    Ok(())
+    Ok(folder.join("release/xdptun"))
 }
 
 /// Builds what demo, tests and benchmarks run as root, for another machine if

@@ -9,6 +9,7 @@ mod demo;
 mod document;
 mod fuzz;
 mod machine;
+mod package;
 mod progress;
 mod setup;
 mod shell;
@@ -36,6 +37,8 @@ enum Verb {
     Setup,
     /// Build target/release/xdptun
     Build(build::Args),
+    /// Build Debian packages and archives for amd64 and arm64
+    Package(package::Args),
     /// Show WireGuard over xdptun between two hosts and a strict router
     Demo(demo::Args),
     /// Run all tests, or the suites whose names contain a word
@@ -67,6 +70,7 @@ fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Setup => setup::run(),
         Verb::Build(args) => build::run(&args),
+        Verb::Package(args) => package::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),

@@ -16,7 +16,7 @@ mod watch;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::task::LocalSet;
 
 /// Carry UDP (WireGuard, QUIC) through networks that only let TCP live.
@@ -56,6 +56,12 @@ enum Verb {
     Check(check::Arguments),
     Reload(reload::Arguments),
     Doctor(doctor::Arguments),
+}
+
+/// The command line as clap knows it, for man pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs the command line of this process.

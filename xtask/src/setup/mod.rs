@@ -3,6 +3,7 @@
 //! Each part checks first and does nothing when it is satisfied, so that every
 //! verb can call this as its first step.
 
+mod debian;
 mod packages;
 mod toolchain;
 mod tools;
@@ -24,7 +25,12 @@ struct Part {
 /// Installs what is missing and reports every part.
 pub fn run() -> Result<()> {
     // The parts depend on each other: the tools are built with the compiler.
-    for make in [toolchain::parts, packages::parts, tools::parts] {
+    for make in [
+        toolchain::parts,
+        packages::parts,
+        tools::parts,
+        debian::parts,
+    ] {
         for part in make() {
             if part.present {
                 eprintln!("present   {}", part.name);
@@ -54,6 +60,12 @@ pub fn ensure() -> Result<()> {
     install_missing(toolchain::parts())?;
     install_missing(packages::required_parts())?;
     install_missing(tools::parts())
+}
+
+/// Installs what trying packages needs, silent when nothing is missing.
+pub fn ensure_packages() -> Result<()> {
+    install_missing(packages::package_parts())?;
+    install_missing(debian::parts())
 }
 
 /// Installs what emulating another machine needs, silent when nothing is

@@ -53,6 +53,12 @@ const ARM_GUESTS: Group = Group {
     programs: &[("qemu-system-aarch64", "qemu-system-arm")],
 };
 
+const PACKAGES: Group = Group {
+    purpose: "to try packages",
+    required: true,
+    programs: &[("debootstrap", "debootstrap"), ("dpkg-deb", "dpkg")],
+};
+
 const HANDY: Group = Group {
     purpose: "handy to look around",
     required: false,
@@ -64,7 +70,12 @@ const HANDY: Group = Group {
 };
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![part(&LABORATORY), part(&GUESTS), part(&HANDY)]
+    vec![
+        part(&LABORATORY),
+        part(&GUESTS),
+        part(&PACKAGES),
+        part(&HANDY),
+    ]
 }
 
 pub(super) fn required_parts() -> Vec<Part> {
@@ -73,6 +84,10 @@ pub(super) fn required_parts() -> Vec<Part> {
 
 pub(super) fn vm_parts() -> Vec<Part> {
     vec![part(&GUESTS)]
+}
+
+pub(super) fn package_parts() -> Vec<Part> {
+    vec![part(&PACKAGES)]
 }
 
 /// Not of [`parts`]: only who asks for such a guest needs them.

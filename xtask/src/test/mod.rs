@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::command::line_of;
 
-use crate::{build, setup, shell, vm};
+use crate::{build, package, setup, shell, vm};
 use plan::Plan;
 use suite::{Suite, Totals};
 
@@ -76,6 +76,10 @@ pub fn run(args: &Args) -> Result<()> {
         build::for_worker(None)?;
     } else {
         setup::ensure_build()?;
+    }
+    if plan.needs_packages() {
+        setup::ensure_packages()?;
+        package::run(&package::Args::default())?;
     }
     let suites = plan.build(None)?;
     for suite in &suites.host {

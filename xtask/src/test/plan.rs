@@ -20,6 +20,9 @@ const WITHOUT_HARNESS: &str = "xdptun-ebpf";
 /// The folder of the package whose tests need a guest.
 const VM_TESTS: &str = "vm";
 
+/// The folder of the package whose tests need a Debian system, and packages.
+const PACKAGE_TESTS: &str = "package";
+
 /// Suites by the way they are built and run.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -54,6 +57,12 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) kind: Kind,
+}
+
+impl Target {
+    fn tries_packages(&self) -> bool {
+        self.folder.ends_with(Path::new("test").join(PACKAGE_TESTS))
+    }
 }
 
 /// What cargo calls the kind of a target, as far as tests go.
@@ -158,9 +167,15 @@ impl Plan {
         !self.vm.is_empty()
     }
 
+    /// Whether anything tries packages.
+    pub fn needs_packages(&self) -> bool {
+        self.root.iter().any(Target::tries_packages)
+    }
+
     /// Leaves only what can run in a guest.
     pub fn keep_for_guest(&mut self) {
-        let Self { root, vm, .. } = std::mem::take(self);
+        let Self { mut root, vm, .. } = std::mem::take(self);
+        root.retain(|target| !target.tries_packages());
         *self = Self {
             root,
             vm,

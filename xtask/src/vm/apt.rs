@@ -181,12 +181,12 @@ fn installed(line: &str) -> Option<&str> {
 }
 
 /// Where the machine itself gets Debian's packages from.
-fn mirror() -> Result<String> {
+pub fn mirror() -> Result<String> {
     let uris = run(Command::new("apt-get").args(["--print-uris", "update"]))
-        .context("apt does not tell its sources; the kernels come as Debian packages")?;
+        .context("apt does not tell its sources; kernels and systems to try come from there")?;
     let mirror = uris.lines().find_map(mirror_of).context(
         "no source of apt is a Debian release; add one as sources.list(5) tells, \
-         the kernels come from there",
+         kernels and systems to try come from there",
     )?;
     ensure!(
         Path::new(KEYRING).exists(),

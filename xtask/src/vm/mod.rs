@@ -3,7 +3,7 @@
 //! A guest has Debian's kernel and this machine's programs: it sees the host's
 //! file system, which it cannot change. What it runs is built before.
 
-mod apt;
+pub mod apt;
 mod arch;
 mod guest;
 mod initramfs;

@@ -1,0 +1,111 @@
+//! What a package holds, and where that goes on a host.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use flate2::{Compression, GzBuilder};
+
+use super::archive::Entry;
+
+/// The files by their path without the leading `/`.
+#[derive(Debug, Default)]
+pub struct Contents {
+    files: BTreeMap<String, Entry>,
+}
+
+/// Where systemd looks for units of packages.
+const UNITS: &str = "usr/lib/systemd/system";
+const DOCUMENTATION: &str = "usr/share/doc/xdptun";
+
+impl Contents {
+    /// Collects the binary, the files of `sources` and the generated ones of
+    /// `manual`.
+    pub fn collect(sources: &Path, binary: &Path, manual: &Path) -> Result<Self> {
+        let mut contents = Self::default();
+        contents.add("usr/bin/xdptun", Entry::program(read(binary)?));
+        let copies = [
+            ("config.toml", "etc/xdptun/config.toml".to_owned()),
+            ("xdptun.service", format!("{UNITS}/xdptun.service")),
+            ("xdptun@.service", format!("{UNITS}/xdptun@.service")),
+            // What both have in common.
+            (
+                "common.conf",
+                format!("{UNITS}/xdptun.service.d/10-common.conf"),
+            ),
+            (
+                "common.conf",
+                format!("{UNITS}/xdptun@.service.d/10-common.conf"),
+            ),
+            ("eth0.env", format!("{DOCUMENTATION}/examples/eth0.env")),
+            ("debian/copyright", format!("{DOCUMENTATION}/copyright")),
+        ];
+        for (source, path) in copies {
+            contents.add(&path, Entry::file(read(&sources.join(source))?));
+        }
+        let changelog = gzip(&read(&sources.join("debian/changelog"))?)?;
+        let path = format!("{DOCUMENTATION}/changelog.Debian.gz");
+        contents.add(&path, Entry::file(changelog));
+        for file in fs::read_dir(manual)? {
+            let file = file?;
+            let name = file.file_name();
+            let name = name.to_str().context("a generated file's name")?;
+            let data = read(&file.path())?;
+            if name.ends_with(".1") {
+                let path = format!("usr/share/man/man1/{name}.gz");
+                contents.add(&path, Entry::file(gzip(&data)?));
+            } else {
+                let path = completion(name).with_context(|| format!("{name}: what is it?"))?;
+                contents.add(path, Entry::file(data));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn add(&mut self, path: &str, entry: Entry) {
+        self.files.insert(path.to_owned(), entry);
+    }
+
+    /// The files by path.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let data = |(path, entry)| -> Option<(&str, &[u8])> {
+            let (path, entry): (&String, &Entry) = (path, entry);
+            Some((path.as_str(), entry.data()?))
+        };
+        self.files.iter().filter_map(data)
+    }
+
+    /// The files and every directory above one, which comes first.
+    pub fn entries(&self) -> BTreeMap<String, Entry> {
+        let mut entries = self.files.clone();
+        for path in self.files.keys() {
+            for (end, _) in path.match_indices('/') {
+                entries.insert(path[..=end].to_owned(), Entry::Directory);
+            }
+        }
+        entries
+    }
+}
+
+/// Where Debian's shells look for completions of packages.
+fn completion(name: &str) -> Option<&'static str> {
+    match name {
+        "xdptun.bash" => Some("usr/share/bash-completion/completions/xdptun"),
+        "_xdptun" => Some("usr/share/zsh/vendor-completions/_xdptun"),
+        "xdptun.fish" => Some("usr/share/fish/vendor_completions.d/xdptun.fish"),
+        _ => None,
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("{}: cannot read", path.display()))
+}
+
+/// Compresses without a name and a time, which are the archive's.
+pub fn gzip(data: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzBuilder::new().write(Vec::new(), Compression::best());
+    gzip.write_all(data)?;
+    Ok(gzip.finish()?)
+}
