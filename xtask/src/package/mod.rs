@@ -1,6 +1,6 @@
 //! `cargo xtask package`: Debian packages and archives of the static binary.
 //!
-//! The same commit gives the same bytes: times are the commit's, owners are root,
+//! The same binary gives the same bytes: times are the commit's, owners are root,
 //! the order is that of the names.
 
 mod archive;
