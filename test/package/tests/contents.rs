@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 19] = [
+const FILES: [(&str, &str); 25] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/systemd/system/xdptun.service"),
@@ -34,9 +34,15 @@ const FILES: [(&str, &str); 19] = [
     ("-rw-r--r--", "./usr/share/zsh/vendor-completions/_xdptun"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-attach.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-check.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-detach.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-doctor.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-explain.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-flows.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-reload.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-run.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-status.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-watch.1.gz"),
     ("d", "./etc/xdptun/"),
     ("d", "./usr/share/man/man1/"),
 ];

@@ -71,3 +71,49 @@ fn a_service_carries_through_an_upgrade_until_it_is_removed() {
     let of_ours = left.iter().filter(|path| path.contains("xdptun")).count();
     assert_eq!(of_ours, 0, "{left:#?}");
 }
+
+/// The tunnels of a host with a file for all of them.
+#[test]
+fn a_service_of_a_file_is_reloaded() {
+    const UNIT: &str = "xdptun.service";
+    let net = Direct::new().unwrap();
+    let _far = Attached::start(&net.b.netns, Host::DEV, &["--port", "8000"]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let machine = Machine::boot(Root::new().unwrap(), &net.a.netns).unwrap();
+    let package = machine.root().bring(&own_package().unwrap()).unwrap();
+    machine.run("dpkg", &["--install", &package]).unwrap();
+    let file = machine.root().inside("/etc/xdptun/config.toml");
+    let sample = fs::read_to_string(&file).unwrap();
+    let write = |ports: &str| {
+        let text = format!("{sample}\n[interface.eth0]\nports = {ports}\n");
+        fs::write(&file, text).unwrap();
+    };
+    write("[8000]");
+    machine
+        .run("systemctl", &["enable", "--now", UNIT])
+        .unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, echo.address(), b"carried", LIMIT).unwrap();
+
+    write("[8000, 9000]");
+    machine.run("systemctl", &["reload", UNIT]).unwrap();
+    let interface = |machine: &Machine| status(machine)["interfaces"][0].clone();
+    assert_eq!(
+        interface(&machine)["ports"],
+        serde_json::json!(["8000", "9000"])
+    );
+    write("[80000]");
+    let refused = machine.run("systemctl", &["reload", UNIT]).unwrap_err();
+    let text = format!("{refused:#}");
+    assert!(text.contains("`80000` is not a port"), "{text}");
+    udp::exchange(&socket, echo.address(), b"still carried", LIMIT).unwrap();
+    assert_eq!(
+        interface(&machine)["ports"],
+        serde_json::json!(["8000", "9000"])
+    );
+    assert_eq!(interface(&machine)["flows"][0]["tx_packets"], 2);
+
+    machine.run("systemctl", &["stop", UNIT]).unwrap();
+    let pins = machine.run("ls", &["/sys/fs/bpf"]).unwrap();
+    assert!(!pins.contains("xdptun"), "{pins}");
+}
