@@ -217,7 +217,7 @@ pub struct Flow {
     pub syn_at: u64,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
     pub link: [u8; 14],
-    /// SYNs sent in this handshake, or [`REMEMBERED`].
+    /// SYNs sent in this handshake, perhaps with [`RESTARTED`], or [`REMEMBERED`].
     pub syns: u16,
 }
 
@@ -242,6 +242,11 @@ impl Flow {
 /// sent, and nothing is repeated.
 pub const REMEMBERED: u16 = u16::MAX;
 
+/// The bit in the number of SYNs that tells that they were counted anew once: the
+/// peer had a flow in the way. Once only, or who spoofs what looks like that could
+/// keep a handshake from ending.
+pub const RESTARTED: u16 = 1 << 15;
+
 /// Whether SYN number `sent + 1` is due, if the last one left at `last`, in
 /// nanoseconds; zero stands for "never". Half a second after the first, then
 /// every second: a path that comes back is found within that. Almost at once
@@ -249,10 +254,11 @@ pub const REMEMBERED: u16 = u16::MAX;
 #[inline(always)]
 #[must_use]
 pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
+    const RESTARTED_ONE: u16 = RESTARTED | 1;
     let wait = match sent {
-        0 => 50_000_000,
-        1 => 500_000_000,
         REMEMBERED => return false,
+        0 | RESTARTED => 50_000_000,
+        1 | RESTARTED_ONE => 500_000_000,
         _ => 1_000_000_000,
     };
     // The clock of another CPU may be behind that of the last sender.

@@ -3,7 +3,9 @@
 use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use xdptun_common::flow::{ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, REMEMBERED, State, syn_is_due};
+use xdptun_common::flow::{
+    ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, REMEMBERED, RESTARTED, State, syn_is_due,
+};
 use xdptun_common::handshake::{Endpoint, Segment};
 use xdptun_common::seq::distance;
 
@@ -206,19 +208,21 @@ impl Entry {
         word!(self, opened_at).load()
     }
 
-    /// Whether its SYN has still to leave, or to leave again after a reset. What
-    /// answers one of before would complete a connection that firewalls between have
+    /// Whether its SYN has to leave again after a reset. What answers one of before would complete a connection that firewalls between have
     /// just seen reset.
     #[inline(always)]
     pub fn owes_syn(self) -> bool {
-        self.state() == State::SynSent && word!(self, syns).load() == 0
+        self.state() == State::SynSent && word!(self, syns).load() == RESTARTED
     }
 
-    /// Starts the count of SYNs anew, so that the next one follows soon: the peer
+    /// Starts the count of SYNs anew, once, so that the next one follows soon: the peer
     /// had a flow of its own in the way, and gives it up now.
     #[inline(always)]
     pub fn restart_syns(self) {
-        word!(self, syns).store(0);
+        let syns = word!(self, syns);
+        if syns.load() & RESTARTED == 0 {
+            syns.store(RESTARTED);
+        }
     }
 
     /// Takes the sequence numbers of a datagram of `len` bytes and counts it.

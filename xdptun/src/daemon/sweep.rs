@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 use xdptun_common::config::Request;
-use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, State};
+use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
 
 use super::{Daemon, News, Timers};
 use crate::clock::{monotonic_ns, since};
@@ -110,7 +110,7 @@ enum RoundTrip {
 
 fn round_trip(flow: &Flow) -> RoundTrip {
     let time = since(flow.established_at, flow.syn_at);
-    match flow.syns {
+    match flow.syns & !RESTARTED {
         _ if flow.syn_at == 0 => RoundTrip::Unknown,
         1 => RoundTrip::Known(time),
         _ => RoundTrip::AtLeast(time),

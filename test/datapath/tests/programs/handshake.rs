@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, State, asking, challenging};
+use xdptun_common::flow::{Flow, RESTARTED, State, asking, challenging};
 use xdptun_common::isn::far_from;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
@@ -353,7 +353,7 @@ fn the_answer_to_our_syn() {
                 .answers(path.control(at, flags::RST, number, 0))
                 .counts(Outcome::RxDropNoFlow)
                 .sends(Sent::Rst)
-                .changes(key, |flow| flow.syns = 0)
+                .changes(key, |flow| flow.syns = RESTARTED)
         }));
         rows.push(row(
             format!("{path:?} the same a moment later"),
@@ -409,7 +409,7 @@ fn the_answer_to_our_syn() {
                 .answers(path.control(at, flags::RST, number, 0))
                 .counts(Outcome::RxDropNoFlow)
                 .sends(Sent::Rst)
-                .changes(key, |flow| flow.syns = 0)
+                .changes(key, |flow| flow.syns = RESTARTED)
         }));
     }
     check(&mut datapath(), rows);
@@ -454,7 +454,7 @@ fn only_the_latest_numbers_are_reset_while_the_first_syn_is_under_way() {
                         let case = case.answers(path.control(at, flags::RST, number, 0));
                         let case = case.counts(Outcome::RxDropNoFlow).sends(Sent::Rst);
                         match state {
-                            State::SynSent => case.changes(key, |flow| flow.syns = 0),
+                            State::SynSent => case.changes(key, |flow| flow.syns = RESTARTED),
                             _ => case,
                         }
                     }));
@@ -472,15 +472,39 @@ fn no_answer_to_a_syn_of_before_the_reset() {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         let key = path.key();
+        let restarted = move |at, syns| Flow {
+            syns: RESTARTED | syns,
+            ..opened_again(at, path, 20)
+        };
         rows.push(row(format!("{path:?}"), move |at| {
-            let flow = Flow {
-                syns: 0,
-                ..opened_again(at, path, 20)
-            };
+            let flow = restarted(at, 0);
             Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
                 .flow(key, flow)
                 .drops(Outcome::RxDropNoFlow)
         }));
+        rows.push(row(format!("{path:?}, which followed"), move |at| {
+            let flow = restarted(at, 1);
+            Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
+                .flow(key, flow)
+                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+                .counts(Outcome::RxSynAck)
+                .sends(Sent::Ack)
+                .reports(Kind::Established, key)
+                .changes(key, |flow| open(flow, at, PEER.wrapping_add(1)))
+        }));
+        // Who spoofs challenges gets resets, but does not stop the handshake.
+        for syns in [0, 1, 2] {
+            rows.push(row(format!("{path:?}, reset after {syns}"), move |at| {
+                let flow = restarted(at, syns);
+                let number = flow.iss.wrapping_sub(7000);
+                let segment = from_peer(path, flags::ACK, 500, number);
+                Case::ingress(segment.window(challenging(0xf000)))
+                    .flow(key, flow)
+                    .answers(path.control(at, flags::RST, number, 0))
+                    .counts(Outcome::RxDropNoFlow)
+                    .sends(Sent::Rst)
+            }));
+        }
     }
     check(&mut datapath(), rows);
 }
