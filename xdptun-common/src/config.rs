@@ -35,6 +35,9 @@ pub const LINK_ETHERNET: u32 = 14;
 /// No link header (TUN, WireGuard, PPP).
 pub const LINK_NONE: u32 = 0;
 
+/// Capacity of the `PEERS` map, in networks.
+pub const MAX_PEERS: u32 = 1024;
+
 /// Words of the `PORTS` map, a bit for each port.
 pub const PORT_WORDS: u32 = 65536 / 64;
 

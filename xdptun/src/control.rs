@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio::net::{UnixListener, UnixStream};
@@ -42,38 +45,53 @@ fn path() -> Result<PathBuf> {
     Ok(Path::new(DIRECTORY).join(format!("{}.sock", netns.ino())))
 }
 
+/// The process that runs the service of this network namespace, if there is one.
+///
+/// # Errors
+///
+/// If it cannot be known.
+pub fn service() -> Result<Option<Pid>> {
+    let Ok(stream) = StdUnixStream::connect(path()?) else {
+        return Ok(None);
+    };
+    let peer = getsockopt(&stream, PeerCredentials).context("cannot tell who runs")?;
+    Ok(Some(Pid::from_raw(peer.pid())))
+}
+
 /// The listening end. Goes away when it is dropped.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// Which file it is; its name may be another's by now.
+    inode: u64,
 }
 
 impl Control {
-    /// Listens. Within a runtime.
+    /// Listens, from now on in the place of whoever did. Within a runtime.
     ///
     /// # Errors
     ///
-    /// If another one does in this network namespace, or the socket cannot be made.
+    /// If the socket cannot be made.
     pub fn listen() -> Result<Self> {
         let path = path()?;
-        if StdUnixStream::connect(&path).is_ok() {
-            bail!(
-                "`xdptun run` runs already in this network namespace; \
-                 `xdptun reload` makes it read its file again"
-            );
-        }
         let name = || format!("cannot listen at {}", path.display());
         fs::create_dir_all(DIRECTORY).with_context(name)?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(name);
-            }
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path).with_context(name)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).with_context(name)?;
-        Ok(Self { listener, path })
+        // Under another name first, so that nobody meets one that does not listen.
+        let new = path.with_extension(format!("{}", std::process::id()));
+        remove(&new).with_context(name)?;
+        let listener = UnixListener::bind(&new).with_context(name)?;
+        let inode = fs::set_permissions(&new, Permissions::from_mode(0o600))
+            .and_then(|()| fs::metadata(&new))
+            .and_then(|metadata| fs::rename(&new, &path).map(|()| metadata.ino()));
+        let inode = inode
+            .inspect_err(|_| drop(remove(&new)))
+            .with_context(name)?;
+        Ok(Self {
+            listener,
+            path,
+            inode,
+        })
     }
 
     /// Waits for the next command.
@@ -96,9 +114,19 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _gone = fs::remove_file(&self.path);
+        if fs::metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
+            let _gone = remove(&self.path);
+        }
         // Others may listen there.
         let _in_use = fs::remove_dir(DIRECTORY);
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

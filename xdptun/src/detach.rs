@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::control;
 use crate::datapath::{self, Pinned, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
@@ -76,13 +77,10 @@ fn stop_daemon(ifindex: u32, name: &str) -> Result<Option<Pid>> {
     let process = process.with_context(|| {
         format!("{name}: xdptun is just being attached; try again when it is ready")
     })?;
-    let mut kept = Pinned::kept_by(process)?;
-    kept.retain(|other| other != name);
-    if !kept.is_empty() {
+    if control::service()? == Some(process) {
         bail!(
-            "{name}: process {process} keeps {} as well and would end; take {name} out of its \
-             file and run `xdptun reload`",
-            kept.join(", ")
+            "{name}: `xdptun run` (process {process}) keeps it; take {name} out of its file and \
+             run `xdptun reload`"
         );
     }
     kill(process, Signal::SIGTERM)

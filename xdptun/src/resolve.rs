@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use futures_util::future::join_all;
 use ipnet::IpNet;
 use tokio::net::lookup_host;
 use tokio::time::{sleep, timeout};
@@ -12,7 +13,10 @@ use tracing::{info, warn};
 use crate::config::{InterfaceConfig, Peer};
 
 /// How long a name may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How many addresses a name may have: a wrong answer must not fill the table of
+/// peers.
+const MAX_ADDRESSES: usize = 16;
 
 /// Names and the addresses that they had when they were last found.
 #[derive(Clone, Debug, Default)]
@@ -29,34 +33,37 @@ impl Names {
         Self(names.collect())
     }
 
-    /// All addresses.
+    /// Whether there are none.
     #[must_use]
-    pub fn addresses(&self) -> Vec<IpNet> {
-        self.0.values().flatten().copied().collect()
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Looks all names up. One that is not found keeps the addresses it had.
+    /// All addresses; `None` as long as one of the names was never found.
+    #[must_use]
+    pub fn addresses(&self) -> Option<Vec<IpNet>> {
+        let known = self.0.values().all(|addresses| !addresses.is_empty());
+        known.then(|| self.0.values().flatten().copied().collect())
+    }
+
+    /// Looks all names up, at once. One that is not found keeps the addresses it had.
     ///
     /// # Errors
     ///
-    /// Names the first that is not found.
+    /// Names one that is not found.
     pub async fn look_up(&mut self) -> Result<()> {
-        let mut outcome = Ok(());
-        for (name, addresses) in &mut self.0 {
-            match look_up(name).await {
-                Ok(found) => *addresses = found,
-                Err(error) if outcome.is_ok() => outcome = Err(error),
-                Err(_) => {}
-            }
-        }
-        outcome
+        let answers = self.0.iter_mut().map(async |(name, addresses)| {
+            *addresses = look_up(name).await?;
+            Ok(())
+        });
+        join_all(answers).await.into_iter().collect()
     }
 
     /// Looks them up at each interval, and sooner after a failure; tells the
     /// addresses when they change. Ends only if there are no names.
-    pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Vec<IpNet>)) {
+    pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Option<Vec<IpNet>>)) {
         const AFTER_FAILURE: Duration = Duration::from_secs(5);
-        let mut failing = self.0.values().any(Vec::is_empty);
+        let mut failing = self.addresses().is_none();
         while !self.0.is_empty() {
             let pause = if failing {
                 interval.min(AFTER_FAILURE)
@@ -76,7 +83,7 @@ impl Names {
             }
             let now = self.addresses();
             if now != before {
-                let text: Vec<String> = now.iter().map(ToString::to_string).collect();
+                let text: Vec<String> = now.iter().flatten().map(ToString::to_string).collect();
                 info!("peers by name are now {}", text.join(", "));
                 changed(now);
             }
@@ -93,8 +100,12 @@ async fn look_up(name: &str) -> Result<Vec<IpNet>> {
     let mut addresses: Vec<IpNet> = found.map(|address| address.ip().into()).collect();
     addresses.sort_unstable();
     addresses.dedup();
-    if addresses.is_empty() {
-        bail!("peer {name}: the name has no address");
+    match addresses.len() {
+        0 => bail!("peer {name}: the name has no address"),
+        1..=MAX_ADDRESSES => {}
+        more => {
+            bail!("peer {name}: the name has {more} addresses, {MAX_ADDRESSES} at most are taken")
+        }
     }
     Ok(addresses)
 }
@@ -112,12 +123,14 @@ mod tests {
     async fn a_name_that_is_not_found_keeps_its_addresses() {
         let mut names = names(r#"["localhost", "10.0.0.1"]"#);
         names.look_up().await.unwrap();
-        let found = names.addresses();
+        let found = names.addresses().unwrap();
         assert!(found.iter().all(|net| net.addr().is_loopback()) && !found.is_empty());
         let addresses = names.0.remove("localhost").unwrap();
         names.0.insert("no-such-host.invalid".to_owned(), addresses);
         let error = names.look_up().await.unwrap_err();
         assert!(error.to_string().contains("peer no-such-host.invalid"));
-        assert_eq!(names.addresses(), found);
+        assert_eq!(names.addresses().unwrap(), found);
+        names.0.insert("never-found.invalid".to_owned(), Vec::new());
+        assert_eq!(names.addresses(), None);
     }
 }

@@ -1,9 +1,11 @@
 //! Many interfaces in one process: start, signals, reload, end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::net::if_::if_nametoindex;
@@ -13,7 +15,7 @@ use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tracing::{error, info, warn};
 
 use crate::config::{Config, InterfaceConfig, LogLevel};
-use crate::control::{Answer, Command, Control};
+use crate::control::{self, Answer, Command, Control};
 use crate::daemon::{Observer, Order, Orders};
 use crate::datapath::{Attached, Pinned};
 use crate::metrics;
@@ -66,31 +68,43 @@ pub struct Mode {
 pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()> {
     // From here on a signal must not leave half an attachment behind.
     let mut signals = Signals::catch(mode.file.is_some())?;
-    let control = match mode.file {
-        Some(_) if !mode.take_over => Some(Control::listen()?),
-        _ => None,
-    };
+    check_others(&config, &mode)?;
     let mut service = Service {
+        trace: config.log_level == LogLevel::Trace,
+        resolve_interval: config.resolve_interval.into(),
         mode,
         front,
-        trace: config.log_level == LogLevel::Trace,
         interfaces: BTreeMap::new(),
         tasks: JoinSet::new(),
         metrics: None,
         failed: None,
     };
-    service.check_takeover(&config)?;
     // On the thread of everything else: if that hangs, so does this.
     let _watchdog = Running(spawn_local(Watchdog::from_env().run()).abort_handle());
     service.metrics = service.serve_metrics(config.metrics)?;
-    let started = tokio::select! {
-        started = service.start_all(&config) => started.map(|()| None),
-        asked = signals.next() => Ok(Some(asked)),
+    let mut reload = false;
+    let started = {
+        let mut starting = pin!(service.start_all(&config));
+        loop {
+            tokio::select! {
+                started = &mut starting => break started.map(|()| None),
+                asked = signals.next() => match asked {
+                    Asked::Reload => reload = true,
+                    Asked::Stop => break Ok(Some(Order::Stop)),
+                    Asked::Succeed => break Ok(Some(Order::Pause(Reason::Succeeded))),
+                },
+            }
+        }
     };
-    match started {
-        Ok(None) => {}
-        Ok(Some(Asked::Succeed)) => return service.end(|| Order::Pause(Reason::Succeeded)).await,
-        Ok(Some(_)) => return service.end(|| Order::Stop).await,
+    // Only now: whoever ran before listened there.
+    let control = match (&started, &service.mode.file) {
+        (Ok(None), Some(_)) => Control::listen().map(Some),
+        _ => Ok(None),
+    };
+    let control = match started.and_then(|asked| Ok((asked, control?))) {
+        Ok((None, control)) => control,
+        Ok((Some(Order::Stop), _)) => return service.end(|| Order::Stop).await,
+        Ok((Some(_), _)) => return service.end(|| Order::Pause(Reason::Succeeded)).await,
         Err(error) => {
             let ended = service.end(|| Order::Pause(Reason::Abandoned)).await;
             return Err(match ended {
@@ -98,13 +112,13 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
                 Err(also) => error.context(format!("and in the end: {also:#}")),
             });
         }
-    }
-    notify::ready();
-    // The one that ran before listened there until now.
-    let control = match (control, &service.mode.file) {
-        (None, Some(_)) => Some(Control::listen()?),
-        (control, _) => control,
     };
+    // Whoever is asked to leave from now on is not whom this one came after.
+    service.mode.take_over = false;
+    notify::ready();
+    if reload {
+        let _told = service.reload().await;
+    }
     loop {
         let command = async {
             match &control {
@@ -134,6 +148,53 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
             }
         }
     }
+}
+
+/// Checks that no other process stands in the way. Whoever is asked to leave one
+/// interface leaves all that it keeps, and all that it waits for.
+fn check_others(config: &Config, mode: &Mode) -> Result<()> {
+    let service = control::service()?;
+    if let (Some(process), Some(_), false) = (service, &mode.file, mode.take_over) {
+        bail!(
+            "`xdptun run` runs already in this network namespace (process {process}); \
+             `xdptun reload` makes it read its file again"
+        );
+    }
+    if !mode.take_over {
+        return Ok(());
+    }
+    let mut leaves = BTreeSet::new();
+    for name in config.interfaces.keys() {
+        let Ok(ifindex) = if_nametoindex(name.as_str()) else {
+            continue;
+        };
+        if Pinned::exists(ifindex)? {
+            leaves.extend(Pinned::daemon(ifindex)?);
+        }
+    }
+    match service {
+        Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
+            "process {process} is `xdptun run`, with a file for all its interfaces; change that \
+             and run `xdptun reload`"
+        ),
+        Some(process) if mode.file.is_some() && !leaves.contains(&process) => bail!(
+            "`xdptun run` (process {process}) has none of these interfaces attached, so it would \
+             not leave; stop it first"
+        ),
+        _ => {}
+    }
+    for process in leaves {
+        let mut others = Pinned::kept_by(process)?;
+        others.retain(|other| !config.interfaces.contains_key(other));
+        if !others.is_empty() {
+            bail!(
+                "process {process} keeps {} as well, which would be without a daemon; \
+                 put it into the file, or change the file of that process and run `xdptun reload`",
+                others.join(", ")
+            );
+        }
+    }
+    Ok(())
 }
 
 /// What a signal asks for.
@@ -197,6 +258,7 @@ struct Service {
     mode: Mode,
     front: Rc<dyn Front>,
     trace: bool,
+    resolve_interval: Duration,
     interfaces: BTreeMap<String, Link>,
     tasks: JoinSet<(String, Result<()>)>,
     metrics: Option<Metrics>,
@@ -217,34 +279,6 @@ struct Prepared {
 }
 
 impl Service {
-    /// Whoever is asked to leave one interface leaves all that it keeps.
-    fn check_takeover(&self, config: &Config) -> Result<()> {
-        if !self.mode.take_over {
-            return Ok(());
-        }
-        for name in config.interfaces.keys() {
-            let Ok(ifindex) = if_nametoindex(name.as_str()) else {
-                continue;
-            };
-            if !Pinned::exists(ifindex)? {
-                continue;
-            }
-            if let Some(process) = Pinned::daemon(ifindex)? {
-                let mut others = Pinned::kept_by(process)?;
-                others.retain(|other| !config.interfaces.contains_key(other));
-                if !others.is_empty() {
-                    bail!(
-                        "{name}: process {process} keeps {} as well, which would be without a \
-                         daemon; change its file and run `xdptun reload`, or take over all of it \
-                         with `xdptun run --take-over`",
-                        others.join(", ")
-                    );
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Serves metrics at an address, if one is given.
     fn serve_metrics(&self, address: Option<SocketAddr>) -> Result<Option<Metrics>> {
         let Some(address) = address else {
@@ -267,9 +301,18 @@ impl Service {
         if config.interfaces.is_empty() {
             warn!("no interface is configured; nothing is carried");
         }
+        // First everything that can fail without a trace.
+        let mut all = Vec::new();
         for (name, interface) in &config.interfaces {
-            let prepared = self.prepare(interface, self.trace).await?;
-            self.start(name, prepared, config).await?;
+            let prepared = self.prepare(interface, self.trace).await;
+            let prepared = prepared.and_then(|prepared| {
+                prepared.plan.check(name)?;
+                Ok(prepared)
+            });
+            all.push((name, prepared.with_context(|| format!("interface {name}"))?));
+        }
+        for (name, prepared) in all {
+            self.start(name, prepared).await?;
         }
         Ok(())
     }
@@ -287,7 +330,7 @@ impl Service {
     }
 
     /// Starts an interface; returns when it carries datagrams, or is waited for.
-    async fn start(&mut self, name: &str, prepared: Prepared, config: &Config) -> Result<()> {
+    async fn start(&mut self, name: &str, prepared: Prepared) -> Result<()> {
         let Prepared { plan, names } = prepared;
         let (handle, orders) = Handle::new();
         let (ready, is_ready) = oneshot::channel();
@@ -302,7 +345,7 @@ impl Service {
         let owned = name.to_owned();
         self.tasks.spawn_local(async move { (owned, life.await) });
         let link = Link {
-            names: keep(names, config, handle.clone()),
+            names: keep(names, self.resolve_interval, handle.clone()),
             handle,
             plan,
         };
@@ -351,35 +394,41 @@ impl Service {
 
     /// Reads the file again and applies what changed, or nothing.
     async fn reload(&mut self) -> Answer {
-        match self.apply().await {
-            Ok(changes) => {
-                info!("reloaded: {}", changes.join("; "));
-                Ok(changes)
-            }
-            Err(error) => {
-                let text = format!("{error:#}");
-                error!("not reloaded: {text}");
-                Err(text)
-            }
+        let mut done = Vec::new();
+        let result = self.apply(&mut done).await;
+        if let Err(error) = result {
+            let text = match &done[..] {
+                [] => format!("nothing was changed: {error:#}"),
+                done => format!("only in part ({}): {error:#}", done.join("; ")),
+            };
+            error!("not reloaded: {text}");
+            return Err(text);
         }
+        if done.is_empty() {
+            done.push("no interface changed".to_owned());
+        }
+        info!("reloaded: {}", done.join("; "));
+        Ok(done)
     }
 
-    async fn apply(&mut self) -> Result<Vec<String>> {
+    /// Applies the file; what was changed goes into `done`, a line each.
+    async fn apply(&mut self, done: &mut Vec<String>) -> Result<()> {
         let file = self.mode.file.clone().context("there is no file")?;
         let config = Config::read(&file)?;
         let trace = config.log_level == LogLevel::Trace;
         // First everything that can fail without a trace.
-        let mut changed = Vec::new();
         let mut new = Vec::new();
+        let mut kept = Vec::new();
         for (name, interface) in &config.interfaces {
             let prepared = self.prepare(interface, trace).await;
-            let prepared = prepared.with_context(|| name.clone())?;
+            let prepared = prepared.with_context(|| format!("interface {name}"))?;
             match self.interfaces.get(name) {
                 Some(link) => {
-                    if prepared.plan != link.plan {
+                    let changes = prepared.plan != link.plan;
+                    if changes {
                         prepared.plan.check(name)?;
-                        changed.push((name.clone(), prepared));
                     }
+                    kept.push((name.clone(), prepared, changes));
                 }
                 None => new.push((name.clone(), prepared)),
             }
@@ -392,41 +441,43 @@ impl Service {
         let gone = |name: &&String| !config.interfaces.contains_key(*name);
         let gone: Vec<String> = self.interfaces.keys().filter(gone).cloned().collect();
 
-        let mut done: Vec<(String, &str)> = Vec::new();
         // New ones first: if one cannot be attached, nothing has changed yet.
+        let mut begun: Vec<String> = Vec::new();
         for (name, prepared) in new {
-            if let Err(error) = self.start(&name, prepared, &config).await {
-                for (name, _) in &done {
+            if let Err(error) = self.start(&name, prepared).await {
+                for name in &begun {
                     self.stop(name).await?;
                 }
                 return Err(error);
             }
-            done.push((name, "attached"));
+            begun.push(name);
         }
-        for (name, Prepared { plan, names }) in changed {
-            if let Some(link) = self.interfaces.get_mut(&name) {
+        done.extend(begun.iter().map(|name| format!("{name}: attached")));
+        self.resolve_interval = config.resolve_interval.into();
+        for (name, Prepared { plan, names }, changes) in kept {
+            let Some(link) = self.interfaces.get_mut(&name) else {
+                continue;
+            };
+            if changes {
                 let changed = link.handle.change(plan.clone()).await;
                 changed.with_context(|| format!("{name}: cannot be changed"))?;
-                link.names = keep(names, &config, link.handle.clone());
                 link.plan = plan;
-                done.push((name, "changed"));
+                done.push(format!("{name}: changed"));
+            } else if !names.is_empty() {
+                let addresses = Reason::Addresses(names.addresses());
+                link.handle.order(Order::Pause(addresses));
             }
+            link.names = keep(names, self.resolve_interval, link.handle.clone());
         }
         for name in gone {
             self.stop(&name).await?;
-            done.push((name, "detached"));
+            done.push(format!("{name}: detached"));
         }
         if let Some(metrics) = metrics {
             self.metrics = metrics;
         }
-        self.front.log(config.log_level)?;
         self.trace = trace;
-        let lines = done.iter().map(|(name, what)| format!("{name}: {what}"));
-        let mut lines: Vec<String> = lines.collect();
-        if lines.is_empty() {
-            lines.push("no interface changed".to_owned());
-        }
-        Ok(lines)
+        self.front.log(config.log_level)
     }
 
     async fn stop(&mut self, name: &str) -> Result<()> {
@@ -439,8 +490,7 @@ impl Service {
 }
 
 /// Keeps the addresses of an interface's peers what their names say.
-fn keep(names: Names, config: &Config, handle: Handle) -> Running {
-    let interval = config.resolve_interval.into();
+fn keep(names: Names, interval: Duration, handle: Handle) -> Running {
     let changed = move |addresses| handle.order(Order::Pause(Reason::Addresses(addresses)));
     Running(spawn_local(names.keep(interval, changed)).abort_handle())
 }
@@ -457,17 +507,24 @@ struct Life {
 impl Life {
     async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason>) -> Result<()> {
         let name = &self.name;
-        if self.patient && if_nametoindex(name.as_str()).is_err() {
-            warn!("{name}: no such interface yet; waiting for it");
-            if let Some(ready) = self.ready.take() {
-                let _gone = ready.send(());
+        let is_gone = || self.patient && if_nametoindex(name.as_str()).is_err();
+        let tunnel = loop {
+            if is_gone() {
+                warn!("{name}: no such interface yet; waiting for it");
+                if let Some(ready) = self.ready.take() {
+                    let _gone = ready.send(());
+                }
+                match wait_for(name, &mut orders, &mut plan).await? {
+                    Waited::Found(_) => {}
+                    Waited::Left | Waited::Stopped => return Ok(()),
+                }
             }
-            match wait_for(name, &mut orders, &mut plan).await? {
-                Waited::Found(_) => {}
-                Waited::Left | Waited::Stopped => return Ok(()),
+            match Tunnel::attach(name, plan.clone(), self.take_over) {
+                // It went meanwhile.
+                Err(_) if is_gone() => {}
+                attached => break attached?,
             }
-        }
-        let tunnel = Tunnel::attach(name, plan, self.take_over)?;
+        };
         let front = self.front;
         let observer: Rc<dyn Observer> = front.clone();
         let mut ready = self.ready;

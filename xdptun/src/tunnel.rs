@@ -11,6 +11,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
+use xdptun_common::config::MAX_PEERS;
+
 use crate::config::{InterfaceConfig, Peer};
 use crate::daemon::{self, End, Observer, Order, Orders, Timers};
 use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
@@ -23,21 +25,23 @@ use crate::{notify, preflight, secret};
 /// a version that does not know it dies of it, which comes to the same.
 pub const TAKE_OVER: Signal = Signal::SIGUSR2;
 
-/// What one interface shall be, with nothing left to look up. Two are equal if they
-/// come from the same configuration, whatever the names in it stand for.
+/// What one interface shall be. Two are equal if they come from the same
+/// configuration, whatever the names in it stand for.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What to attach, but for the peers that are known by name.
     options: AttachOptions,
-    /// The addresses of those.
-    addresses: Vec<IpNet>,
+    /// Those.
+    names: Vec<String>,
+    /// Their addresses, if all are known.
+    addresses: Option<Vec<IpNet>>,
     /// Timers of its flows.
     timers: Timers,
 }
 
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
-        self.options == other.options && self.timers == other.timers
+        self.options == other.options && self.names == other.names && self.timers == other.timers
     }
 }
 
@@ -47,7 +51,11 @@ impl Plan {
     /// # Errors
     ///
     /// If the secret cannot be read, or the kernel lacks something.
-    pub fn new(config: &InterfaceConfig, addresses: Vec<IpNet>, trace: bool) -> Result<Self> {
+    pub fn new(
+        config: &InterfaceConfig,
+        addresses: Option<Vec<IpNet>>,
+        trace: bool,
+    ) -> Result<Self> {
         preflight::check()?;
         if config.tc == TcChoice::Tcx {
             preflight::check_tcx()?;
@@ -55,14 +63,22 @@ impl Plan {
         if config.secret.is_some() {
             preflight::check_tai()?;
         }
-        let networks = config.peers.iter().filter_map(|peer| match peer {
-            Peer::Net(network) => Some(*network),
-            Peer::Host(_) => None,
-        });
+        let (mut networks, mut names) = (Vec::new(), Vec::new());
+        for peer in &config.peers {
+            match peer {
+                Peer::Net(network) => networks.push(*network),
+                Peer::Host(name) => names.push(name.clone()),
+            }
+        }
+        names.sort_unstable();
+        let peers = networks.len() + addresses.iter().flatten().count();
+        if peers > MAX_PEERS as usize {
+            bail!("{peers} peers are too many, the table holds {MAX_PEERS}; write networks");
+        }
         Ok(Self {
             options: AttachOptions {
                 ports: config.ports.clone(),
-                peers: networks.collect(),
+                peers: networks,
                 only_peers: !config.peers.is_empty(),
                 ingress: config.ingress,
                 tc: config.tc,
@@ -70,6 +86,7 @@ impl Plan {
                 proof_key: config.secret.as_deref().map(secret::read).transpose()?,
                 trace,
             },
+            names,
             addresses,
             timers: Timers {
                 keepalive: config.keepalive.into(),
@@ -78,11 +95,18 @@ impl Plan {
         })
     }
 
-    /// What to attach.
+    /// What to attach. As long as a name is not known everyone counts as a peer, or
+    /// datagrams to that one would leave undisguised.
     #[must_use]
     pub fn options(&self) -> AttachOptions {
         let mut options = self.options.clone();
-        options.peers.extend(&self.addresses);
+        match &self.addresses {
+            Some(addresses) => options.peers.extend(addresses),
+            None => {
+                options.peers.clear();
+                options.only_peers = false;
+            }
+        }
         options
     }
 
@@ -112,7 +136,7 @@ pub enum Reason {
     /// what it took over stays.
     Abandoned,
     /// The names of its peers stand for other addresses now.
-    Addresses(Vec<IpNet>),
+    Addresses(Option<Vec<IpNet>>),
     /// It shall be as this plan says.
     Change {
         /// The plan.
@@ -215,15 +239,18 @@ impl Tunnel {
             .await;
             match end {
                 Ok(End::Paused(Reason::Change { plan, done })) => {
-                    let _gone = done.send(self.change(*plan));
+                    let changed = self.change(*plan);
+                    announced = !matches!(changed, Ok(true));
+                    let _gone = done.send(changed.map(|_| ()));
                 }
                 Ok(End::Paused(Reason::Addresses(addresses))) => {
                     let plan = Plan {
                         addresses,
                         ..self.plan.clone()
                     };
-                    if let Err(error) = self.change(plan) {
-                        warn!("{name}: cannot change the peers: {error:#}");
+                    match self.change(plan) {
+                        Ok(programs) => announced = !programs,
+                        Err(error) => warn!("{name}: cannot change the peers: {error:#}"),
                     }
                 }
                 Ok(End::Paused(Reason::Succeeded)) => {
@@ -279,17 +306,31 @@ impl Tunnel {
     }
 
     /// Becomes what `plan` says, by new programs in the place of the old ones if it
-    /// takes that.
-    fn change(&mut self, plan: Plan) -> Result<()> {
+    /// takes that; whether it did. On failure it is as it was.
+    fn change(&mut self, plan: Plan) -> Result<bool> {
         let (before, after) = (self.plan.options(), plan.options());
-        if after.takes_other_programs(&before) {
-            let interface = Interface::find(&self.attached.interface.name)?;
-            let pinned = Pinned::open(interface.index)?.context("its pins are gone")?;
-            self.attached = Attached::adopt(interface, &after, &pinned)?;
+        let other_programs = after.takes_other_programs(&before);
+        let changed = if other_programs {
+            self.replace(&after)
         } else if after != before {
-            self.attached.set(&after)?;
+            self.attached.set(&after)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = changed {
+            return Err(match self.attached.set(&before) {
+                Ok(()) => error,
+                Err(also) => error.context(format!("and cannot be undone: {also:#}")),
+            });
         }
         self.plan = plan;
+        Ok(other_programs)
+    }
+
+    fn replace(&mut self, options: &AttachOptions) -> Result<()> {
+        let interface = Interface::find(&self.attached.interface.name)?;
+        let pinned = Pinned::open(interface.index)?.context("its pins are gone")?;
+        self.attached = Attached::adopt(interface, options, &pinned)?;
         Ok(())
     }
 }

@@ -3,15 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, WireStats, udp, wait, xdptun};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::wire::Wire;
-use xdptun_test_net::{LIMIT, PORT, mode, status};
+use xdptun_test_net::{LIMIT, PORT, mode, socket, status};
 
 /// A second interface.
 const OTHER: &str = "eth1";
@@ -116,7 +119,13 @@ fn all_interfaces_of_a_file_are_carried() {
     wait::until(LIMIT, "the loss to be noticed", waits).unwrap();
     udp::exchange(&socket, echo.address(), b"over eth0", LIMIT).unwrap();
     add(&net.a.netns, OTHER);
-    let again = || attached(&net.a.netns).len() == 2;
+    let again = || {
+        let summary = service.summary();
+        let ready = summary
+            .iter()
+            .filter(|line| line.starts_with("ready: eth1 "));
+        ready.count() == 2
+    };
     wait::until(LIMIT, "the second attachment", again).unwrap();
     service.stop().unwrap();
     delete(&net.a.netns, OTHER);
@@ -136,7 +145,7 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     let before = Traces::of(&net.a).unwrap();
     let file = File::new("[interface.eth0]\nports = [8000]\n");
     let service = file.run(&net.a);
-    let _peer = mode::TC.attach(&net.b, &["--port", "8000,9000"]).unwrap();
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000-9000"]).unwrap();
     let servers = [8000, 9000]
         .map(|port| udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, port)).unwrap());
     let socket = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
@@ -154,22 +163,42 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     exchange(0);
     exchange(1);
 
-    // Other programs in their place; the flows go on as well.
+    // Other programs in their place; the flows go on as well, and so do datagrams.
     let peer = net.b.address(Family::V4);
+    let sink = udp::Server::sink(&net.b.netns, net.b.socket(Family::V4, 8001)).unwrap();
+    let busy = socket::roomy(netns, net.a.socket(Family::V4, PORT)).unwrap();
+    busy.send_to(b"opens the flow", sink.address()).unwrap();
+    wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
+    let stop = AtomicBool::new(false);
     file.write(&format!(
         "[interface.eth0]\nports = [8000, 9000]\npeers = [\"{peer}\"]\nkeepalive = 5\n"
     ));
-    service.process().signal(Signal::SIGHUP).unwrap();
     let log = || service.process().stderr().join("\n");
-    wait::until(LIMIT, "the reload", || {
-        log().contains("reloaded: eth0: changed; eth1: detached")
-    })
-    .unwrap();
+    let sent = thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 1;
+            while !stop.load(Ordering::Relaxed) {
+                busy.send_to(&[7; 1000], sink.address()).unwrap();
+                sent += 1;
+                thread::sleep(Duration::from_micros(50));
+            }
+            sent
+        });
+        service.process().signal(Signal::SIGHUP).unwrap();
+        let reloaded = wait::until(LIMIT, "the reload", || {
+            log().contains("reloaded: eth0: changed; eth1: detached")
+        });
+        stop.store(true, Ordering::Relaxed);
+        reloaded.unwrap();
+        sender.join().unwrap()
+    });
+    wait::until(LIMIT, "the last datagram", || sink.datagrams() == sent).unwrap();
     assert_eq!(attached(netns), ["eth0"]);
     exchange(0);
     exchange(1);
     let frames = wire.stop().unwrap();
-    for (port, syn) in [(8000, 0), (9000, 1)] {
+    // To port 8000: the flow of the sink.
+    for (port, syn) in [(8000, 1), (9000, 1)] {
         let stats = WireStats::of(port, &frames);
         let counts = (stats.udp_datagrams, stats.syn, stats.rst, stats.fin);
         assert_eq!(counts, (0, syn, 0, 0), "port {port}: {stats:#?}");
@@ -278,11 +307,30 @@ fn another_takes_over_all_of_it() {
     let one = ["attach", "--iface", "eth0", "--port", "8000", "--take-over"];
     run(netns, &one)
         .unwrap()
-        .assert_one_line(&["keeps eth1 as well"]);
+        .assert_one_line(&["is `xdptun run`", "`xdptun reload`"]);
     run(netns, &["detach", "--iface", "eth0"])
         .unwrap()
-        .assert_one_line(&["keeps eth1 as well", "`xdptun reload`"]);
+        .assert_one_line(&["`xdptun run`", "`xdptun reload`"]);
+    // It would not leave for this one, would leave another without a daemon, and
+    // would leave for one that then cannot begin.
+    let eth1 = "[interface.eth1]\nports = [7]\n";
+    let secret =
+        "[interface.eth0]\nports = [8000]\n[interface.eth1]\nports = [7]\nsecret = \"/none\"\n";
+    for (text, complaint) in [
+        (
+            "[interface.eth2]\nports = [7]\n",
+            "has none of these interfaces",
+        ),
+        (eth1, "keeps eth0 as well"),
+        (secret, "interface eth1: cannot read the secret /none"),
+    ] {
+        let other = File::new(text);
+        finish(&mut other.command(netns, &["--take-over"]))
+            .unwrap()
+            .assert_one_line(&[complaint]);
+    }
     assert!(old.process().is_running().unwrap());
+    assert_eq!(attached(netns), ["eth0", "eth1"]);
 
     let mut command = file.command(netns, &["--take-over"]);
     let new = Attached::by(netns, Host::DEV, &mut command).unwrap();
@@ -293,6 +341,13 @@ fn another_takes_over_all_of_it() {
     .unwrap();
     udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
     reloads(netns, &["no interface changed"]);
+    // It takes over what there was when it began, and nothing later.
+    file.write("[interface.eth0]\nports = [8000]\n");
+    reloads(netns, &["eth1: detached"]);
+    let other = Attached::start(netns, OTHER, &["--port", "7"]).unwrap();
+    file.write("[interface.eth0]\nports = [8000]\n[interface.eth1]\nports = [7]\n");
+    reload(netns).assert_one_line(&["nothing was changed: eth1: xdptun is already attached"]);
+    other.stop().unwrap();
     let stats = WireStats::of(PORT, &wire.stop().unwrap());
     assert_eq!(
         (stats.udp_datagrams, stats.syn, stats.fin),
@@ -340,13 +395,13 @@ fn check_tells_what_is_wrong_and_where() {
     assert_eq!(Traces::of(&net.a).unwrap(), before);
 }
 
-/// A name server of one file, as every system has.
-fn with_hosts(hosts: &Path, command: &Command) -> Command {
+/// The same command where a file is another.
+fn instead_of(path: &str, file: &Path, command: &Command) -> Command {
     let mut inner = Command::new("unshare");
     inner.args(["--mount", "sh", "-c"]);
-    inner.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"");
+    inner.arg(format!("mount --bind \"$0\" {path} && exec \"$@\""));
     inner
-        .arg(hosts)
+        .arg(file)
         .arg(command.get_program())
         .args(command.get_args());
     inner
@@ -363,10 +418,17 @@ fn names_of_peers_are_looked_up_again() {
         "resolve-interval = 1\n[interface.eth0]\nports = [8000]\npeers = [\"peer.test\", \"192.0.2.1\"]\n",
     );
     let peer = net.b.address(Family::V4).to_string();
-    name(&peer);
-    let mut command = with_hosts(&hosts, &file.command(&net.a.netns, &[]));
+    fs::write(&hosts, "").unwrap();
+    let mut command = instead_of("/etc/hosts", &hosts, &file.command(&net.a.netns, &[]));
     net.a.netns.place(&mut command);
     let service = Attached::by(&net.a.netns, Host::DEV, &mut command).unwrap();
+    // Until it is known to whom, datagrams are carried whoever they are for.
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    let wire = Wire::watch(&[&net.a]).unwrap();
+    udp::exchange(&socket, echo.address(), b"before the name", LIMIT).unwrap();
+    name(&peer);
     let peers = || {
         let status = status::interface(&net.a.netns, Host::DEV).unwrap();
         let peers = status["peers"].as_array().unwrap().clone();
@@ -377,11 +439,11 @@ fn names_of_peers_are_looked_up_again() {
         peers.sort();
         peers
     };
-    assert_eq!(peers(), [format!("{peer}/32"), "192.0.2.1/32".to_owned()]);
-    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
-    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
-    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    let known = || peers() == [format!("{peer}/32"), "192.0.2.1/32".to_owned()];
+    wait::until(LIMIT, "the name", known).unwrap();
     udp::exchange(&socket, echo.address(), b"by name", LIMIT).unwrap();
+    let stats = WireStats::of(PORT, &wire.stop().unwrap());
+    assert_eq!((stats.udp_datagrams, stats.syn), (0, 1), "{stats:#?}");
 
     name("192.0.2.9");
     wait::until(LIMIT, "the new address", || {
@@ -397,10 +459,61 @@ fn names_of_peers_are_looked_up_again() {
     wait::until(Duration::from_secs(20), "the failure to be told", told).unwrap();
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.9/32"]);
     name(&peer);
-    wait::until(LIMIT, "the address again", || {
-        peers() == [format!("{peer}/32"), "192.0.2.1/32".to_owned()]
-    })
-    .unwrap();
+    wait::until(LIMIT, "the address again", known).unwrap();
     udp::exchange(&socket, echo.address(), b"by name", LIMIT).unwrap();
+
+    // Another name is another peer.
+    fs::write(&hosts, format!("{peer} peer.test\n192.0.2.3 other.test\n")).unwrap();
+    let text = fs::read_to_string(&file.path).unwrap();
+    file.write(&text.replace("peer.test", "other.test"));
+    reloads(&net.a.netns, &["eth0: changed"]);
+    assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
+    let many: Vec<String> = (0..1025)
+        .map(|n| format!("\"10.{}.{}.0/24\"", n / 256, n % 256))
+        .collect();
+    file.write(&format!(
+        "[interface.eth0]\nports = [9]\npeers = [{}]\n",
+        many.join(", ")
+    ));
+    reload(&net.a.netns).assert_one_line(&["nothing was changed", "1025 peers are too many"]);
+    assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
+    assert_eq!(ports(&net.a.netns, Host::DEV), "8000");
     service.stop().unwrap();
+}
+
+/// A signal to read the file again that comes too early is not lost, and ends nothing.
+#[test]
+fn a_reload_while_it_starts_comes_after() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let scratch = Scratch::new().unwrap();
+    let resolver = scratch.path().join("resolv.conf");
+    // It listens, and does not answer.
+    let silent = udp::bind(&net.b.netns, net.b.socket(Family::V4, 53)).unwrap();
+    let server = net.b.address(Family::V4);
+    fs::write(&resolver, format!("nameserver {server}\n")).unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\npeers = [\"slow.test\"]\n");
+    let mut command = instead_of("/etc/resolv.conf", &resolver, &file.command(netns, &[]));
+    netns.place(&mut command);
+    let service = thread::scope(|scope| {
+        let starting = scope.spawn(|| Attached::by(netns, Host::DEV, &mut command).unwrap());
+        udp::receive(&silent, LIMIT).unwrap();
+        file.write("[interface.eth0]\nports = [9000]\n");
+        let running = processes(netns);
+        assert_eq!(running.len(), 1);
+        kill(running[0], Signal::SIGHUP).unwrap();
+        starting.join().unwrap()
+    });
+    wait::until(LIMIT, "the reload", || ports(netns, Host::DEV) == "9000").unwrap();
+    service.stop().unwrap();
+}
+
+/// The processes of xdptun in a namespace.
+fn processes(netns: &Netns) -> Vec<Pid> {
+    let pids = netns.run("ip", ["netns", "pids", netns.name()]).unwrap();
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm"));
+    let pids = pids.lines().map(str::trim);
+    pids.filter(|pid| name(pid).is_ok_and(|name| name.trim() == "xdptun"))
+        .map(|pid| Pid::from_raw(pid.parse().unwrap()))
+        .collect()
 }

@@ -96,5 +96,8 @@ fn block_on(verb: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    LocalSet::new().block_on(&runtime, verb)
+    let result = LocalSet::new().block_on(&runtime, verb);
+    // A name server that does not answer would keep the process for its time.
+    runtime.shutdown_background();
+    result
 }

@@ -15,7 +15,7 @@ pub struct Arguments {}
 /// Runs the verb.
 pub fn run(_: &Arguments) -> Result<()> {
     let changes = control::ask(Command::Reload)?;
-    let changes = changes.map_err(|why| anyhow!("nothing was changed: {why}"))?;
+    let changes = changes.map_err(|why| anyhow!(why))?;
     for change in changes {
         println!("{change}");
     }

@@ -169,16 +169,15 @@ impl Attached {
         attached
     }
 
-    /// Sets ports and peers while the programs run. New ones come first, so that
-    /// what stays is owned all the time.
+    /// Sets ports and peers while the programs run; what stays is owned all the time.
     ///
     /// # Errors
     ///
     /// If the maps cannot be written.
     pub fn set(&mut self, options: &AttachOptions) -> Result<()> {
-        self.maps.add_peers(&options.peers)?;
         self.maps.set_ports(&options.ports)?;
-        Ok(self.maps.retain_peers(&options.peers)?)
+        self.maps.retain_peers(&options.peers)?;
+        Ok(self.maps.add_peers(&options.peers)?)
     }
 
     /// Takes the programs off the interface and removes all pins.
@@ -225,7 +224,8 @@ impl Attached {
         };
         bail!(
             "{name}: what is attached has {has}, which `{option} {wanted}` cannot change while flows go on; \
-         leave the option as it was, or `xdptun detach --iface {name}` first"
+         leave the option as it was, or detach first (`xdptun detach --iface {name}`; under \
+         `xdptun run` take {name} out of the file, reload, and put it back)"
         )
     }
 }
