@@ -17,6 +17,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::netns;
+
 const DIRECTORY: &str = "/run/xdptun";
 
 /// How long the other end may take to say what it wants.
@@ -40,9 +42,7 @@ pub type Answer = Result<Vec<String>, String>;
 /// Where the service of this network namespace listens. Sockets in the file
 /// system are the same in all of them, hence the number.
 fn path() -> Result<PathBuf> {
-    let netns =
-        fs::metadata("/proc/self/ns/net").context("cannot identify the network namespace")?;
-    Ok(Path::new(DIRECTORY).join(format!("{}.sock", netns.ino())))
+    Ok(Path::new(DIRECTORY).join(format!("{}.sock", netns::cookie()?)))
 }
 
 /// The process that runs the service of this network namespace, if there is one.

@@ -30,6 +30,7 @@ pub mod lock;
 pub mod metrics;
 pub mod mtu;
 mod netlink;
+mod netns;
 mod notify;
 pub mod ports;
 pub mod preflight;

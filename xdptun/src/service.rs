@@ -150,6 +150,14 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
     }
 }
 
+/// Whether a process keeps the interface of that name.
+fn is_kept(name: &str) -> Result<bool> {
+    let Ok(ifindex) = if_nametoindex(name) else {
+        return Ok(false);
+    };
+    Ok(Pinned::exists(ifindex)? && Pinned::daemon(ifindex)?.is_some())
+}
+
 /// Checks that no other process stands in the way. Whoever is asked to leave one
 /// interface leaves all that it keeps, and all that it waits for.
 fn check_others(config: &Config, mode: &Mode) -> Result<()> {
@@ -305,11 +313,12 @@ impl Service {
         let mut all = Vec::new();
         for (name, interface) in &config.interfaces {
             let prepared = self.prepare(interface, self.trace).await;
-            let prepared = prepared.and_then(|prepared| {
+            let prepared = prepared.with_context(|| format!("interface {name}"))?;
+            // Else what runs there is in the way, whatever it is.
+            if self.mode.take_over || !is_kept(name)? {
                 prepared.plan.check(name)?;
-                Ok(prepared)
-            });
-            all.push((name, prepared.with_context(|| format!("interface {name}"))?));
+            }
+            all.push((name, prepared));
         }
         for (name, prepared) in all {
             self.start(name, prepared).await?;

@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
 use std::process::Command;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fs, thread};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
 use crate::cleanup::{Guard, guarded};
@@ -71,10 +72,24 @@ impl Netns {
         &self.0.name
     }
 
-    /// The inode number of the namespace: what xdptun files its pins under.
-    pub fn inode(&self) -> Result<u64> {
-        let metadata = self.0.handle.metadata();
-        Ok(metadata.with_context(|| self.place_name())?.ino())
+    /// The number that the kernel gave the namespace: what xdptun files its pins under.
+    pub fn cookie(&self) -> Result<u64> {
+        let socket = self.enter(UnixDatagram::unbound)??;
+        let mut cookie = 0_u64;
+        let mut len = size_of::<u64>() as libc::socklen_t;
+        // SAFETY: the socket is open; the kernel writes at most `len` bytes to the
+        // number, of which any are valid.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut len,
+            )
+        };
+        Errno::result(result).with_context(|| self.place_name())?;
+        Ok(cookie)
     }
 
     /// A command that will run inside the namespace.

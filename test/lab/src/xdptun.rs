@@ -54,7 +54,7 @@ pub fn status(netns: &Netns) -> Result<Value> {
 /// Where `attach` pins what outlives it; gone after a clean end.
 pub fn pin_dir(netns: &Netns, iface: &str) -> Result<PathBuf> {
     let index = link::index(netns, iface)?;
-    Ok(format!("/sys/fs/bpf/xdptun/{}/{index}", netns.inode()?).into())
+    Ok(format!("/sys/fs/bpf/xdptun/{}/{index}", netns.cookie()?).into())
 }
 
 /// A running `xdptun attach`.

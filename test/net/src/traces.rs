@@ -65,7 +65,7 @@ fn tcx() -> Result<Vec<String>> {
 
 /// Paths of all that is pinned for a namespace, empty directories included.
 pub fn pins(netns: &Netns) -> Result<Vec<String>> {
-    let root = format!("/sys/fs/bpf/xdptun/{}", netns.inode()?);
+    let root = format!("/sys/fs/bpf/xdptun/{}", netns.cookie()?);
     let mut found = Vec::new();
     let mut directories = vec![root];
     while let Some(directory) = directories.pop() {

@@ -134,7 +134,7 @@ fn all_interfaces_of_a_file_are_carried() {
 }
 
 fn control_socket(netns: &Netns) -> PathBuf {
-    format!("/run/xdptun/{}.sock", netns.inode().unwrap()).into()
+    format!("/run/xdptun/{}.sock", netns.cookie().unwrap()).into()
 }
 
 #[test]

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use aya::maps::{MapData, RingBuf};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
+use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
@@ -211,10 +212,10 @@ impl Attached {
         };
         let max_flows = pinned.maps.max_flows();
         let (option, wanted, has) = if !ingress_fits {
-            let wanted = format!("{:?}", options.ingress).to_lowercase();
+            let wanted = name_of_choice(options.ingress);
             ("--ingress", wanted, ingress.name().to_owned())
         } else if !tc_fits {
-            let wanted = format!("{:?}", options.tc).to_lowercase();
+            let wanted = name_of_choice(options.tc);
             ("--tc", wanted, filters.name().to_owned())
         } else if max_flows != options.max_flows {
             let wanted = options.max_flows.to_string();
@@ -228,6 +229,12 @@ impl Attached {
          `xdptun run` take {name} out of the file, reload, and put it back)"
         )
     }
+}
+
+/// As it is written on the command line and in a file.
+fn name_of_choice(choice: impl ValueEnum) -> String {
+    let value = choice.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Attached> {

@@ -1,11 +1,10 @@
-//! Where things are pinned: `/sys/fs/bpf/xdptun/<netns inode>/<ifindex>/`.
+//! Where things are pinned: `/sys/fs/bpf/xdptun/<netns cookie>/<ifindex>/`.
 //!
 //! bpffs is one for all network namespaces, and interface names may hold dots,
 //! which it refuses; hence the numbers.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -14,6 +13,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::XDP_PROGRAM;
 use super::hook::TcProgram;
+use crate::netns;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const LINK_PREFIX: &str = "link_";
@@ -48,11 +48,8 @@ pub fn mount_bpffs() -> Result<()> {
 
 /// The directory of this network namespace.
 fn namespace_directory() -> Result<PathBuf> {
-    let netns =
-        fs::metadata("/proc/self/ns/net").context("cannot identify the network namespace")?;
-    Ok(Path::new(BPFFS)
-        .join("xdptun")
-        .join(netns.ino().to_string()))
+    let netns = netns::cookie()?.to_string();
+    Ok(Path::new(BPFFS).join("xdptun").join(netns))
 }
 
 /// The directory of an interface.
