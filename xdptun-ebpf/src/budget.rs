@@ -38,8 +38,9 @@ pub fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool 
     } = decision;
     let (flow, now) = (find(key), now());
     let number = match (endpoint.state, flow) {
-        // What the peer had sent before its flow ended.
-        (State::Closed, Some(_)) if endpoint.acceptable(segment) => 0,
+        // What the peer had sent before its flow ended. If it has not, what it
+        // answers has the right number.
+        (State::Closed, Some(_)) if !segment.exact && endpoint.acceptable(segment) => 0,
         // While our first SYN is under way, a segment that was as well has old
         // numbers, which end nothing at the peer. The answer to the SYN has the
         // right ones. Who cannot say so (an older xdptun, a middlebox that

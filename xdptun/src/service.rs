@@ -393,6 +393,7 @@ impl Service {
     /// Ends all interfaces.
     async fn end(mut self, order: impl Fn() -> Order<Reason>) -> Result<()> {
         for link in self.interfaces.values() {
+            link.names.0.abort();
             link.handle.order(order());
         }
         while let Some(ended) = self.tasks.join_next().await {
@@ -467,6 +468,8 @@ impl Service {
             let Some(link) = self.interfaces.get_mut(&name) else {
                 continue;
             };
+            // What it tells of the old names must not come after.
+            link.names.0.abort();
             if changes {
                 let changed = link.handle.change(plan.clone()).await;
                 changed.with_context(|| format!("{name}: cannot be changed"))?;

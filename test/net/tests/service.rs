@@ -475,7 +475,10 @@ fn names_of_peers_are_looked_up_again() {
         "[interface.eth0]\nports = [9]\npeers = [{}]\n",
         many.join(", ")
     ));
-    reload(&net.a.netns).assert_one_line(&["nothing was changed", "1025 peers are too many"]);
+    let refused = reload(&net.a.netns);
+    refused.assert_first_line(&["nothing was changed", "line 3"]);
+    let why = refused.stderr.last().unwrap();
+    assert!(why.starts_with("1025 peers are too many"), "{refused:#?}");
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
     assert_eq!(ports(&net.a.netns, Host::DEV), "8000");
     service.stop().unwrap();

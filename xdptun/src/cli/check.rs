@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use nix::net::if_::if_nametoindex;
 
-use crate::config::{Config, DEFAULT_PATH};
+use super::front::Terminal;
+use crate::config::{Config, DEFAULT_PATH, LogLevel};
 use crate::secret;
 
 /// Tell whether a configuration file is right; changes nothing.
@@ -20,6 +21,8 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    // Whatever reads the file warns through the log.
+    let _log = Terminal::new(LogLevel::Warn);
     let config = Config::read(&arguments.file)?;
     for (name, interface) in &config.interfaces {
         if let Some(secret) = &interface.secret {

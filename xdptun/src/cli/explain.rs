@@ -81,6 +81,20 @@ fn entries() -> impl Iterator<Item = Entry> {
 mod tests {
     use super::*;
 
+    /// A reader looks up what the page names.
+    #[test]
+    fn troubleshooting_names_counters_that_exist() {
+        let page = include_str!("../../../docs/troubleshooting.md");
+        let words = page.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let named: Vec<&str> = words
+            .filter(|word| word.starts_with("rx_") || word.starts_with("tx_"))
+            .collect();
+        assert!(!named.is_empty());
+        for name in named {
+            assert!(entries().any(|entry| entry.name == name), "{name}");
+        }
+    }
+
     /// What is dropped on this host can be mended, or it is said that it need not be.
     #[test]
     fn every_drop_has_advice() {

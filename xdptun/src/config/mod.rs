@@ -11,9 +11,10 @@ use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use xdptun_common::config::MAX_PEERS;
 
 pub use peer::{Peer, PeerError, network};
 
@@ -50,7 +51,7 @@ pub struct InterfaceConfig {
     #[serde(deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
     /// Only these peers; any if there are none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "not_too_many_peers")]
     pub peers: Vec<Peer>,
     /// Which program restores inbound data.
     #[serde(default)]
@@ -165,6 +166,24 @@ pub enum LogLevel {
     Trace,
 }
 
+fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Peer>, D::Error> {
+    let peers = Vec::<Peer>::deserialize(file)?;
+    if peers.len() > MAX_PEERS as usize {
+        let text = format!(
+            "{} peers are too many, the table holds {MAX_PEERS}; write networks",
+            peers.len()
+        );
+        return Err(D::Error::custom(text));
+    }
+    Ok(peers)
+}
+
+/// Whether the kernel could have an interface of that name (`dev_valid_name`).
+fn is_interface_name(name: &str) -> bool {
+    let bad = |letter: char| letter == '/' || letter == ':' || letter.is_whitespace();
+    (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(bad)
+}
+
 fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange>, D::Error> {
     let ports = Vec::<PortRange>::deserialize(file)?;
     if ports.is_empty() {
@@ -195,7 +214,17 @@ impl Config {
     /// As [`Config::read`].
     pub fn parse(text: &str) -> Result<Self> {
         // Its own text names line and column and shows the place.
-        toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))
+        let config: Self =
+            toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
+        for name in config.interfaces.keys() {
+            if !is_interface_name(name) {
+                bail!(
+                    "`{name}` is no name of an interface: those have 1 to 15 bytes, no space, \
+                     slash or colon; `ip link` lists them"
+                );
+            }
+        }
+        Ok(config)
     }
 }
 
@@ -296,6 +325,19 @@ mod tests {
             assert!(error.contains(&place), "{place}: {error}");
             assert!(error.contains(hint), "{hint}: {error}");
         }
+    }
+
+    #[test]
+    fn what_no_interface_can_be_called_is_refused() {
+        for name in ["", "a/b", "a b", "..", "sixteen-letters-"] {
+            let text = format!("[interface.\"{name}\"]\nports = [1]\n");
+            let error = Config::parse(&text).expect_err(name).to_string();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+        }
+        let peers = "\"10.0.0.1\", ".repeat(1025);
+        let text = format!("[interface.a]\nports = [1]\npeers = [{peers}]\n");
+        let error = Config::parse(&text).unwrap_err().to_string();
+        assert!(error.contains("1025 peers are too many"), "{error}");
     }
 
     /// What the sample shows as a default is one, and it shows all there is.

@@ -615,13 +615,19 @@ fn a_closed_flow_listens() {
                 true,
             ),
             ("data of nobody", 0, 1, false),
+            ("a challenge", 0, 300u32.wrapping_neg(), false),
         ] {
             rows.push(row(format!("{path:?} {name} after a reset"), move |at| {
                 let flow = closed(at);
                 let number = flow.snd_nxt.wrapping_add(number);
                 let segment = path.inbound().payload(payload(10));
                 let sequence = flow.rcv_nxt.wrapping_add(sequence);
-                let case = Case::ingress(segment.segment(flags::DATA, sequence, number))
+                let window = match name {
+                    "a challenge" => challenging(0xf000),
+                    _ => 0xf000,
+                };
+                let segment = segment.segment(flags::DATA, sequence, number);
+                let case = Case::ingress(segment.window(window))
                     .flow(key, flow)
                     .was_reset(key, 0, at.before_ms(10));
                 if limited {
