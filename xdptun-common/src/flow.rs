@@ -254,11 +254,12 @@ pub const RESTARTED: u16 = 1 << 15;
 #[inline(always)]
 #[must_use]
 pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
-    const RESTARTED_ONE: u16 = RESTARTED | 1;
-    let wait = match sent {
-        REMEMBERED => return false,
-        0 | RESTARTED => 50_000_000,
-        1 | RESTARTED_ONE => 500_000_000,
+    if sent == REMEMBERED {
+        return false;
+    }
+    let wait = match sent & !RESTARTED {
+        0 => 50_000_000,
+        1 => 500_000_000,
         _ => 1_000_000_000,
     };
     // The clock of another CPU may be behind that of the last sender.

@@ -6,6 +6,7 @@
 //! | [`config`] | what an operator configures |
 //! | [`service`] | many interfaces in one process: start, signals, reload, end |
 //! | [`control`] | how one xdptun asks another that runs |
+//! | [`resolve`] | host names of peers, looked up again and again |
 //! | [`tunnel`] | the life of one interface, from attach to detach |
 //! | [`datapath`] | loading, attaching and pinning of the kernel side; the only place that names its maps |
 //! | [`daemon`] | what runs while attached: queue, handshake timers, keepalive, expiry |
@@ -35,7 +36,7 @@ mod notify;
 pub mod ports;
 pub mod preflight;
 pub mod rates;
-mod resolve;
+pub mod resolve;
 mod secret;
 mod servers;
 pub mod service;

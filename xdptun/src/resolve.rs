@@ -10,7 +10,7 @@ use tokio::net::lookup_host;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::config::{InterfaceConfig, Peer};
+use crate::config::Peer;
 
 /// How long a name may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -23,14 +23,20 @@ const MAX_ADDRESSES: usize = 16;
 pub struct Names(BTreeMap<String, Vec<IpNet>>);
 
 impl Names {
-    /// The host names among the peers of an interface, not looked up yet.
+    /// The host names among peers, not looked up yet.
     #[must_use]
-    pub fn of(config: &InterfaceConfig) -> Self {
-        let names = config.peers.iter().filter_map(|peer| match peer {
+    pub fn among(peers: &[Peer]) -> Self {
+        let names = peers.iter().filter_map(|peer| match peer {
             Peer::Host(name) => Some((name.clone(), Vec::new())),
             Peer::Net(_) => None,
         });
         Self(names.collect())
+    }
+
+    /// The names, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
     }
 
     /// Whether there are none.
@@ -116,7 +122,8 @@ mod tests {
 
     fn names(peers: &str) -> Names {
         let config = format!("[interface.a]\nports = [1]\npeers = {peers}");
-        Names::of(&crate::config::Config::parse(&config).unwrap().interfaces["a"])
+        let config = crate::config::Config::parse(&config).unwrap();
+        Names::among(&config.interfaces["a"].peers)
     }
 
     #[tokio::test]

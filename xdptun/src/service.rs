@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::net::if_::if_nametoindex;
+use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
@@ -150,12 +151,12 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
     }
 }
 
-/// Whether a process keeps the interface of that name.
-fn is_kept(name: &str) -> Result<bool> {
-    let Ok(ifindex) = if_nametoindex(name) else {
-        return Ok(false);
-    };
-    Ok(Pinned::exists(ifindex)? && Pinned::daemon(ifindex)?.is_some())
+/// The process that keeps the interface of that name, if there is one.
+fn keeper(name: &str) -> Result<Option<Pid>> {
+    match if_nametoindex(name) {
+        Ok(ifindex) if Pinned::exists(ifindex)? => Pinned::daemon(ifindex),
+        _ => Ok(None),
+    }
 }
 
 /// Checks that no other process stands in the way. Whoever is asked to leave one
@@ -173,12 +174,7 @@ fn check_others(config: &Config, mode: &Mode) -> Result<()> {
     }
     let mut leaves = BTreeSet::new();
     for name in config.interfaces.keys() {
-        let Ok(ifindex) = if_nametoindex(name.as_str()) else {
-            continue;
-        };
-        if Pinned::exists(ifindex)? {
-            leaves.extend(Pinned::daemon(ifindex)?);
-        }
+        leaves.extend(keeper(name)?);
     }
     match service {
         Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
@@ -315,7 +311,7 @@ impl Service {
             let prepared = self.prepare(interface, self.trace).await;
             let prepared = prepared.with_context(|| format!("interface {name}"))?;
             // Else what runs there is in the way, whatever it is.
-            if self.mode.take_over || !is_kept(name)? {
+            if self.mode.take_over || keeper(name)?.is_none() {
                 prepared.plan.check(name)?;
             }
             all.push((name, prepared));
@@ -328,13 +324,13 @@ impl Service {
 
     /// Looks up and reads all that it takes, and changes nothing.
     async fn prepare(&self, config: &InterfaceConfig, trace: bool) -> Result<Prepared> {
-        let mut names = Names::of(config);
+        let mut names = Names::among(&config.peers);
         match names.look_up().await {
             Err(error) if self.mode.file.is_none() => return Err(error),
             Err(error) => warn!("{error:#}; tried again and again"),
             Ok(()) => {}
         }
-        let plan = Plan::new(config, names.addresses(), trace)?;
+        let plan = Plan::new(config, &names, trace)?;
         Ok(Prepared { plan, names })
     }
 

@@ -4,21 +4,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use ipnet::IpNet;
 use nix::sys::signal::{Signal, kill};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use xdptun_common::config::MAX_PEERS;
-
-use crate::config::{InterfaceConfig, Peer};
+use crate::config::{InterfaceConfig, Peer, peers_fit};
 use crate::daemon::{self, End, Observer, Order, Orders, Timers};
 use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::netlink::LinkChanges;
+use crate::resolve::Names;
 use crate::{notify, preflight, secret};
 
 /// The signal that asks a process to leave all its interfaces to another. One of
@@ -46,16 +45,13 @@ impl PartialEq for Plan {
 }
 
 impl Plan {
-    /// What `config` asks for, where host names stand for `addresses`.
+    /// What `config` asks for; `names` are those among its peers.
     ///
     /// # Errors
     ///
-    /// If the secret cannot be read, or the kernel lacks something.
-    pub fn new(
-        config: &InterfaceConfig,
-        addresses: Option<Vec<IpNet>>,
-        trace: bool,
-    ) -> Result<Self> {
+    /// If there are too many peers, the secret cannot be read, or the kernel lacks
+    /// something.
+    pub fn new(config: &InterfaceConfig, names: &Names, trace: bool) -> Result<Self> {
         preflight::check()?;
         if config.tc == TcChoice::Tcx {
             preflight::check_tcx()?;
@@ -63,18 +59,13 @@ impl Plan {
         if config.secret.is_some() {
             preflight::check_tai()?;
         }
-        let (mut networks, mut names) = (Vec::new(), Vec::new());
-        for peer in &config.peers {
-            match peer {
-                Peer::Net(network) => networks.push(*network),
-                Peer::Host(name) => names.push(name.clone()),
-            }
-        }
-        names.sort_unstable();
-        let peers = networks.len() + addresses.iter().flatten().count();
-        if peers > MAX_PEERS as usize {
-            bail!("{peers} peers are too many, the table holds {MAX_PEERS}; write networks");
-        }
+        let networks = config.peers.iter().filter_map(|peer| match peer {
+            Peer::Net(network) => Some(*network),
+            Peer::Host(_) => None,
+        });
+        let networks: Vec<IpNet> = networks.collect();
+        let addresses = names.addresses();
+        peers_fit(networks.len() + addresses.iter().flatten().count()).map_err(Error::msg)?;
         Ok(Self {
             options: AttachOptions {
                 ports: config.ports.clone(),
@@ -86,7 +77,7 @@ impl Plan {
                 proof_key: config.secret.as_deref().map(secret::read).transpose()?,
                 trace,
             },
-            names,
+            names: names.names(),
             addresses,
             timers: Timers {
                 keepalive: config.keepalive.into(),

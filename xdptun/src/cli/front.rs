@@ -120,11 +120,7 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
     if options.only_peers {
-        let peers: Vec<String> = options
-            .peers
-            .iter()
-            .map(|peer| peer.trunc().to_string())
-            .collect();
+        let peers: Vec<String> = options.peers.iter().map(ToString::to_string).collect();
         writeln!(out, "{name}: only for {}", peers.join(", "))?;
     }
     writeln!(

@@ -14,9 +14,8 @@ use std::{fmt, fs};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use xdptun_common::config::MAX_PEERS;
 
-pub use peer::{Peer, PeerError, network};
+pub use peer::{Peer, PeerError, network, peers_fit};
 
 use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::datapath::{DEFAULT_MAX_FLOWS, IngressChoice, TcChoice};
@@ -168,13 +167,7 @@ pub enum LogLevel {
 
 fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Peer>, D::Error> {
     let peers = Vec::<Peer>::deserialize(file)?;
-    if peers.len() > MAX_PEERS as usize {
-        let text = format!(
-            "{} peers are too many, the table holds {MAX_PEERS}; write networks",
-            peers.len()
-        );
-        return Err(D::Error::custom(text));
-    }
+    peers_fit(peers.len()).map_err(D::Error::custom)?;
     Ok(peers)
 }
 

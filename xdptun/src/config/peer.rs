@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use xdptun_common::config::MAX_PEERS;
 
 /// A peer, or a network of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -67,6 +68,20 @@ pub fn network(text: &str) -> Result<IpNet, &'static str> {
     network
         .or_else(|_| address())
         .map_err(|_| "no address or network; write 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32")
+}
+
+/// Whether the programs have room for so many networks of peers.
+///
+/// # Errors
+///
+/// Says how many there may be.
+pub fn peers_fit(peers: usize) -> Result<(), String> {
+    if peers > MAX_PEERS as usize {
+        return Err(format!(
+            "{peers} peers are too many, the table holds {MAX_PEERS}; write networks"
+        ));
+    }
+    Ok(())
 }
 
 /// The preferred syntax of RFC 1123 section 2.1, whose last label is no number,

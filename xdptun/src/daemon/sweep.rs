@@ -89,9 +89,8 @@ impl Doubts {
         let is_new = |at| since(now, at) < SLOW;
         let may_be_slow = self.reopened.get(key).copied().is_some_and(is_new);
         let patience = match round_trip(flow) {
-            RoundTrip::Known(time) => ASKED.max(3 * time),
             RoundTrip::AtLeast(_) | RoundTrip::Unknown if may_be_slow => ASKED_AGAIN,
-            RoundTrip::AtLeast(time) => ASKED.max(3 * time),
+            RoundTrip::Known(time) | RoundTrip::AtLeast(time) => ASKED.max(3 * time),
             RoundTrip::Unknown => ASKED_OF_CALLER,
         };
         self.asked(key, flow)

@@ -24,6 +24,18 @@ fn from_peer(path: Path, flags: u8, sequence: u32, acknowledgment: u32) -> Packe
     segment.options(&syn_options(path.family()))
 }
 
+/// The segment becomes `answer`, the reset of one that belongs to no flow.
+fn refused(case: Case, answer: Packet) -> Case {
+    case.answers(answer)
+        .counts(Outcome::RxDropNoFlow)
+        .sends(Sent::Rst)
+}
+
+/// It would be reset, if that had not just happened.
+fn withheld(case: Case) -> Case {
+    case.drops(Outcome::RxDropNoFlow).sends(Sent::Limited)
+}
+
 fn servers() -> [Path; 2] {
     Family::ALL.map(Path::server)
 }
@@ -193,10 +205,8 @@ fn segments_for_nobody_are_reset() {
     for path in servers() {
         let key = path.key();
         let reset = move |at, segment: Packet, flags, sequence, acknowledgment| {
-            Case::ingress(segment)
-                .answers(path.control(at, flags, sequence, acknowledgment))
-                .counts(Outcome::RxDropNoFlow)
-                .sends(Sent::Rst)
+            let answer = path.control(at, flags, sequence, acknowledgment);
+            refused(Case::ingress(segment), answer)
         };
         const RST_ACK: u8 = flags::RST | flags::ACK;
         rows.push(row(format!("{path:?}, wrong cookie"), move |at| {
@@ -212,9 +222,7 @@ fn segments_for_nobody_are_reset() {
                 let segment = from_peer(path, flags::ACK, 1000, number);
                 let case = match due {
                     true => reset(at, segment, flags::RST, number, 0),
-                    false => Case::ingress(segment)
-                        .drops(Outcome::RxDropNoFlow)
-                        .sends(Sent::Limited),
+                    false => withheld(Case::ingress(segment)),
                 };
                 case.was_reset(key, number, at.before_ms(since_ms))
             }));
@@ -349,19 +357,15 @@ fn the_answer_to_our_syn() {
         }));
         rows.push(row(format!("{path:?} SYN-ACK of another SYN"), move |at| {
             let number = at.isn(&key).wrapping_add(2);
-            case(at, SYN_ACK, PEER, 2)
-                .answers(path.control(at, flags::RST, number, 0))
-                .counts(Outcome::RxDropNoFlow)
-                .sends(Sent::Rst)
+            let case = case(at, SYN_ACK, PEER, 2);
+            refused(case, path.control(at, flags::RST, number, 0))
                 .changes(key, |flow| flow.syns = RESTARTED)
         }));
         rows.push(row(
             format!("{path:?} the same a moment later"),
             move |at| {
-                case(at, SYN_ACK, PEER, 2)
-                    .was_reset(key, at.isn(&key).wrapping_add(2), at.before_ms(10))
-                    .drops(Outcome::RxDropNoFlow)
-                    .sends(Sent::Limited)
+                let case = case(at, SYN_ACK, PEER, 2);
+                withheld(case.was_reset(key, at.isn(&key).wrapping_add(2), at.before_ms(10)))
             },
         ));
         rows.push(row(format!("{path:?} SYN that crossed ours"), move |at| {
@@ -404,11 +408,8 @@ fn the_answer_to_our_syn() {
             let flow = syn_sent(at, path);
             let number = flow.iss.wrapping_sub(7000);
             let segment = path.inbound().payload(payload(60));
-            Case::ingress(segment.segment(flags::DATA, 500, number))
-                .flow(key, flow)
-                .answers(path.control(at, flags::RST, number, 0))
-                .counts(Outcome::RxDropNoFlow)
-                .sends(Sent::Rst)
+            let case = Case::ingress(segment.segment(flags::DATA, 500, number)).flow(key, flow);
+            refused(case, path.control(at, flags::RST, number, 0))
                 .changes(key, |flow| flow.syns = RESTARTED)
         }));
     }
@@ -449,10 +450,9 @@ fn only_the_latest_numbers_are_reset_while_the_first_syn_is_under_way() {
                         let segment = from_peer(path, flags, 500, number).window(window);
                         let case = Case::ingress(segment).flow(key, flow);
                         if !reset {
-                            return case.drops(Outcome::RxDropNoFlow).sends(Sent::Limited);
+                            return withheld(case);
                         }
-                        let case = case.answers(path.control(at, flags::RST, number, 0));
-                        let case = case.counts(Outcome::RxDropNoFlow).sends(Sent::Rst);
+                        let case = refused(case, path.control(at, flags::RST, number, 0));
                         match state {
                             State::SynSent => case.changes(key, |flow| flow.syns = RESTARTED),
                             _ => case,
@@ -498,11 +498,8 @@ fn no_answer_to_a_syn_of_before_the_reset() {
                 let flow = restarted(at, syns);
                 let number = flow.iss.wrapping_sub(7000);
                 let segment = from_peer(path, flags::ACK, 500, number);
-                Case::ingress(segment.window(challenging(0xf000)))
-                    .flow(key, flow)
-                    .answers(path.control(at, flags::RST, number, 0))
-                    .counts(Outcome::RxDropNoFlow)
-                    .sends(Sent::Rst)
+                let case = Case::ingress(segment.window(challenging(0xf000))).flow(key, flow);
+                refused(case, path.control(at, flags::RST, number, 0))
             }));
         }
     }
@@ -598,11 +595,8 @@ fn a_closed_flow_listens() {
             let flow = closed(at);
             let segment = path.inbound().payload(payload(10));
             let segment = segment.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
-            Case::ingress(segment)
-                .flow(key, flow)
-                .answers(path.control(at, flags::RST, flow.snd_nxt, 0))
-                .counts(Outcome::RxDropNoFlow)
-                .sends(Sent::Rst)
+            let case = Case::ingress(segment).flow(key, flow);
+            refused(case, path.control(at, flags::RST, flow.snd_nxt, 0))
         }));
         // All that was under way when it ended deserves one reset, whatever the
         // numbers; a number that was never sent has its own.
@@ -631,11 +625,9 @@ fn a_closed_flow_listens() {
                     .flow(key, flow)
                     .was_reset(key, 0, at.before_ms(10));
                 if limited {
-                    return case.drops(Outcome::RxDropNoFlow).sends(Sent::Limited);
+                    return withheld(case);
                 }
-                case.answers(path.control(at, flags::RST, number, 0))
-                    .counts(Outcome::RxDropNoFlow)
-                    .sends(Sent::Rst)
+                refused(case, path.control(at, flags::RST, number, 0))
             }));
         }
     }
