@@ -76,6 +76,9 @@ impl Scene {
 /// byte and with what offload makes of it, while the tunnel carries datagrams.
 #[test]
 fn a_tcp_server_shares_the_port() {
+    /// The stranger's and the host's own, over each IP version; each sends many
+    /// large segments.
+    const CONNECTIONS: u64 = 4;
     for mode in [mode::TC, mode::XDP, mode::TC_CLSACT] {
         let scene = Scene::new(mode);
         let (client, server) = (&scene.net.a, &scene.net.b);
@@ -99,9 +102,14 @@ fn a_tcp_server_shares_the_port() {
                 status::counters(&server.netns)
             );
         }
-        for name in ["sent_rst", "rx_drop_unproven", "rx_drop_merged", "rx_split"] {
+        for name in ["sent_rst", "rx_drop_unproven", "rx_drop_merged"] {
             assert_eq!(scene.counter(name), 0, "{mode:?} {name}");
         }
+        // For an instant neither the request nor the connection that takes its
+        // place is in the kernel's table ("inet: Avoid ehash lookup race in
+        // inet_ehash_insert()", Linux 6.19). What another CPU looks up just then
+        // is split, and comes to the host in pieces.
+        assert!(scene.counter("rx_split") <= CONNECTIONS, "{mode:?}");
         let Scene { near, far, net, .. } = scene;
         near.stop().unwrap();
         far.stop().unwrap();
