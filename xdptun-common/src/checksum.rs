@@ -18,8 +18,9 @@ use crate::Plain;
 
 /// A running one's-complement sum of 16-bit words in memory order.
 ///
-/// The accumulator holds 64 bits: 2^32 additions of 32-bit words fit before it
-/// could overflow, far more than any packet has.
+/// The accumulator holds 64 bits and is folded only at the end: what a packet
+/// adds up to stays below 2^47 (see [`Sum::without`]), so thousands of sums can
+/// be added to each other or taken away before it could overflow.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Sum(u64);
@@ -69,13 +70,17 @@ impl Sum {
     /// Adds another sum. Both must have started at an even offset.
     #[inline(always)]
     pub const fn combine(self, other: Self) -> Self {
-        Self(self.0 + other.folded() as u64)
+        Self(self.0 + other.0)
     }
 
-    /// Takes another sum away. Both must have started at an even offset.
+    /// Takes another sum away, which must be below 2^48: one over less than
+    /// 256 KiB, from which nothing was taken away itself. Both must have started
+    /// at an even offset.
     #[inline(always)]
     pub const fn without(self, other: Self) -> Self {
-        Self(self.0 + !other.folded() as u64)
+        /// A multiple of 65535, so that adding it changes nothing.
+        const ZERO: u64 = (1 << 48) - 1;
+        Self(self.0 + (ZERO - other.0))
     }
 
     /// Adds a 16-byte address.
@@ -162,5 +167,40 @@ impl Sum {
     #[must_use]
     pub const fn is_intact(self) -> bool {
         self.folded() == 0xffff
+    }
+}
+
+/// A running sum of 64-bit words in memory order, for long runs: four
+/// instructions a word with its load, and no carry to look after.
+///
+/// It keeps the sum of all words modulo 2^64 and that of their upper halves. Both
+/// sums of halves stay below 2^64 for 2^32 words, and so the sum of the lower ones
+/// is the difference.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct LongSum {
+    words: u64,
+    upper: u64,
+}
+
+impl LongSum {
+    /// The empty sum.
+    pub const fn new() -> Self {
+        Self { words: 0, upper: 0 }
+    }
+
+    /// Adds eight bytes as they lie in memory.
+    #[inline(always)]
+    pub const fn long(self, word: u64) -> Self {
+        Self {
+            words: self.words.wrapping_add(word),
+            upper: self.upper + (word >> 32),
+        }
+    }
+
+    /// The sum of fewer than 2^15 words (256 KiB).
+    #[inline(always)]
+    pub const fn sum(self) -> Sum {
+        Sum(self.words.wrapping_sub(self.upper << 32) + self.upper)
     }
 }

@@ -66,7 +66,7 @@ counters! {
     TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device." "Attach to the VLAN's own device, for example eth0.100.";
     TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "The sender asks for a route, authentication or very long options; send without.";
     TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were." "As for tx_too_big: lower the MTU inside the tunnel.";
-    TxDropPending "tx_drop_pending" "Datagrams dropped because the device was to finish a checksum inside them (VXLAN, Geneve), which has no place in a segment." "Switch checksum offload off on the device inside: `ethtool -K vxlan0 tx off`.";
+    TxDropPending "tx_drop_pending" "Datagrams without a checksum dropped because the device was to finish one inside them (VXLAN, Geneve), so that the segment's cannot be known." "Let the tunnel inside send checksums of its own (`udpcsum`), or switch its offload off: `ethtool -K vxlan0 tx off`.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";

@@ -5,7 +5,7 @@ mod oracle;
 
 use etherparse::checksum::Sum16BitWords;
 use proptest::prelude::*;
-use xdptun_common::checksum::Sum;
+use xdptun_common::checksum::{LongSum, Sum};
 
 /// One call on a [`Sum`] that adds something to it.
 #[derive(Clone, Debug)]
@@ -118,6 +118,34 @@ proptest! {
             checksum => checksum,
         };
         prop_assert_eq!(rest, oracle::checksum(&kept));
+    }
+
+    /// Sums that are themselves differences can be added and taken on from.
+    #[test]
+    fn sums_are_folded_only_at_the_end(
+        kept in prop::collection::vec((1..=u8::MAX, byte()).prop_map(<[u8; 2]>::from), 1..30),
+        others in prop::collection::vec(even_bytes(), 0..40),
+    ) {
+        let kept = kept.concat();
+        let mut sum = Sum::new().bytes(&kept);
+        for other in &others {
+            sum = sum.combine(Sum::new().without(Sum::new().bytes(other)));
+        }
+        for other in &others {
+            sum = sum.combine(Sum::new().bytes(other));
+        }
+        prop_assert_eq!(sum.checksum(), Sum::new().bytes(&kept).checksum());
+    }
+
+    /// Words of 64 bits give the sum that their halves give, also where every
+    /// addition carries.
+    #[test]
+    fn long_words_add_up_as_their_halves(
+        words in prop::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)], 0..300),
+    ) {
+        let long = words.iter().fold(LongSum::new(), |sum, &word| sum.long(word));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        prop_assert_eq!(long.sum().checksum(), Sum::new().bytes(&bytes).checksum());
     }
 
     /// `CHECKSUM_PARTIAL`: the field holds the folded sum itself, and a device

@@ -8,7 +8,7 @@ use xdptun_common::translate::{Numbers, PayloadSum, disguise};
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::maps::link_len;
-use crate::packet::{Packet as _, now};
+use crate::packet::{Packet as _, Skb as _, now};
 use crate::payload;
 use crate::resize::{ResizeError, adjust_after_ip, set_len, shrink_after_ip};
 use crate::table::Entry;
@@ -44,12 +44,16 @@ pub fn run<I: Settle>(ctx: &TcContext, flow: &Entry) -> Outcome {
     }
 }
 
+/// The longest payload that is moved: from there on the kernel, which copies more
+/// bytes at a time, is faster whatever else it does.
+const LONGEST_MOVED: usize = 2048;
+
 /// Why a datagram cannot become a segment.
 enum Refusal {
     /// See [`ResizeError`].
     Resize,
-    /// The pending checksum is not the datagram's own but that of a packet
-    /// inside it.
+    /// It has no checksum, and a pending one belongs to a packet inside it: what
+    /// the payload will add up to is not known.
     PendingInside,
 }
 
@@ -84,6 +88,12 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
 
 /// Makes room for the TCP header in front of the payload, and tells what is
 /// known of the payload's sum. `offset` is where the UDP header starts.
+///
+/// The room comes from either end of the packet. In front of what a socket of
+/// this host sends there is just enough for the link header, and the kernel would
+/// copy the packet to a larger buffer; behind it there is some, as buffers have
+/// rounded sizes. Then moving the payload is cheaper. What is forwarded, or comes
+/// from WireGuard in the kernel, has room in front.
 #[inline(always)]
 fn make_room<I: Settle>(
     ctx: &TcContext,
@@ -94,30 +104,55 @@ fn make_room<I: Settle>(
 ) -> Result<PayloadSum, Refusal> {
     // Zero says "no checksum" (RFC 768); TCP must have one.
     let absent = udp.checksum() == [0, 0];
-    if !absent && !checksum_is_pending(ctx, offset, udp)? {
-        adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
-        return Ok(PayloadSum::InUdpChecksum);
-    }
-    if !absent && udp.checksum() != ip.pseudo_header(Protocol::UDP, udp.length()).pending() {
+    // A complete checksum that looks like a pending one makes work, but no
+    // difference.
+    let pending = udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending();
+    if absent && device_finishes_a_checksum(ctx, offset, udp)? {
         return Err(Refusal::PendingInside);
     }
-    let sum = payload::sum(ctx, offset + UdpHeader::LEN, payload_len)?;
-    if absent {
-        adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
+    let behind = payload_len <= LONGEST_MOVED
+        && ctx.has_socket()
+        && ctx.start() + ctx.len() as usize <= ctx.end()
+        // One of a packet inside may be finished where it is, but not moved.
+        && (pending || absent || !device_finishes_a_checksum(ctx, offset, udp)?);
+    let payload = offset + UdpHeader::LEN;
+    let sum = if behind {
+        set_len(ctx, payload + payload_len + TcpHeader::GROWTH)?;
+        PayloadSum::Known(payload::shift(ctx, payload, payload_len)?)
+    } else if pending || absent {
+        PayloadSum::Known(payload::sum(ctx, payload, payload_len)?)
     } else {
-        settle::<I>(ctx, offset, payload_len)?;
+        PayloadSum::InUdpChecksum
+    };
+    let room = if behind {
+        TcpHeader::LEN
+    } else {
+        UdpHeader::LEN
+    };
+    if pending {
+        settle::<I>(ctx, offset, room, payload_len)?;
+    } else if !behind {
+        adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
     }
-    Ok(PayloadSum::Known(sum))
+    Ok(if pending || absent {
+        sum
+    } else {
+        PayloadSum::InUdpChecksum
+    })
 }
 
-/// Whether the skb is `CHECKSUM_PARTIAL`: the field holds only the
-/// pseudo-header, and the device writes the rest later.
+/// Whether the skb is `CHECKSUM_PARTIAL`: a device writes a checksum later, the
+/// datagram's own or that of a packet inside it.
 ///
 /// `bpf_l4_csum_replace` without `BPF_F_PSEUDO_HDR` changes the field unless
 /// exactly that is the case (`inet_proto_csum_replace4`). The field itself is
 /// about to be overwritten, so nothing has to be undone.
 #[inline(always)]
-fn checksum_is_pending(ctx: &TcContext, at: usize, udp: UdpHeader) -> Result<bool, ResizeError> {
+fn device_finishes_a_checksum(
+    ctx: &TcContext,
+    at: usize,
+    udp: UdpHeader,
+) -> Result<bool, ResizeError> {
     let field = at + UdpHeader::CHECKSUM_OFFSET;
     ctx.l4_csum_replace(field, 0, 1, 2)
         .map_err(|_| ResizeError)?;
@@ -125,25 +160,26 @@ fn checksum_is_pending(ctx: &TcContext, at: usize, udp: UdpHeader) -> Result<boo
     Ok(after == u16::from_ne_bytes(udp.checksum()))
 }
 
-/// Ends a pending checksum and makes room for the TCP header.
+/// Ends a pending checksum and leaves room for the TCP header, where there was
+/// `room` between the IP header and the payload.
 ///
-/// BPF cannot move `csum_start`, and after the header has grown the device
-/// would write its sum into the sequence number. But when the packet is shrunk
-/// past `csum_start`, the kernel's own pull drops the pending sum
-/// (`skb_postpull_rcsum`): so the UDP header and some payload are taken out,
-/// and the TCP header and the same payload are put back.
+/// BPF cannot move `csum_start`, and the device would write its sum into the TCP
+/// header. But when the packet is shrunk past `csum_start`, the kernel's own pull
+/// drops the pending sum (`skb_postpull_rcsum`): so the room and some payload are
+/// taken out, and the TCP header and the same payload are put back.
 #[inline(always)]
 fn settle<I: Settle>(
     ctx: &TcContext,
     offset: usize,
+    room: usize,
     payload_len: usize,
 ) -> Result<(), ResizeError> {
     let saved_len = size_of::<I::Saved>();
     if payload_len < saved_len {
-        set_len(ctx, offset + UdpHeader::LEN + saved_len)?;
+        set_len(ctx, offset + room + saved_len)?;
     }
-    let saved: I::Saved = ctx.read(offset + UdpHeader::LEN).ok_or(ResizeError)?;
-    shrink_after_ip(ctx, UdpHeader::LEN + saved_len)?;
+    let saved: I::Saved = ctx.read(offset + room).ok_or(ResizeError)?;
+    shrink_after_ip(ctx, room + saved_len)?;
     adjust_after_ip(ctx, (TcpHeader::LEN + saved_len) as i32)?;
     ctx.write(offset + TcpHeader::LEN, saved)
         .ok_or(ResizeError)?;

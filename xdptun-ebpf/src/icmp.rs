@@ -13,7 +13,7 @@ use xdptun_common::wire::{
 use crate::budget::Budget;
 use crate::control::reverse_link;
 use crate::maps::link_len;
-use crate::packet::{Skb as _, View};
+use crate::packet::{Packet as _, Skb as _, View};
 use crate::resize::{ResizeError, replace_transport, store};
 use crate::table::find;
 use crate::{payload, rules};
@@ -60,8 +60,15 @@ fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, ResizeError> 
 
 /// Whether a packet of IP version `I` holds nothing but an ICMP message. A
 /// subprogram, as its stack would be in the way of all others.
-#[inline(never)]
+#[inline(always)]
 pub fn is_icmp<I: Icmp>(ctx: &TcContext) -> bool {
+    // Most packets are none, which one byte tells without a call.
+    let other = |ip: I| ip.protocol() != I::ICMP;
+    !ctx.read::<I>(link_len()).is_some_and(other) && is_message::<I>(ctx)
+}
+
+#[inline(never)]
+fn is_message<I: Icmp>(ctx: &TcContext) -> bool {
     match View(ctx).read::<I>(link_len()) {
         Some(ip) => {
             ip.is_valid()

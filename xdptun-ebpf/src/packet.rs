@@ -211,6 +211,13 @@ pub trait Skb {
         self.has_tag() && unsafe { (*self.raw()).vlan_tci } & NUMBER != 0
     }
 
+    /// Whether a socket of this host sent the packet.
+    #[inline(always)]
+    fn has_socket(&self) -> bool {
+        // SAFETY: as above.
+        !unsafe { (*self.raw()).__bindgen_anon_2.sk }.is_null()
+    }
+
     /// Whether the buffer holds several segments (GSO on the way out, GRO on
     /// the way in).
     #[inline(always)]

@@ -1,17 +1,19 @@
-//! The sum of a payload, the one pass over data that cannot be avoided.
+//! What looks at every byte of a payload: its sum, and its move.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::checksum::Sum;
+use xdptun_common::Plain;
+use xdptun_common::checksum::{LongSum, Sum};
+use xdptun_common::wire::TcpHeader;
 
 use crate::opaque::opaque;
 use crate::packet::{Packet as _, Skb as _};
 use crate::resize::{ResizeError, make_linear};
 
-/// Bytes added up in one step.
+/// Bytes handled in one step.
 const BLOCK: usize = 64;
-/// The longest run that is added up; jumbo frames fit. A bound that the
-/// verifier can walk.
+/// The longest run that is handled; jumbo frames fit. A bound that the verifier
+/// can walk.
 const MAX_LEN: usize = 16 * 1024;
 
 /// Adds up `len` bytes from `offset`, which must be even.
@@ -25,61 +27,112 @@ pub fn sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeErro
     Ok(Sum::new().words(sum.to_ne_bytes()))
 }
 
+/// Moves `len` bytes from `offset`, which must be even, towards the end of the
+/// packet by what a TCP header is longer than a UDP header, and adds them up.
+/// The caller has made room for them.
+#[inline(always)]
+pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeError> {
+    let end = offset + len + TcpHeader::GROWTH;
+    if len > MAX_LEN || ctx.start() + end > ctx.end() {
+        return Err(ResizeError);
+    }
+    let sum = xdptun_shift(ctx.raw(), offset as u32, len as u32);
+    Ok(Sum::new().words(sum.to_ne_bytes()))
+}
+
+// Global functions (the verifier's word), which the verifier walks once and not
+// once for each way that leads to them.
+
 /// See [`sum`].
-///
-/// A global function (the verifier's word), which the verifier walks once and
-/// not once for each way that leads to it. For the same reason each step starts
-/// from an offset that is computed from `len` anew: had it come out of the loop
-/// before, the verifier would follow what comes after once for each way out of
-/// that loop.
-///
-/// 32-bit loads into a 64-bit accumulator: no carry to handle, so a load and an
-/// add for four bytes.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    let ctx = TcContext::new(skb);
-    let (offset, len) = (offset as usize, len as usize);
+    walk::<0>(&TcContext::new(skb), offset as usize, len as usize)
+}
+
+/// See [`shift`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
+    walk::<{ TcpHeader::GROWTH }>(&TcContext::new(skb), offset as usize, len as usize)
+}
+
+/// Adds up `len` bytes from `offset` and moves them `BY` bytes towards the end.
+///
+/// From the end to the start, as old and new place overlap; in pieces that start
+/// at multiples of their length, as the words of the sum must be even. Each
+/// piece starts from an offset that is computed from `len` anew: had it come out
+/// of the steps before, the verifier would follow what comes after once for each
+/// way through these.
+#[inline(always)]
+fn walk<const BY: usize>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
     if offset > MAX_LEN || len > MAX_LEN {
         return 0;
     }
-    let end = ctx.end();
-    let start = ctx.start() + offset;
-    let mut sum = Sum::new();
+    let mut rest = Sum::new();
+    if len & 1 != 0 {
+        let byte = piece::<u8, BY>(ctx, offset + within(len, !1));
+        rest = rest.word([byte.unwrap_or(0), 0]);
+    }
+    if len & 2 != 0 {
+        let word = piece::<u16, BY>(ctx, offset + within(len, !3));
+        rest = rest.word(word.unwrap_or(0).to_ne_bytes());
+    }
+    if len & 4 != 0 {
+        let words = piece::<u32, BY>(ctx, offset + within(len, !7));
+        rest = rest.words(words.unwrap_or(0).to_ne_bytes());
+    }
+    let mut sum = LongSum::new();
+    if len & 8 != 0 {
+        run::<1, BY>(ctx, offset + within(len, !15), &mut sum);
+    }
+    if len & 16 != 0 {
+        run::<2, BY>(ctx, offset + within(len, !31), &mut sum);
+    }
+    if len & 32 != 0 {
+        run::<4, BY>(ctx, offset + within(len, !63), &mut sum);
+    }
     let blocks = len / BLOCK;
     for block in 0..MAX_LEN / BLOCK {
-        let at = start + block * BLOCK;
-        if block >= blocks || at + BLOCK > end {
+        if block >= blocks {
             break;
         }
-        for word in 0..BLOCK / 4 {
-            // SAFETY: `at + BLOCK` is inside the packet.
-            sum = sum.words(unsafe { ((at + word * 4) as *const u32).read() }.to_ne_bytes());
+        let start = within(len - block * BLOCK - BLOCK, !(BLOCK - 1));
+        run::<{ BLOCK / 8 }, BY>(ctx, offset + start, &mut sum);
+    }
+    rest.combine(sum.sum()).unfolded()
+}
+
+/// Moves one record, and tells what it is; `None` if it or its new place lies
+/// beyond the packet.
+#[inline(always)]
+fn piece<T: Plain, const BY: usize>(ctx: &TcContext, offset: usize) -> Option<T> {
+    let value = ctx.read::<T>(offset)?;
+    if BY != 0 {
+        ctx.write(offset + BY, value)?;
+    }
+    Some(value)
+}
+
+/// Moves a run of 64-bit words and adds them up.
+#[inline(always)]
+fn run<const WORDS: usize, const BY: usize>(ctx: &TcContext, offset: usize, sum: &mut LongSum) {
+    let at = ctx.start() + offset;
+    if at + WORDS * 8 + BY > ctx.end() {
+        return;
+    }
+    for word in (0..WORDS).rev() {
+        let at = at + word * 8;
+        // SAFETY: inside the packet by the check above; for the alignment see
+        // `Packet::read`.
+        unsafe {
+            let value = (at as *const u64).read();
+            if BY != 0 {
+                ((at + BY) as *mut u64).write(value);
+            }
+            *sum = sum.long(value);
         }
     }
-    let words = len % BLOCK / 4;
-    let at = offset + within(len, !(BLOCK - 1));
-    for word in 0..BLOCK / 4 {
-        if word >= words {
-            break;
-        }
-        if let Some(word) = ctx.read::<u32>(at + word * 4) {
-            sum = sum.words(word.to_ne_bytes());
-        }
-    }
-    let mut at = offset + within(len, !3);
-    if len & 2 != 0 {
-        if let Some(word) = ctx.read::<u16>(at) {
-            sum = sum.word(word.to_ne_bytes());
-        }
-        at += 2;
-    }
-    if len & 1 != 0
-        && let Some(byte) = ctx.read::<u8>(at)
-    {
-        sum = sum.word([byte, 0]);
-    }
-    sum.unfolded()
 }
 
 /// The bits `mask` of a length, as a number of which nothing but its bounds is

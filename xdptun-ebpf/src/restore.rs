@@ -1,5 +1,6 @@
 //! A segment of an established flow becomes a datagram, for tc and XDP alike.
 
+use aya_ebpf::bindings::{BPF_F_ADJ_ROOM_NO_CSUM_RESET, bpf_adj_room_mode::BPF_ADJ_ROOM_NET};
 use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::checksum::Sum;
@@ -8,7 +9,7 @@ use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader, UdpHeader};
 
 use crate::maps::{has_ethernet, link_len};
 use crate::packet::{Packet, Skb as _};
-use crate::resize::{ResizeError, adjust_after_ip, cut_head};
+use crate::resize::{ResizeError, cut_head};
 
 /// A packet from which bytes after the IP header can be removed. The caller
 /// writes the IP header again; the link header stays.
@@ -23,7 +24,11 @@ pub trait Cut: Packet {
 impl Cut for TcContext {
     #[inline(always)]
     fn cut_after_ip(&self, by: usize) -> Result<(), ResizeError> {
-        adjust_after_ip(self, -(by as i32))
+        // The device has verified the segment's checksum or nobody has, and the
+        // datagram's is right exactly if that was: what it found still holds.
+        let flags = u64::from(BPF_F_ADJ_ROOM_NO_CSUM_RESET);
+        self.adjust_room(-(by as i32), BPF_ADJ_ROOM_NET, flags)
+            .map_err(|_| ResizeError)
     }
 
     #[inline(always)]

@@ -1,10 +1,11 @@
-//! The sum of a whole packet that some devices hand over with it
-//! (`CHECKSUM_COMPLETE`), as it is behind the programs under test.
+//! What a device found out of a packet's checksum, as it is behind the programs
+//! under test: the sum of the whole packet (`CHECKSUM_COMPLETE`), or that it is
+//! right (`CHECKSUM_UNNECESSARY`).
 //!
-//! The kernel does not complain of a wrong one reliably: it adds the packet up
+//! The kernel does not complain of a wrong sum reliably: it adds the packet up
 //! itself, and says "hw csum failure" once in its life, and not at all if the
-//! sum was its own. So a program behind xdptun's writes it into the packet mark,
-//! which the socket then tells.
+//! sum was its own. So a program behind xdptun's writes what is known into the
+//! packet mark, which the socket then tells.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,6 +17,16 @@ use xdptun_lab::{Netns, link, sockopt};
 
 use crate::socket::receive_with;
 
+/// What is asked of the packet: a helper, which takes the context and zero.
+#[derive(Debug, Clone, Copy)]
+#[repr(i32)]
+pub enum Question {
+    /// What the device added up: `bpf_csum_update`.
+    Sum = 40,
+    /// Whether it found the checksum right: `bpf_csum_level`.
+    Verified = 135,
+}
+
 /// The program on an interface; it is gone when dropped.
 #[derive(Debug)]
 pub struct Witness {
@@ -24,8 +35,8 @@ pub struct Witness {
 
 impl Witness {
     /// Attaches it behind all that is attached to TCX ingress so far.
-    pub fn attach(netns: &Netns, dev: &str) -> Result<Self> {
-        let program = load()?;
+    pub fn attach(netns: &Netns, dev: &str, question: Question) -> Result<Self> {
+        let program = load(question)?;
         let index = link::index(netns, dev)?;
         // Interface indices are those of the calling thread's namespace.
         let link = netns.enter(|| attach(&program, index))??;
@@ -40,18 +51,33 @@ pub fn listen(socket: &UdpSocket) -> Result<()> {
 
 /// Receives one datagram with the device's sum, folded to 16 bits.
 pub fn receive(socket: &UdpSocket) -> Result<(Vec<u8>, u16)> {
+    let (payload, answer) = receive_answer(socket)?;
+    if answer == NO_SUM {
+        bail!("the device made no sum");
+    }
+    let [a, b, c, d] = answer.to_ne_bytes();
+    let halves = u32::from(u16::from_be_bytes([a, b])) + u32::from(u16::from_be_bytes([c, d]));
+    let folded = (halves & 0xffff) + (halves >> 16);
+    Ok((payload, u16::try_from(folded)?))
+}
+
+/// Receives one datagram, and tells whether the device found its checksum right.
+pub fn receive_verified(socket: &UdpSocket) -> Result<(Vec<u8>, bool)> {
+    let (payload, answer) = receive_answer(socket)?;
+    match answer {
+        // How many checksums further inside are right as well.
+        0.. => Ok((payload, true)),
+        NOT_VERIFIED => Ok((payload, false)),
+        error => bail!("bpf_csum_level: {error}"),
+    }
+}
+
+fn receive_answer(socket: &UdpSocket) -> Result<(Vec<u8>, i32)> {
     let (payload, marks) = receive_with(socket, libc::SOL_SOCKET, libc::SO_MARK)?;
     let [mark] = &marks[..] else {
         bail!("{} marks", marks.len());
     };
-    let mark = u32::from_ne_bytes(mark.as_slice().try_into()?);
-    if mark == NO_SUM.cast_unsigned() {
-        bail!("the device made no sum");
-    }
-    let [a, b, c, d] = mark.to_ne_bytes();
-    let halves = u32::from(u16::from_be_bytes([a, b])) + u32::from(u16::from_be_bytes([c, d]));
-    let folded = (halves & 0xffff) + (halves >> 16);
-    Ok((payload, u16::try_from(folded)?))
+    Ok((payload, i32::from_ne_bytes(mark.as_slice().try_into()?)))
 }
 
 /// `SO_RCVMARK` (5.19).
@@ -59,23 +85,28 @@ const SO_RCVMARK: i32 = 75;
 
 /// What the helper says of a packet without such a sum: `-ENOTSUPP`.
 const NO_SUM: i32 = -524;
+/// What the other says of a packet whose checksum nobody looked at.
+const NOT_VERIFIED: i32 = -libc::EACCES;
 
 /// An instruction: operation, registers (destination in the low half), offset
 /// and immediate value.
 #[repr(C)]
 struct Instruction(u8, u8, i16, i32);
 
-/// `context->mark = bpf_csum_update(context, 0); return TCX_NEXT;`
-const PROGRAM: [Instruction; 6] = [
-    Instruction(0xbf, 0x16, 0, 0),  // r6 = r1
-    Instruction(0xb7, 0x02, 0, 0),  // r2 = 0
-    Instruction(0x85, 0x00, 0, 40), // call bpf_csum_update
-    Instruction(0x63, 0x06, 8, 0),  // *(u32 *)(r6 + offsetof(mark)) = r0
-    Instruction(0xb7, 0x00, 0, -1), // r0 = TCX_NEXT
-    Instruction(0x95, 0x00, 0, 0),  // exit
-];
+/// `context->mark = helper(context, 0); return TCX_NEXT;`
+const fn program(helper: Question) -> [Instruction; 6] {
+    [
+        Instruction(0xbf, 0x16, 0, 0),             // r6 = r1
+        Instruction(0xb7, 0x02, 0, 0),             // r2 = 0
+        Instruction(0x85, 0x00, 0, helper as i32), // call helper
+        Instruction(0x63, 0x06, 8, 0),             // *(u32 *)(r6 + offsetof(mark)) = r0
+        Instruction(0xb7, 0x00, 0, -1),            // r0 = TCX_NEXT
+        Instruction(0x95, 0x00, 0, 0),             // exit
+    ]
+}
 
-fn load() -> Result<OwnedFd> {
+fn load(question: Question) -> Result<OwnedFd> {
+    let program = program(question);
     const PROG_LOAD: libc::c_int = 5;
     /// The head of this command's part of `union bpf_attr`.
     #[repr(C)]
@@ -88,8 +119,8 @@ fn load() -> Result<OwnedFd> {
     const SCHED_CLS: u32 = 3;
     let load = Load {
         program_type: SCHED_CLS,
-        count: PROGRAM.len() as u32,
-        instructions: PROGRAM.as_ptr() as u64,
+        count: program.len() as u32,
+        instructions: program.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,
     };
     bpf(PROG_LOAD, &load).context("cannot load the witness")

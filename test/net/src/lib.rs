@@ -21,6 +21,7 @@
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
 //! | [`traces`] | what an attachment leaves on a host |
+//! | [`vxlan`] | tunnels, whose packets have checksums of their own |
 
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub mod status;
 pub mod storm;
 pub mod tcp;
 pub mod traces;
+pub mod vxlan;
 pub mod wire;
 
 /// The owned port of every suite.

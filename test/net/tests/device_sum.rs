@@ -1,48 +1,22 @@
-//! Receivers that add up whole packets (`CHECKSUM_COMPLETE`): every byte that a
-//! program changes must change the sum. A VXLAN tunnel with outer checksums hands
-//! over such packets, as its outer sum covers the inner packet.
+//! What receivers have found out of a checksum stays true and stays known. Some
+//! add up whole packets (`CHECKSUM_COMPLETE`): every byte that a program changes
+//! must change the sum. A VXLAN tunnel with outer checksums hands over such
+//! packets, as its outer sum covers the inner packet. Most only tell that the
+//! checksum is right (`CHECKSUM_UNNECESSARY`), as what gathers segments does.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use nix::libc;
 use xdptun_lab::checksum::{sum, transport_sum};
-use xdptun_lab::{Attached, Direct, Family, Host, Netns, sockopt, udp};
-use xdptun_test_net::PORT;
-use xdptun_test_net::device_sum::{Witness, listen, receive};
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, link, sockopt, udp};
+use xdptun_test_net::device_sum::{Question, Witness, listen, receive, receive_verified};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::counters_on;
+use xdptun_test_net::vxlan::{DEV, MTU, dig, inner};
+use xdptun_test_net::{PORT, mode};
 
-/// The tunnel device on both hosts.
-const DEV: &str = "vx0";
-/// That of a VXLAN tunnel over an MTU of 1500.
-const MTU: usize = 1450;
 const UDP: u8 = 17;
 const DESTINATION_OPTIONS: u8 = 60;
-
-/// Host `number` of the inner network.
-fn inner(family: Family, number: u8) -> IpAddr {
-    match family {
-        Family::V4 => [10, 9, 0, number].into(),
-        Family::V6 => [0xfd09, 0, 0, 0, 0, 0, 0, number.into()].into(),
-    }
-}
-
-/// Makes the host's end of the tunnel.
-fn dig(host: &Host, number: u8, other: &Host) {
-    let netns = &host.netns;
-    // Headers are computed below, and must not hold a random number.
-    netns.sysctl("net.ipv6.auto_flowlabels", "0").unwrap();
-    let (local, remote) = (host.v4, other.v4);
-    let batch = format!(
-        "link add {DEV} type vxlan id 7 local {local} remote {remote} dstport 4789 udpcsum
-         address add {}/24 dev {DEV}
-         address add {}/64 dev {DEV} nodad
-         link set {DEV} up\n",
-        inner(Family::V4, number),
-        inner(Family::V6, number),
-    );
-    netns.run_with_input("ip", ["-batch", "-"], &batch).unwrap();
-}
 
 /// The sum of the packet that carries `payload`, as the device would make it
 /// were it the datagram that was sent. Sums that differ by 0xffff are the same.
@@ -131,12 +105,12 @@ fn the_sum_of_a_device_stays_true() {
     let net = Direct::new().unwrap();
     // The outer checksum must be there for the tunnel to use.
     net.offload("tx", false).unwrap();
-    dig(&net.a, 1, &net.b);
-    dig(&net.b, 2, &net.a);
+    dig(&net.a, 1, &net.b, true).unwrap();
+    dig(&net.b, 2, &net.a, true).unwrap();
     let args = ["--ingress", "tc", "--port", &PORT.to_string()];
     let _a = Attached::start(&net.a.netns, DEV, &args).unwrap();
     let _b = Attached::start(&net.b.netns, DEV, &args).unwrap();
-    let _witness = Witness::attach(&net.b.netns, DEV).unwrap();
+    let _witness = Witness::attach(&net.b.netns, DEV, Question::Sum).unwrap();
     for family in Family::BOTH {
         for with_options in [false, true] {
             exchange(&net, family, with_options);
@@ -153,4 +127,29 @@ fn the_sum_of_a_device_stays_true() {
         counters.keys().all(|name| !name.contains("drop")),
         "{counters:?}"
     );
+}
+
+/// Nobody has to add up again what a device has found right, and nobody takes for
+/// right what it has not looked at.
+#[test]
+fn what_is_verified_stays_verified() {
+    let net = Direct::new().unwrap();
+    // The other end gathers nothing of a device that segments.
+    net.offload("tx", false).unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let _witness = Witness::attach(&net.b.netns, Host::DEV, Question::Verified).unwrap();
+    for family in Family::BOTH {
+        let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        listen(&server).unwrap();
+        client.send(b"opens the flow").unwrap();
+        receive_verified(&server).unwrap();
+        for looked_at in [false, true, false] {
+            link::offload(&net.b.netns, Host::DEV, "gro", looked_at).unwrap();
+            client.send(b"data").unwrap();
+            let (_, verified) = receive_verified(&server).unwrap();
+            assert_eq!(verified, looked_at, "{family}, GRO {looked_at}");
+        }
+    }
 }
