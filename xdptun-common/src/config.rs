@@ -28,6 +28,9 @@ pub mod global {
     /// `u32`: a [`super::IngressMode`]. If it is XDP, that has refused plain UDP,
     /// and what tc sees was restored.
     pub const XDP: &str = "XDP";
+    /// `u32`: how many bytes of each packet are recorded ([`crate::record`]); 0 if
+    /// none is.
+    pub const RECORD: &str = "RECORD";
 }
 
 /// Ethernet.

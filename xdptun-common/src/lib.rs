@@ -8,7 +8,8 @@
 //! * [`parse`]: which transport segment a packet holds, and where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
 //! * [`seq`], [`flow`], [`handshake`], [`isn`]: the fake connection;
-//! * [`config`], [`counter`], [`event`]: what the two sides tell each other.
+//! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
+//!   other.
 //!
 //! Records that cross the kernel boundary keep addresses and ports as
 //! big-endian byte arrays and have no padding, so that neither byte order nor
@@ -24,6 +25,7 @@ pub mod flow;
 pub mod handshake;
 pub mod isn;
 pub mod parse;
+pub mod record;
 pub mod seq;
 pub mod translate;
 pub mod wire;

@@ -38,6 +38,7 @@ mod options;
 mod packet;
 mod payload;
 mod proof;
+mod record;
 mod resize;
 mod restore;
 mod rules;
@@ -51,23 +52,30 @@ use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::counter::{Fate, Outcome};
+use xdptun_common::record::Hook;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use crate::control::Was;
 use crate::disguise::Settle;
 use crate::packet::{Packet as _, Skb as _};
+use crate::record::recorded;
 
 /// tc egress: datagrams become segments.
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
-    match packet::skb_ip_version(&ctx) {
+    recorded(&ctx, Hook::Egress, || egress(&ctx))
+}
+
+#[inline(always)]
+fn egress(ctx: &TcContext) -> i32 {
+    match packet::skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
-            around_options::<Ipv4Header>(&ctx, Outcome::TxDropResize, || egress_v4(ctx.raw()))
+            around_options::<Ipv4Header>(ctx, Outcome::TxDropResize, || egress_v4(ctx.raw()))
         }
         Some(IpVersion::V6) => {
-            around_options::<Ipv6Header>(&ctx, Outcome::TxDropResize, || egress_v6(ctx.raw()))
+            around_options::<Ipv6Header>(ctx, Outcome::TxDropResize, || egress_v6(ctx.raw()))
         }
-        None if vlan::hides_datagram(&ctx, Was::Outbound) => verdict::drop(Outcome::TxDropVlan),
+        None if vlan::hides_datagram(ctx, Was::Outbound) => verdict::drop(ctx, Outcome::TxDropVlan),
         None => TC_ACT_UNSPEC,
     }
 }
@@ -75,19 +83,26 @@ pub fn xdptun_egress(ctx: TcContext) -> i32 {
 /// tc ingress: segments become datagrams, or are answered.
 #[classifier]
 pub fn xdptun_ingress(ctx: TcContext) -> i32 {
+    recorded(&ctx, Hook::Ingress, || ingress(&ctx))
+}
+
+#[inline(always)]
+fn ingress(ctx: &TcContext) -> i32 {
     if ctx.is_for_another_host() {
         return TC_ACT_UNSPEC;
     }
-    match packet::skb_ip_version(&ctx) {
-        Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(&ctx) => icmp_ip::<Ipv4Header>(&ctx),
-        Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(&ctx) => icmp_ip::<Ipv6Header>(&ctx),
+    match packet::skb_ip_version(ctx) {
+        Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(ctx) => icmp_ip::<Ipv4Header>(ctx),
+        Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(ctx) => icmp_ip::<Ipv6Header>(ctx),
         Some(IpVersion::V4) => {
-            around_options::<Ipv4Header>(&ctx, Outcome::RxDropResize, || ingress_v4(ctx.raw()))
+            around_options::<Ipv4Header>(ctx, Outcome::RxDropResize, || ingress_v4(ctx.raw()))
         }
         Some(IpVersion::V6) => {
-            around_options::<Ipv6Header>(&ctx, Outcome::RxDropResize, || ingress_v6(ctx.raw()))
+            around_options::<Ipv6Header>(ctx, Outcome::RxDropResize, || ingress_v6(ctx.raw()))
         }
-        None if vlan::hides_datagram(&ctx, Was::Inbound) => verdict::drop(Outcome::RxDropPlainUdp),
+        None if vlan::hides_datagram(ctx, Was::Inbound) => {
+            verdict::drop(ctx, Outcome::RxDropPlainUdp)
+        }
         None => TC_ACT_UNSPEC,
     }
 }
@@ -113,6 +128,7 @@ pub fn xdptun_fast_frags(ctx: XdpContext) -> u32 {
 
 #[inline(always)]
 fn fast_in(ctx: &XdpContext, len: usize) -> u32 {
+    let met = record::met_by_xdp(ctx, len);
     let outcome = match packet::frame_ip_version(ctx) {
         Some(IpVersion::V4) => fast::process::<Ipv4Header>(ctx, len),
         Some(IpVersion::V6) => fast::process::<Ipv6Header>(ctx, len),
@@ -122,6 +138,7 @@ fn fast_in(ctx: &XdpContext, len: usize) -> u32 {
         return xdp_action::XDP_PASS;
     };
     counters::count(outcome);
+    record::left_by_xdp(ctx, met, outcome, len);
     match outcome.fate() {
         Fate::Pass => xdp_action::XDP_PASS,
         Fate::Split | Fate::Return | Fate::Take | Fate::Drop => xdp_action::XDP_DROP,
@@ -137,10 +154,10 @@ fn around_options<I: Ip>(ctx: &TcContext, refused: Outcome, process: impl Fn() -
         return verdict;
     }
     if options::take::<I>(ctx).is_err() {
-        return verdict::drop(refused);
+        return verdict::drop(ctx, refused);
     }
     match process() {
-        TC_ACT_UNSPEC if options::put_back::<I>(ctx).is_err() => verdict::drop(refused),
+        TC_ACT_UNSPEC if options::put_back::<I>(ctx).is_err() => verdict::drop(ctx, refused),
         verdict => verdict,
     }
 }

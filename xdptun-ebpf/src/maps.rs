@@ -3,13 +3,14 @@
 use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerfEventArray, RingBuf};
 use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, MAX_PEERS, Owner, PORT_WORDS};
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::{ProofKey, Secret};
 use xdptun_common::parse::FragmentKey;
+use xdptun_common::record::Record;
 
 use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
 use crate::options::Aside;
@@ -69,6 +70,15 @@ pub static RESETS: LruHashMap<ResetKey, u64> = LruHashMap::with_max_entries(4096
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
+/// Copies of packets, if they are recorded. A buffer for each CPU, as only these
+/// take bytes straight from a packet, however many.
+#[map]
+pub static RECORDS: PerfEventArray<Record> = PerfEventArray::new(0);
+
+/// Packets of ours that are not in `RECORDS` as they should be.
+#[map]
+pub static UNRECORDED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
 /// Who keeps this attachment; the programs do not read it.
 #[map]
 pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
@@ -101,6 +111,8 @@ static SPLITTER: Global<u32> = Global::new(0);
 static SHRINK_TWICE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static XDP: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static RECORD: Global<u32> = Global::new(0);
 
 /// The key of initial sequence numbers.
 #[inline(always)]
@@ -163,6 +175,15 @@ pub fn splitter() -> Option<u32> {
 #[inline(always)]
 pub fn shrink_twice() -> bool {
     SHRINK_TWICE.load() != 0
+}
+
+/// How many bytes of each packet are recorded, if any are.
+#[inline(always)]
+pub fn record() -> Option<u32> {
+    match RECORD.load() {
+        0 => None,
+        len => Some(len),
+    }
 }
 
 /// Who restores inbound data. If XDP does, it has refused plain UDP as well.

@@ -8,6 +8,7 @@ use xdptun_common::wire::Ip;
 use crate::counters::count;
 use crate::maps::ifindex;
 use crate::packet::{send_out, send_up, swallow};
+use crate::record::{note, note_answer};
 use crate::split::hand_over;
 
 /// What became of a packet that is ours.
@@ -50,10 +51,12 @@ impl Verdict {
             Self::SetAside => SET_ASIDE,
             Self::Answered(outcome) => {
                 count(outcome);
+                note_answer(ctx, outcome);
                 send_out(ifindex())
             }
             Self::Ended(outcome) => {
                 count(outcome);
+                note(ctx, outcome);
                 match outcome.fate() {
                     Fate::Pass => TC_ACT_UNSPEC,
                     Fate::Split => hand_over(ctx, I::ETHER_TYPE),
@@ -68,7 +71,8 @@ impl Verdict {
 
 /// Counts and drops.
 #[inline(always)]
-pub fn drop(outcome: Outcome) -> i32 {
+pub fn drop(ctx: &TcContext, outcome: Outcome) -> i32 {
     count(outcome);
+    note(ctx, outcome);
     TC_ACT_SHOT
 }

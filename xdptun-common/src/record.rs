@@ -1,0 +1,72 @@
+//! Copies of packets for `xdptun capture`: as a program met them, and as it left
+//! them.
+//!
+//! A copy is a [`Record`] and bytes of the packet. The two copies of one packet
+//! come from the same CPU, one after the other, and have the same time in them;
+//! between the two of an inbound packet there may be those of the acknowledgement
+//! that it caused.
+
+/// The head of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Record {
+    /// Nanoseconds of `CLOCK_MONOTONIC` when the program met the packet.
+    pub at: u64,
+    /// A [`Hook`].
+    pub hook: u32,
+    /// How it ended: [`MET`] if it has only begun, else the index of an
+    /// [`Outcome`](crate::counter::Outcome) plus one, and [`ANSWERED`] with it if
+    /// the packet was turned into an answer.
+    pub end: u32,
+    /// Length of the packet in bytes, from its link header.
+    pub len: u32,
+    /// Bytes of it that follow.
+    pub copied: u32,
+}
+
+crate::plain!(Record: 24);
+
+/// The copy was made before the program did anything. Most packets of which there
+/// is only this copy were not ours.
+pub const MET: u32 = 0;
+/// The packet was turned into an answer, which leaves where it came in.
+pub const ANSWERED: u32 = 1 << 16;
+
+/// The longest copy in bytes: the kernel's records of events end at 64 KiB, and
+/// have heads of their own.
+pub const MAX_COPIED: u32 = 65_000;
+
+/// Which program met the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Hook {
+    /// tc egress.
+    Egress = 0,
+    /// tc ingress.
+    Ingress = 1,
+    /// XDP.
+    Xdp = 2,
+}
+
+impl Hook {
+    /// The hook stored as `value`.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Egress),
+            1 => Some(Self::Ingress),
+            2 => Some(Self::Xdp),
+            _ => None,
+        }
+    }
+
+    /// How a person calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "egress",
+            Self::Ingress => "ingress",
+            Self::Xdp => "xdp",
+        }
+    }
+}
