@@ -1,6 +1,6 @@
 //! The clock that the kernel side stamps flows with.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -12,6 +12,16 @@ pub fn monotonic_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map(|time| Duration::from(time).as_nanos() as u64)
         .unwrap_or_default()
+}
+
+/// How far the time since the epoch is ahead of [`monotonic_ns`] now.
+#[must_use]
+pub fn realtime_ahead() -> Duration {
+    let realtime = SystemTime::now().duration_since(UNIX_EPOCH);
+    // A clock that stands before the epoch has no right time to tell.
+    realtime
+        .unwrap_or_default()
+        .saturating_sub(Duration::from_nanos(monotonic_ns()))
 }
 
 /// How long ago a kernel time stamp was. The kernel's coarse clock may be a

@@ -1,7 +1,9 @@
-//! How one xdptun asks another that runs as a service: a socket, a line each way.
+//! How one xdptun asks another that runs: a socket, a line each way, and for some
+//! commands what comes after.
 
 use std::fs::{self, Permissions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use tracing::debug;
@@ -29,20 +31,45 @@ const ANSWER: Duration = Duration::from_secs(60);
 const MAX_LEN: u64 = 4096;
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// Read the configuration again and apply it.
     Reload,
+    /// Copy the packets of an interface to whoever asks, as long as he listens
+    /// ([`crate::capture`]).
+    Capture {
+        /// The interface's name.
+        interface: String,
+        /// How many bytes of each packet.
+        snap_len: NonZeroU32,
+        /// The version that asks: what follows is not the same in all.
+        version: String,
+    },
 }
 
 /// The answer: what was done, a line each, or why it was not.
 pub type Answer = Result<Vec<String>, String>;
 
-/// Where the service of this network namespace listens. Sockets in the file
-/// system are the same in all of them, hence the number.
-fn path() -> Result<PathBuf> {
-    Ok(Path::new(DIRECTORY).join(format!("{}.sock", netns::cookie()?)))
+/// Who listens.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// The service of this network namespace, `xdptun run`.
+    Service,
+    /// Who keeps the interface of that name, `xdptun attach`.
+    Interface(&'a str),
+}
+
+impl Place<'_> {
+    /// Sockets in the file system are the same in all network namespaces, hence the
+    /// number.
+    fn path(self) -> Result<PathBuf> {
+        let netns = netns::cookie()?;
+        Ok(Path::new(DIRECTORY).join(match self {
+            Self::Service => format!("{netns}.sock"),
+            Self::Interface(name) => format!("{netns}-{name}.sock"),
+        }))
+    }
 }
 
 /// The process that runs the service of this network namespace, if there is one.
@@ -51,7 +78,7 @@ fn path() -> Result<PathBuf> {
 ///
 /// If it cannot be known.
 pub fn service() -> Result<Option<Pid>> {
-    let Ok(stream) = StdUnixStream::connect(path()?) else {
+    let Ok(stream) = StdUnixStream::connect(Place::Service.path()?) else {
         return Ok(None);
     };
     let peer = getsockopt(&stream, PeerCredentials).context("cannot tell who runs")?;
@@ -73,8 +100,8 @@ impl Control {
     /// # Errors
     ///
     /// If the socket cannot be made.
-    pub fn listen() -> Result<Self> {
-        let path = path()?;
+    pub fn listen(place: Place<'_>) -> Result<Self> {
+        let path = place.path()?;
         let name = || format!("cannot listen at {}", path.display());
         fs::create_dir_all(DIRECTORY).with_context(name)?;
         // Under another name first, so that nobody meets one that does not listen.
@@ -122,6 +149,15 @@ impl Drop for Control {
     }
 }
 
+/// Removes what a process left that was killed while it kept an interface.
+pub fn forget(interface: &str) {
+    if let Ok(path) = Place::Interface(interface).path() {
+        let _kept = remove(&path);
+        // Others may listen there.
+        let _in_use = fs::remove_dir(DIRECTORY);
+    }
+}
+
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -131,7 +167,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 async fn read(stream: UnixStream) -> Result<(Command, Asker)> {
-    let mut stream = BufStream::new(stream);
+    let mut stream = BufReader::new(stream);
     let mut line = String::new();
     (&mut stream).take(MAX_LEN).read_line(&mut line).await?;
     Ok((serde_json::from_str(&line)?, Asker(stream)))
@@ -139,53 +175,66 @@ async fn read(stream: UnixStream) -> Result<(Command, Asker)> {
 
 /// Who waits for an answer.
 #[derive(Debug)]
-pub struct Asker(BufStream<UnixStream>);
+pub struct Asker(BufReader<UnixStream>);
 
 impl Asker {
-    /// Answers. Whoever went away meanwhile needs none.
-    pub async fn answer(mut self, answer: &Answer) {
-        let Ok(mut line) = serde_json::to_vec(answer) else {
-            return;
-        };
+    /// Answers, and hands over the connection. Whoever went away meanwhile needs no
+    /// answer, and there is none.
+    pub async fn answer(mut self, answer: &Answer) -> Option<UnixStream> {
+        let mut line = serde_json::to_vec(answer).ok()?;
         line.push(b'\n');
-        let sent = async {
-            self.0.write_all(&line).await?;
-            self.0.flush().await
-        };
-        if !matches!(timeout(PATIENCE, sent).await, Ok(Ok(()))) {
-            debug!("whoever asked did not wait for the answer");
+        match timeout(PATIENCE, self.0.write_all(&line)).await {
+            Ok(Ok(())) => Some(self.0.into_inner()),
+            _ => {
+                debug!("whoever asked did not wait for the answer");
+                None
+            }
         }
     }
 }
 
-/// Asks the service of this network namespace.
+/// Asks whoever listens at a place. What comes after the answer can be read from the
+/// connection.
 ///
 /// # Errors
 ///
-/// If there is none, or it does not answer.
-pub fn ask(command: Command) -> Result<Answer> {
-    let path = path()?;
-    let mut stream = match StdUnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+/// If there is nobody, or he does not answer.
+pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufReader<UnixStream>)> {
+    let path = place.path()?;
+    let stream = match (UnixStream::connect(&path).await, place) {
+        (Ok(stream), _) => stream,
+        (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
             bail!(
                 "{} is not yours; run it as root, for example with sudo",
                 path.display()
             )
         }
-        Err(_) => bail!(
+        (Err(_), Place::Service) => bail!(
             "`xdptun run` does not run in this network namespace; \
              what `xdptun attach` began is changed by `xdptun attach --take-over ...`"
         ),
+        (Err(error), Place::Interface(name)) => {
+            let why = format!(
+                "{name}: the xdptun that is attached does not listen at {}; \
+                 `xdptun attach --take-over ...` puts this version in its place",
+                path.display()
+            );
+            return Err(anyhow::Error::new(error).context(why));
+        }
     };
-    let no_answer = || "the running xdptun does not answer; its log tells more".to_owned();
-    stream.set_read_timeout(Some(ANSWER))?;
-    let mut line = serde_json::to_vec(&command)?;
+    let mut stream = BufReader::new(stream);
+    let mut line = serde_json::to_vec(command)?;
     line.push(b'\n');
-    stream.write_all(&line).with_context(no_answer)?;
     let mut answer = String::new();
-    BufReader::new(stream)
-        .read_line(&mut answer)
+    let asked = timeout(ANSWER, async {
+        stream.write_all(&line).await?;
+        stream.read_line(&mut answer).await
+    });
+    let no_answer = || "the running xdptun does not answer; its log tells more".to_owned();
+    asked
+        .await
+        .with_context(no_answer)?
         .with_context(no_answer)?;
-    serde_json::from_str(&answer).with_context(no_answer)
+    let answer = serde_json::from_str(&answer).with_context(no_answer)?;
+    Ok((answer, stream))
 }

@@ -34,6 +34,7 @@ pub fn detach(name: &str) -> Result<Detached> {
     let ifindex = find(name)?;
     let stopped = stop_daemon(ifindex, name)?;
     let removed = datapath::remove(ifindex)?;
+    control::forget(name);
     Ok(match stopped {
         Some(process) => Detached::Stopped(process),
         None if removed => Detached::Remains,

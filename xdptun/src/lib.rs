@@ -6,6 +6,7 @@
 //! | [`config`] | what an operator configures |
 //! | [`service`] | many interfaces in one process: start, signals, reload, end |
 //! | [`control`] | how one xdptun asks another that runs |
+//! | [`capture`] | packets as they are on the wire and restored, side by side |
 //! | [`resolve`] | host names of peers, looked up again and again |
 //! | [`tunnel`] | the life of one interface, from attach to detach |
 //! | [`datapath`] | loading, attaching and pinning of the kernel side; the only place that names its maps |
@@ -17,6 +18,7 @@
 //! | [`rates`] | what happened between two looks at that |
 //! | [`metrics`] | the same for Prometheus |
 
+pub mod capture;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
@@ -13,10 +14,12 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use crate::capture::serve::serve;
 use crate::config::{Config, InterfaceConfig, LogLevel};
-use crate::control::{self, Answer, Command, Control};
+use crate::control::{self, Answer, Asker, Command, Control, Place};
 use crate::daemon::{Observer, Order, Orders};
 use crate::datapath::{Attached, Pinned};
 use crate::metrics;
@@ -77,6 +80,7 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
         front,
         interfaces: BTreeMap::new(),
         tasks: JoinSet::new(),
+        captures: JoinSet::new(),
         metrics: None,
         failed: None,
     };
@@ -98,8 +102,8 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
         }
     };
     // Only now: whoever ran before listened there.
-    let control = match (&started, &service.mode.file) {
-        (Ok(None), Some(_)) => Control::listen().map(Some),
+    let control = match &started {
+        Ok(None) => service.listen(&config),
         _ => Ok(None),
     };
     let control = match started.and_then(|asked| Ok((asked, control?))) {
@@ -139,8 +143,14 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
                 }
             },
             (command, asker) = command => match command {
-                Command::Reload => asker.answer(&service.reload().await).await,
+                Command::Reload => {
+                    let _told = asker.answer(&service.reload().await).await;
+                }
+                Command::Capture { interface, snap_len, version } => {
+                    service.capture(&interface, snap_len, version, asker).await;
+                }
             },
+            Some(_) = service.captures.join_next() => {}
             Some(ended) = service.tasks.join_next() => {
                 service.give_up(ended?);
                 if service.interfaces.is_empty() {
@@ -241,6 +251,9 @@ impl Signals {
     }
 }
 
+/// How long whoever captures may take to hear that it ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// A task that ends when this is dropped.
 struct Running(AbortHandle);
 
@@ -265,6 +278,8 @@ struct Service {
     resolve_interval: Duration,
     interfaces: BTreeMap<String, Link>,
     tasks: JoinSet<(String, Result<()>)>,
+    /// Those who are told of packets.
+    captures: JoinSet<()>,
     metrics: Option<Metrics>,
     /// What an interface had to be given up for.
     failed: Option<anyhow::Error>,
@@ -395,7 +410,44 @@ impl Service {
         while let Some(ended) = self.tasks.join_next().await {
             self.give_up(ended?);
         }
+        // Who captures is told why it ends, if he listens.
+        let told = async { while self.captures.join_next().await.is_some() {} };
+        let _in_time = timeout(FAREWELL, told).await;
         self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Listens for commands. What is attached without a file can do without.
+    fn listen(&self, config: &Config) -> Result<Option<Control>> {
+        if self.mode.file.is_some() {
+            return Control::listen(Place::Service).map(Some);
+        }
+        let Some(name) = config.interfaces.keys().next() else {
+            return Ok(None);
+        };
+        let control = Control::listen(Place::Interface(name));
+        Ok(control
+            .inspect_err(|error| warn!("{name}: cannot be captured: {error:#}"))
+            .ok())
+    }
+
+    /// Has the packets of an interface recorded for whoever asks.
+    async fn capture(
+        &mut self,
+        interface: &str,
+        snap_len: NonZeroU32,
+        version: String,
+        asker: Asker,
+    ) {
+        match self.interfaces.get(interface) {
+            Some(link) => {
+                let serve = serve(link.handle.clone(), snap_len, version, asker);
+                self.captures.spawn_local(serve);
+            }
+            None => {
+                let why = "the running xdptun does not keep it any more".to_owned();
+                let _told = asker.answer(&Err(why)).await;
+            }
+        }
     }
 
     /// Reads the file again and applies what changed, or nothing.

@@ -1,6 +1,7 @@
 //! The life of one interface: attach, carry, follow it when it goes and comes
 //! back, change, detach.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::config::{InterfaceConfig, Peer, peers_fit};
 use crate::daemon::{self, End, Observer, Order, Orders, Timers};
-use crate::datapath::{self, AttachOptions, Attached, Pinned, TcChoice, pins};
+use crate::datapath::{self, AttachOptions, Attached, Pinned, Recorder, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::netlink::LinkChanges;
@@ -76,6 +77,7 @@ impl Plan {
                 max_flows: config.max_flows.get(),
                 proof_key: config.secret.as_deref().map(secret::read).transpose()?,
                 trace,
+                record: None,
             },
             names: names.names(),
             addresses,
@@ -135,6 +137,32 @@ pub enum Reason {
         /// Where to tell whether it is.
         done: oneshot::Sender<Result<()>>,
     },
+    /// Its packets shall be recorded.
+    Record(Recording),
+    /// Nobody reads the recording any more.
+    StopRecording,
+}
+
+/// Who wants packets recorded.
+#[derive(Debug)]
+pub struct Recording {
+    /// How many bytes of each packet to copy.
+    pub snap_len: NonZeroU32,
+    /// Where to tell of the copies: again with each set of programs, and why they
+    /// end if they do.
+    pub feed: UnboundedSender<Result<Recorder, String>>,
+}
+
+impl Recording {
+    /// Begins it, or goes on with the copies of other programs.
+    fn feed(&self, recorder: Recorder) {
+        let _left = self.feed.send(Ok(recorder));
+    }
+
+    /// Ends it.
+    fn end(self, why: impl Into<String>) {
+        let _left = self.feed.send(Err(why.into()));
+    }
 }
 
 /// Gives a tunnel its orders. Without it the tunnel stops.
@@ -173,6 +201,8 @@ pub struct Tunnel {
     attached: Attached,
     /// Whether another process attached it.
     taken_over: bool,
+    /// Who has packets recorded, if somebody has.
+    recording: Option<Recording>,
     _lock: InterfaceLock,
 }
 
@@ -197,6 +227,7 @@ impl Tunnel {
             taken_over: attached.adopted.is_some(),
             plan,
             attached,
+            recording: None,
             _lock: lock,
         })
     }
@@ -244,7 +275,14 @@ impl Tunnel {
                         Err(error) => warn!("{name}: cannot change the peers: {error:#}"),
                     }
                 }
+                Ok(End::Paused(Reason::Record(recording))) => {
+                    announced = !(self.record(recording) && self.plan.options.trace);
+                }
+                Ok(End::Paused(Reason::StopRecording)) => {
+                    announced = !(self.stop_recording() && self.plan.options.trace);
+                }
                 Ok(End::Paused(Reason::Succeeded)) => {
+                    self.end_recording("another xdptun takes over");
                     info!("{name}: left to the process that takes over");
                     return Ok(());
                 }
@@ -255,6 +293,7 @@ impl Tunnel {
                         format!("{name}: the interface is gone; waiting for it to come back");
                     warn!("{waiting}");
                     notify::status(&waiting);
+                    self.end_recording("the interface is gone");
                     match wait_for(&name, orders, &mut self.plan).await? {
                         Waited::Found(interface) => {
                             self.attached = self
@@ -291,6 +330,7 @@ impl Tunnel {
                 }
             }
         }
+        self.end_recording("xdptun ends");
         self.attached.detach().context("cannot detach")?;
         info!("{name}: detached");
         Ok(())
@@ -299,7 +339,7 @@ impl Tunnel {
     /// Becomes what `plan` says, by new programs in the place of the old ones if it
     /// takes that; whether it did. On failure it is as it was.
     fn change(&mut self, plan: Plan) -> Result<bool> {
-        let (before, after) = (self.plan.options(), plan.options());
+        let (before, after) = (self.options(), self.recorded(plan.options()));
         let other_programs = after.takes_other_programs(&before);
         let changed = if other_programs {
             self.replace(&after)
@@ -322,6 +362,82 @@ impl Tunnel {
         let interface = Interface::find(&self.attached.interface.name)?;
         let pinned = Pinned::open(interface.index)?.context("its pins are gone")?;
         self.attached = Attached::adopt(interface, options, &pinned)?;
+        if let (Some(recording), Some(recorder)) = (&self.recording, self.attached.recorder.take())
+        {
+            recording.feed(recorder);
+        }
+        Ok(())
+    }
+
+    /// What its programs have to be.
+    fn options(&self) -> AttachOptions {
+        self.recorded(self.plan.options())
+    }
+
+    /// The same, with recording if there is a recording.
+    fn recorded(&self, options: AttachOptions) -> AttachOptions {
+        AttachOptions {
+            record: self.recording.as_ref().map(|recording| recording.snap_len),
+            ..options
+        }
+    }
+
+    /// Begins to record, if nobody does; whether its programs are others now.
+    fn record(&mut self, recording: Recording) -> bool {
+        if self.recording.is_some() {
+            recording.end("somebody captures here already; one at a time");
+            return false;
+        }
+        self.recording = Some(recording);
+        let begun = self.renew();
+        let name = &self.attached.interface.name;
+        match begun {
+            Ok(()) => info!("{name}: packets are recorded for `xdptun capture`"),
+            Err(error) => {
+                self.end_recording(&format!("the programs cannot be replaced: {error:#}"));
+                // Some of them may be.
+                self.unrecord();
+            }
+        }
+        true
+    }
+
+    /// Ends a recording that nobody reads; whether its programs are others now.
+    fn stop_recording(&mut self) -> bool {
+        // One that has ended by itself may have a successor.
+        let read = |recording: &Recording| !recording.feed.is_closed();
+        if self.recording.as_ref().is_none_or(read) {
+            return false;
+        }
+        self.recording = None;
+        self.unrecord();
+        true
+    }
+
+    /// Ends a recording, if there is one, whose programs do not stay.
+    fn end_recording(&mut self, why: &str) {
+        if let Some(recording) = self.recording.take() {
+            recording.end(why);
+        }
+    }
+
+    /// Puts programs that do not record in the place of those that do.
+    fn unrecord(&mut self) {
+        let name = self.attached.interface.name.clone();
+        match self.renew() {
+            Ok(()) => info!("{name}: packets are not recorded any more"),
+            Err(error) => warn!(
+                "{name}: the programs go on to copy packets for nobody, as they cannot be \
+                 replaced: {error:#}; starting xdptun again with `--take-over` does it"
+            ),
+        }
+    }
+
+    /// Loads the programs anew as they have to be. Flows do not notice: what is
+    /// remembered of them is the same.
+    fn renew(&mut self) -> Result<()> {
+        self.replace(&self.options())?;
+        self.attached.adopted = None;
         Ok(())
     }
 }
@@ -362,6 +478,8 @@ pub async fn wait_for(name: &str, orders: &mut Orders<Reason>, plan: &mut Plan) 
                     let _gone = done.send(Ok(()));
                 }
                 Order::Pause(Reason::Addresses(addresses)) => plan.addresses = addresses,
+                Order::Pause(Reason::Record(recording)) => recording.end("the interface is gone"),
+                Order::Pause(Reason::StopRecording) => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The command line: a file for each verb.
 
 mod attach;
+mod capture;
 mod check;
 mod detach;
 mod doctor;
@@ -39,6 +40,7 @@ Examples:
   xdptun flows --sort sent                       the flows alone, those that sent most first
   xdptun watch                                   the same live, as rates
   xdptun doctor                                  what is in the way, and how to mend it
+  xdptun capture --iface eth0 -w tunnel.pcapng   packets, on the wire and restored, for Wireshark
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
   xdptun run                                     as a service: all of /etc/xdptun/config.toml
@@ -51,6 +53,7 @@ enum Verb {
     Status(status::Arguments),
     Flows(flows::Arguments),
     Watch(watch::Arguments),
+    Capture(capture::Arguments),
     Explain(explain::Arguments),
     Run(run::Arguments),
     Check(check::Arguments),
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Flows(arguments) => flows::run(&arguments),
         Verb::Watch(arguments) => watch::run(&arguments),
+        Verb::Capture(arguments) => capture::run(arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
         Verb::Run(arguments) => run::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use clap::Args;
 
-use crate::control::{self, Command};
+use crate::control::{self, Command, Place};
 
 /// Make the running `xdptun run` read its file again and apply what changed.
 ///
@@ -14,10 +14,11 @@ pub struct Arguments {}
 
 /// Runs the verb.
 pub fn run(_: &Arguments) -> Result<()> {
-    let changes = control::ask(Command::Reload)?;
-    let changes = changes.map_err(|why| anyhow!(why))?;
-    for change in changes {
-        println!("{change}");
-    }
-    Ok(())
+    super::block_on(async {
+        let (changes, _) = control::ask(Place::Service, &Command::Reload).await?;
+        for change in changes.map_err(|why| anyhow!(why))? {
+            println!("{change}");
+        }
+        Ok(())
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -16,6 +17,7 @@ use xdptun_common::isn::{ProofKey, Secret};
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::maps::{Maps, PINNED, PROOFS, take_events};
+use super::recorder::Recorder;
 use super::splitter::{self, Splitter};
 use super::{OBJECT, Pinned, clsact, pins, remove, strip};
 use crate::clock::monotonic_ns;
@@ -72,6 +74,8 @@ pub struct AttachOptions {
     pub proof_key: Option<ProofKey>,
     /// Whether the programs log every packet.
     pub trace: bool,
+    /// How many bytes of each packet they copy for a capture, if there is one.
+    pub record: Option<NonZeroU32>,
 }
 
 impl AttachOptions {
@@ -105,6 +109,8 @@ pub struct Attached {
     pub maps: Maps,
     /// The records of the programs.
     pub events: Option<RingBuf<MapData>>,
+    /// Their copies of packets, if they make any.
+    pub recorder: Option<Recorder>,
     /// The loaded object, for its log.
     pub ebpf: Ebpf,
 }
@@ -282,6 +288,11 @@ fn attach_as(
     };
     let tcx = attachment.filters == Filters::Tcx as u32;
     let (mut ebpf, mut maps, events) = prepare(&interface, options, attachment, splitter.near)?;
+    // Before the first copy.
+    let recorder = match options.record {
+        Some(_) => Some(Recorder::open(&mut ebpf)?),
+        None => None,
+    };
     let places = put_on_hooks(&mut ebpf, &interface, &splitter, attachment)?;
     // Only now: older programs may have asked for them.
     maps.retain_peers(&options.peers)?;
@@ -297,6 +308,7 @@ fn attach_as(
         adopted: None,
         maps,
         events: Some(events),
+        recorder,
         ebpf,
     })
 }
@@ -416,6 +428,7 @@ pub fn try_load(interface: &Interface) -> Result<bool> {
         max_flows: 1,
         proof_key: None,
         trace: false,
+        record: None,
     };
     let attachment = first_record(interface, &options, IngressMode::Xdp)?;
     let mut ebpf = load(interface, &options, &attachment, interface.index, None)?;
@@ -434,6 +447,7 @@ fn load(
     let peers_only = u32::from(options.only_peers);
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
     let hidden = u32::from(options.proof_key.is_some());
+    let record = options.record.map_or(0, NonZeroU32::get);
     let proof_key = options.proof_key.unwrap_or(ProofKey([0; 2]));
     let mut loader = EbpfLoader::new();
     loader
@@ -447,6 +461,7 @@ fn load(
         .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)
         .override_global(global::XDP, &attachment.ingress, true)
+        .override_global(global::RECORD, &record, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows);
     for map in PROOFS {

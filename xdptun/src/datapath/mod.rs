@@ -10,9 +10,11 @@ mod clsact;
 mod hook;
 pub mod maps;
 pub mod pins;
+mod recorder;
 mod splitter;
 
 pub use attach::{AttachOptions, Attached, DEFAULT_MAX_FLOWS, IngressChoice, TcChoice, try_load};
+pub use recorder::Recorder;
 
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;

@@ -1,0 +1,193 @@
+//! `xdptun capture`: packets for Wireshark.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::num::NonZeroU32;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use crossterm::queue;
+use crossterm::terminal::{Clear, ClearType};
+use xdptun_common::record::MAX_COPIED;
+
+use crate::capture::listen::{Captured, Listener, Wanted};
+use crate::signals::Termination;
+
+/// Write the packets of an interface to a file for Wireshark, on the wire and restored.
+///
+/// Each packet that xdptun carries is in it twice, as a segment on the interface
+/// "eth0 (on the wire)" and as a datagram on "eth0 (restored)"; one that is dropped
+/// once, on the side it came from. Its comment tells what became of it, and why. The
+/// file holds what users send: only its owner can read it.
+///
+/// Until Ctrl-C, unless told otherwise. Traffic goes on; nothing is lost when a
+/// capture begins or ends.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Interface that xdptun is attached to.
+    #[arg(long, short, value_name = "NAME")]
+    iface: String,
+
+    /// File to write (pcapng); `-` for standard output.
+    #[arg(long, short, value_name = "FILE")]
+    write: PathBuf,
+
+    /// End after so many packets; one that is in the file on both sides counts once.
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// End after so much time, like 10s or 5m.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+
+    /// Only what is dropped or refused.
+    #[arg(long)]
+    drops: bool,
+
+    /// Bytes of each packet to keep.
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_COPIED,
+        value_parser = clap::value_parser!(u32).range(64..=i64::from(MAX_COPIED)))]
+    snaplen: u32,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  xdptun capture --iface eth0 -w tunnel.pcapng
+  xdptun capture --iface eth0 -w drops.pcapng --drops --duration 1m
+  xdptun capture --iface eth0 -w headers.pcapng --snaplen 96 --count 1000
+  ssh root@host xdptun capture --iface eth0 -w - | wireshark -k -i -
+  xdptun capture --iface eth0 -w - | tshark -r - -T fields -e frame.interface_name -e frame.comment";
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {
+        number if number.len() == text.len() => (number, "s"),
+        number => text.split_at(number.len()),
+    };
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("not a time; write 10s, 5m or 1h".into()),
+    };
+    let number: Option<f64> = number.parse().ok();
+    let duration = number.map(|number| number * seconds);
+    duration
+        .filter(|duration| (0.1..=31_536_000.0).contains(duration))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "not between 0.1s and 8760h; write 10s, 5m or 1h".into())
+}
+
+/// Runs the verb.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let result = super::block_on(capture(arguments));
+    result.or_else(|error| match error.downcast_ref::<io::Error>() {
+        // Whoever reads has seen enough.
+        Some(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
+}
+
+async fn capture(arguments: Arguments) -> Result<()> {
+    let Arguments { iface, write, .. } = &arguments;
+    let to_output = write == Path::new("-");
+    if to_output && io::stdout().is_terminal() {
+        bail!(
+            "`-w -` would write packets to the terminal; name a file, or pipe it into `tshark -r -`"
+        );
+    }
+    let mut stop = Termination::catch()?;
+    let listener = Listener::begin(Wanted {
+        interface: iface.clone(),
+        snap_len: NonZeroU32::new(arguments.snaplen).context("--snaplen is 0")?,
+        count: arguments.count,
+        duration: arguments.duration,
+        only_drops: arguments.drops,
+    })
+    .await?;
+    let out: Box<dyn Write> = if to_output {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(create(write).with_context(|| format!("cannot write {}", write.display()))?)
+    };
+    eprintln!("capturing on {iface}; Ctrl-C ends it");
+    let on_terminal = io::stderr().is_terminal();
+    let progress = |so_far: &Captured| {
+        if on_terminal {
+            let _unseen = show(so_far);
+        }
+    };
+    let captured = listener
+        .write(BufWriter::new(out), &mut stop, progress)
+        .await;
+    if on_terminal {
+        let _unseen = queue!(io::stderr(), Clear(ClearType::CurrentLine));
+        eprint!("\r");
+    }
+    let captured = captured?;
+    eprintln!("{}", total(&captured));
+    match captured.cut_off {
+        Some(why) => bail!("{iface}: {why}; the file is whole up to that moment"),
+        None => Ok(()),
+    }
+}
+
+/// Opens a file that only its owner may read, also if it was there before. What is no
+/// file, like a pipe, keeps its permissions.
+fn create(path: &Path) -> io::Result<File> {
+    const PRIVATE: u32 = 0o600;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(file)
+}
+
+fn show(captured: &Captured) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    queue!(out, Clear(ClearType::CurrentLine))?;
+    write!(out, "\r{}", total(captured))?;
+    out.flush()
+}
+
+fn total(captured: &Captured) -> String {
+    let Captured {
+        packets, missing, ..
+    } = captured;
+    format!("{packets} packets captured, {missing} missed because a buffer was full")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, seconds) in [
+            ("10s", 10.0),
+            ("2", 2.0),
+            ("0.5s", 0.5),
+            ("5m", 300.0),
+            ("1h", 3600.0),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_secs_f64(seconds)),
+                "{text}"
+            );
+        }
+        for text in [
+            "", "s", "0", "-1s", "0.01s", "10x", "1e9", "inf", "NaN", "10 s", "9000h", "1m30s",
+        ] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

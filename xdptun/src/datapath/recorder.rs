@@ -1,0 +1,85 @@
+//! The copies of packets that the programs make while there is a capture.
+
+use anyhow::{Context as _, Result, anyhow};
+use aya::Ebpf;
+use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
+use aya::maps::{MapData, PerCpuArray, PerfEventArray};
+use aya::util::online_cpus;
+use nix::unistd::{SysconfVar, sysconf};
+
+/// Bytes of all CPUs' buffers together, if the process may lock so much memory.
+const IN_ALL: usize = 64 << 20;
+/// The most that one CPU's buffer has, and the least: what the kernel grants everyone
+/// (`kernel.perf_event_mlock_kb`).
+const MOST: usize = 4 << 20;
+const LEAST: usize = 512 << 10;
+
+/// Where copies come from: a set of programs that records. Dropped, their copies
+/// go nowhere.
+pub struct Recorder {
+    buffers: Vec<(u32, PerfEventArrayBuffer<MapData>)>,
+    unrecorded: PerCpuArray<MapData, u64>,
+}
+
+impl Recorder {
+    /// Makes room for the copies of a loaded object.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel gives no buffers (CAP_PERFMON).
+    pub fn open(ebpf: &mut Ebpf) -> Result<Self> {
+        let mut take = |name| {
+            ebpf.take_map(name)
+                .with_context(|| format!("the object has no map {name}"))
+        };
+        let mut records = PerfEventArray::try_from(take("RECORDS")?)?;
+        let unrecorded = take("UNRECORDED")?.try_into()?;
+        let cpus = online_cpus().map_err(|(path, error)| anyhow!("cannot read {path}: {error}"))?;
+        let many = (IN_ALL / cpus.len().max(1)).clamp(LEAST, MOST);
+        let buffers = open_all(&mut records, &cpus, many)
+            .or_else(|_| open_all(&mut records, &cpus, LEAST))
+            .context("cannot make buffers for the copies of packets")?;
+        Ok(Self {
+            buffers,
+            unrecorded,
+        })
+    }
+
+    /// Takes out what is there: `copy` gets the CPU and the bytes of each copy, in
+    /// up to two pieces. Those of one CPU come in order.
+    pub fn drain(&mut self, mut copy: impl FnMut(u32, &[u8], &[u8])) {
+        for (cpu, buffer) in &mut self.buffers {
+            buffer.for_each(|event| {
+                // What is lost the programs count themselves, by packets.
+                if let PerfEvent::Sample { head, tail } = event {
+                    copy(*cpu, head, tail);
+                }
+            });
+        }
+    }
+
+    /// How many packets are not in the buffers as they should be, so far.
+    ///
+    /// # Errors
+    ///
+    /// If the count cannot be read.
+    pub fn unrecorded(&self) -> Result<u64> {
+        Ok(self.unrecorded.get(&0, 0)?.iter().sum())
+    }
+}
+
+/// A buffer for each CPU, of so many bytes or somewhat less: the kernel wants powers
+/// of two of pages.
+fn open_all(
+    records: &mut PerfEventArray<MapData>,
+    cpus: &[u32],
+    bytes: usize,
+) -> Result<Vec<(u32, PerfEventArrayBuffer<MapData>)>> {
+    let page = sysconf(SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
+    let pages = bytes / usize::try_from(page)?;
+    let pages = 1 << pages.max(1).ilog2();
+    let buffers = cpus
+        .iter()
+        .map(|cpu| Ok((*cpu, records.open(*cpu, Some(pages))?)));
+    buffers.collect()
+}
