@@ -2,6 +2,7 @@
 //!
 //! | module | what it gives |
 //! |---|---|
+//! | [`captured`] | what `xdptun capture` wrote |
 //! | [`cli`] | runs of the command line that are over at once |
 //! | [`conversation`] | applications that go on talking, whatever becomes of the path |
 //! | [`exposition`] | metrics as a scraper reads them |
@@ -25,6 +26,7 @@
 
 use std::time::Duration;
 
+pub mod captured;
 pub mod cli;
 pub mod conversation;
 pub mod device_sum;
