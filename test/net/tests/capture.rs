@@ -376,7 +376,7 @@ fn outline(traces: Traces) -> [Vec<String>; 3] {
 /// has they make up all that was counted.
 #[test]
 fn what_is_missed_is_counted() {
-    const COUNT: u64 = 20_000;
+    const COUNT: u64 = 40_000;
     for mode in [mode::TC, mode::XDP] {
         let net = Direct::new().unwrap();
         let _attached = mode.attach_both(&net).unwrap();
