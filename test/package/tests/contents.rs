@@ -34,6 +34,7 @@ const FILES: [(&str, &str); 25] = [
     ("-rw-r--r--", "./usr/share/zsh/vendor-completions/_xdptun"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-attach.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-capture.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-check.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-detach.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-doctor.1.gz"),
