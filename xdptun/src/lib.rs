@@ -17,6 +17,29 @@
 //! | [`status`] | what is attached, counted and carried, as other programs read it |
 //! | [`rates`] | what happened between two looks at that |
 //! | [`metrics`] | the same for Prometheus |
+//! | [`flow`] | what a flow is called, and the states of its life |
+//!
+//! # In another program
+//!
+//! The command line is one user of this library. Another program takes these:
+//!
+//! | to | take |
+//! |---|---|
+//! | attach | [`tunnel::Tunnel::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`tunnel::Tunnel::run`] carries datagrams |
+//! | hear of events | a [`daemon::Observer`] |
+//! | change it, detach | [`tunnel::Handle`]; [`detach::detach`] for what another process attached |
+//! | look at it | [`status::Status::read`] |
+//! | carry all of a file | [`service::run`], as `xdptun run` does |
+//!
+//! It needs root, or `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_PERFMON`; and a
+//! tokio runtime with one thread, as `#[tokio::main(flavor = "current_thread")]` makes it.
+//! A whole program, `xdptun/examples/embed.rs`:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
+
+pub use xdptun_common::flow;
 
 pub mod capture;
 pub mod cli;

@@ -72,6 +72,23 @@ pub struct InterfaceConfig {
     pub max_flows: MaxFlows,
 }
 
+impl InterfaceConfig {
+    /// These ports, and the default of everything else.
+    #[must_use]
+    pub fn new(ports: Vec<PortRange>) -> Self {
+        Self {
+            ports,
+            peers: Vec::new(),
+            ingress: IngressChoice::default(),
+            tc: TcChoice::default(),
+            keepalive: Seconds::default(),
+            idle_timeout: Seconds::default(),
+            secret: None,
+            max_flows: MaxFlows::default(),
+        }
+    }
+}
+
 /// A time in whole seconds, at least one; `DEFAULT` if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -233,16 +250,7 @@ mod tests {
     #[test]
     fn a_port_is_all_it_takes() {
         let interface = one("ports = [51820]");
-        let expected = InterfaceConfig {
-            ports: vec!["51820".parse().unwrap()],
-            peers: Vec::new(),
-            ingress: IngressChoice::Auto,
-            tc: TcChoice::Auto,
-            keepalive: Seconds::default(),
-            idle_timeout: Seconds::default(),
-            secret: None,
-            max_flows: MaxFlows::default(),
-        };
+        let expected = InterfaceConfig::new(vec!["51820".parse().unwrap()]);
         assert_eq!(interface, expected);
         assert_eq!(Duration::from(interface.keepalive).as_secs(), 25);
         assert_eq!(Duration::from(interface.idle_timeout).as_secs(), 600);

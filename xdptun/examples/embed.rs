@@ -1,0 +1,71 @@
+//! xdptun inside another program: attaches to an interface, tells what becomes of
+//! its flows, and at Ctrl-C what each of them carried. Then it detaches.
+
+use std::env;
+use std::pin::pin;
+
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use xdptun::config::InterfaceConfig;
+use xdptun::daemon::{News, Observer, Order};
+use xdptun::flow::FlowKey;
+use xdptun::ports::carries;
+use xdptun::resolve::Names;
+use xdptun::status::Status;
+use xdptun::tunnel::{Handle, Plan, Tunnel};
+
+struct Printer;
+
+impl Observer for Printer {
+    fn flow(&self, flow: &FlowKey, news: News) {
+        println!("{} -> {}: {news:?}", flow.local(), flow.remote());
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let mut arguments = env::args().skip(1);
+    let usage = "usage: embed INTERFACE PORT [PEER ...]";
+    let interface = arguments.next().context(usage)?;
+    let port = arguments.next().context(usage)?.parse()?;
+
+    // What `xdptun attach` has options for; the rest has defaults.
+    let mut config = InterfaceConfig::new(vec![port]);
+    config.peers = arguments
+        .map(|peer| peer.parse())
+        .collect::<Result<_, _>>()?;
+    // Peers may be host names.
+    let mut names = Names::among(&config.peers);
+    names.look_up().await?;
+
+    // A process that is killed leaves its programs attached: from here on Ctrl-C
+    // must not kill it.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let tunnel = Tunnel::attach(&interface, Plan::new(&config, &names, false)?, false)?;
+    let (handle, mut orders) = Handle::new();
+    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |attached, _| {
+        println!("ready: {}", carries(&attached.interface.name, &[port]));
+        Ok(())
+    }));
+    tokio::select! {
+        ended = &mut tunnel => return ended,
+        _ = interrupt.recv() => {}
+    }
+
+    let status = Status::read();
+    // Closes the flows and takes everything away.
+    handle.order(Order::Stop);
+    tunnel.await?;
+    for flow in status?
+        .of(&interface)?
+        .interfaces
+        .iter()
+        .flat_map(|found| &found.flows)
+    {
+        println!(
+            "{} -> {}: {} datagrams sent, {} received",
+            flow.local, flow.remote, flow.tx_packets, flow.rx_packets
+        );
+    }
+    Ok(())
+}
