@@ -2,6 +2,8 @@
 //! `xdptun attach` for one.
 
 mod peer;
+#[cfg(test)]
+mod reference;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,13 +31,15 @@ pub const SAMPLE: &str = include_str!("../../package/config.toml");
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// How much to log; `trace` logs every packet and is slow.
     pub log_level: LogLevel,
     /// Where to serve metrics for Prometheus; nowhere if it is not said.
+    #[cfg_attr(test, schemars(title = "`\"address:port\"`"))]
     pub metrics: Option<SocketAddr>,
-    /// How often the host names of peers are looked up again, in seconds.
+    /// How often the host names of peers are looked up again.
     pub resolve_interval: Seconds<60>,
     /// The interfaces, by name.
     #[serde(rename = "interface")]
@@ -44,31 +48,39 @@ pub struct Config {
 
 /// One interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InterfaceConfig {
-    /// UDP ports and ranges that are carried as TCP.
+    /// UDP ports and ranges that are carried as TCP: datagrams whose local or remote
+    /// port is one of them.
     #[serde(deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
-    /// Only these peers; any if there are none.
+    /// Only these peers; any address if there are none. UDP and TCP of others are left
+    /// alone.
     #[serde(default, deserialize_with = "not_too_many_peers")]
     pub peers: Vec<Peer>,
     /// Which program restores inbound data.
     #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub ingress: IngressChoice,
     /// How the tc programs are attached.
     #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub tc: TcChoice,
-    /// Silence after which a flow is probed, in seconds.
+    /// Silence after which a flow is probed, so that NATs and firewalls on the way
+    /// remember it.
     #[serde(default)]
     pub keepalive: Seconds<KEEPALIVE>,
-    /// Time without data after which a flow is closed, in seconds.
+    /// Time without data after which a flow is closed.
     #[serde(default)]
     pub idle_timeout: Seconds<IDLE_TIMEOUT>,
     /// File with the secret that callers must know; any caller if there is none.
     #[serde(default)]
+    #[cfg_attr(test, schemars(title = "path"))]
     pub secret: Option<PathBuf>,
-    /// How many flows the table holds.
+    /// How many flows the table holds, 224 bytes of kernel memory each.
     #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub max_flows: MaxFlows,
 }
 
@@ -91,6 +103,7 @@ impl InterfaceConfig {
 
 /// A time in whole seconds, at least one; `DEFAULT` if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(transparent)]
 pub struct Seconds<const DEFAULT: u32>(NonZeroU32);
 
@@ -123,6 +136,7 @@ impl<const DEFAULT: u32> fmt::Display for Seconds<DEFAULT> {
 
 /// A capacity of the flow table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(try_from = "u32")]
 pub struct MaxFlows(u32);
 
@@ -171,6 +185,7 @@ impl fmt::Display for MaxFlows {
 
 /// How much to log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the levels of `tracing`")]
 pub enum LogLevel {

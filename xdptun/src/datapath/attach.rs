@@ -26,6 +26,7 @@ use crate::ports::PortRange;
 
 /// Which program shall restore inbound data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum IngressChoice {
     /// XDP in the driver if it has it, else tc.
@@ -41,6 +42,7 @@ pub enum IngressChoice {
 
 /// How the tc programs shall be attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum TcChoice {
     /// TCX where the kernel has it (6.6), else clsact.
