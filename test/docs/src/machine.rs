@@ -1,0 +1,204 @@
+//! A host on which commands run as they are written.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+use xdptun_lab::command::run;
+use xdptun_lab::link::{self, End};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Netns, Process, workspace, xdptun};
+
+use crate::page::Page;
+use crate::shown::{VARYING, compare};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A host of its own network, `/etc`, `/run` and `/usr/local/bin`: what commands
+/// write there is gone with it. The current folder is like the top of the tree after
+/// a build.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its network.
+    pub netns: Netns,
+    mounts: File,
+    /// Keeps the mounts, and all that they are made of.
+    _holder: Process,
+    scratch: Scratch,
+}
+
+/// Runs in a mount namespace of its own, in the scratch folder.
+const SET_UP: &str = "\
+set -e
+mkdir etc bin
+cp -a /etc/. etc
+mkdir -p etc/xdptun etc/wireguard
+mount --bind etc /etc
+mount --bind bin /usr/local/bin
+mount -t tmpfs tmpfs /run
+mkdir /run/wireguard
+echo made
+exec sleep infinity";
+
+/// We are root already.
+const SUDO: &str = "#!/bin/sh\nexec \"$@\"\n";
+
+impl Machine {
+    /// Makes one without interfaces.
+    pub fn new(label: &str) -> Result<Self> {
+        let netns = Netns::new(label)?;
+        let scratch = Scratch::new()?;
+        let folder = scratch.path();
+        let mut command = netns.command("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", SET_UP]);
+        let holder = Process::spawn(command.current_dir(folder))?;
+        holder.wait_for_line("made", LIMIT)?;
+        let path = format!("/proc/{}/ns/mnt", holder.pid());
+        let mounts = File::open(&path).with_context(|| format!("{path}: cannot open"))?;
+        let built = folder.join("target/release");
+        fs::create_dir_all(&built)?;
+        symlink(xdptun::binary()?, built.join("xdptun"))?;
+        let machine = Self {
+            netns,
+            mounts,
+            _holder: holder,
+            scratch,
+        };
+        machine.install("sudo", SUDO.as_bytes())?;
+        Ok(machine)
+    }
+
+    /// Two hosts with an interface `eth0` each, as the documents have them: 192.0.2.10,
+    /// and 203.0.113.7, elsewhere.
+    pub fn two_hosts() -> Result<[Self; 2]> {
+        let hosts = [Self::new("near")?, Self::new("far")?];
+        let [near, far] = &hosts;
+        near.connect("eth0", "192.0.2.10/24", far, "eth0", "203.0.113.7/24")?;
+        near.netns
+            .run("ip", ["route", "add", "default", "dev", "eth0"])?;
+        far.netns
+            .run("ip", ["route", "add", "default", "dev", "eth0"])?;
+        Ok(hosts)
+    }
+
+    /// Puts a program where the shell finds it.
+    pub fn install(&self, name: &str, program: &[u8]) -> Result<()> {
+        let path = self.scratch.path().join("bin").join(name);
+        fs::write(&path, program)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// Installs xdptun, as the README tells.
+    pub fn install_xdptun(&self) -> Result<()> {
+        self.install("xdptun", &fs::read(xdptun::binary()?)?)
+    }
+
+    /// Connects an interface of this machine with one of another.
+    pub fn connect(
+        &self,
+        dev: &str,
+        address: &str,
+        to: &Self,
+        far: &str,
+        there: &str,
+    ) -> Result<()> {
+        link::veth(
+            &End {
+                netns: &self.netns,
+                dev,
+                addresses: &[address.to_owned()],
+            },
+            &End {
+                netns: &to.netns,
+                dev: far,
+                addresses: &[there.to_owned()],
+            },
+        )
+    }
+
+    /// Writes a file below `/etc`.
+    pub fn write(&self, path: &str, text: &str) -> Result<()> {
+        let inside = Path::new(path)
+            .strip_prefix("/")
+            .map_err(io::Error::other)?;
+        let path = self.scratch.path().join(inside);
+        fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))
+    }
+
+    /// What is in a file below `/etc`.
+    pub fn read(&self, path: &str) -> Result<String> {
+        let path = self.outside(path)?;
+        fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))
+    }
+
+    /// Where a file below `/etc` is for everyone else.
+    fn outside(&self, path: &str) -> Result<PathBuf> {
+        let inside = Path::new(path)
+            .strip_prefix("/")
+            .map_err(io::Error::other)?;
+        Ok(self.scratch.path().join(inside))
+    }
+
+    /// A command of the shell.
+    pub fn shell(&self, command: &str) -> Result<Command> {
+        let mut shell = self.netns.command("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell
+            .args(["-c", command])
+            .env("PATH", format!("/usr/local/bin:{path}"))
+            // What wg-quick takes where the kernel has no WireGuard.
+            .env(
+                "WG_QUICK_USERSPACE_IMPLEMENTATION",
+                workspace::tool("boringtun-cli"),
+            )
+            .env("WG_SUDO", "1")
+            .env("WG_THREADS", "1");
+        let mounts = self.mounts.try_clone().context("cannot clone a handle")?;
+        let folder = self.scratch.path().to_owned();
+        // SAFETY: the closure makes system calls only, the path was made before;
+        // nothing allocates or takes a lock.
+        unsafe {
+            shell.pre_exec(move || {
+                nix::sched::setns(mounts.as_fd(), nix::sched::CloneFlags::CLONE_NEWNS)?;
+                nix::unistd::chdir(&folder)?;
+                Ok(())
+            });
+        }
+        Ok(shell)
+    }
+
+    /// Runs the next command of a page to its successful end, and compares what it
+    /// prints with what the page shows, but for what varies.
+    pub fn run(&self, page: &mut Page, command: &str) -> Result<()> {
+        let shown = page.command(command)?;
+        let printed = run(&mut self.shell(command)?)?;
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let printed: Vec<String> = printed.lines().map(str::to_owned).collect();
+        compare(&shown, &printed, &VARYING)
+    }
+
+    /// Runs the next command of a page, which attaches to `iface`, and compares what it
+    /// prints before it is ready.
+    pub fn attach(&self, page: &mut Page, iface: &str, command: &str) -> Result<Attached> {
+        let shown = page.command(command)?;
+        let attached = self.attach_too(iface, command)?;
+        if !shown.is_empty() {
+            compare(&shown, &attached.summary(), &VARYING)?;
+        }
+        Ok(attached)
+    }
+
+    /// Runs a command that attaches to `iface`, when a page tells so of several hosts.
+    pub fn attach_too(&self, iface: &str, command: &str) -> Result<Attached> {
+        Attached::by(&self.netns, iface, &mut self.shell(command)?)
+    }
+}

@@ -1,0 +1,116 @@
+//! Commands that documents and the help only mention are ones that there are.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use clap::error::ErrorKind;
+use xdptun_lab::command::run;
+use xdptun_lab::workspace;
+use xdptun_test_docs::page::inline_code;
+
+/// Texts between backquotes of all documents, each with the document.
+fn mentioned() -> Vec<(String, String)> {
+    let folder = fs::read_dir(workspace::root().join("docs")).unwrap();
+    let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let documents = names.filter(|name| name.ends_with(".md"));
+    let documents = documents.map(|name| format!("docs/{name}"));
+    let mut all = Vec::new();
+    for document in documents.chain(["README.md".to_owned()]) {
+        let texts = inline_code(&document).unwrap().into_iter();
+        all.extend(texts.map(|text| (document.clone(), text)));
+    }
+    all
+}
+
+/// How the command line takes a command; help is what was asked for.
+fn parse(place: &str, command: &str) -> Result<(), clap::Error> {
+    let words = shlex::split(command).unwrap_or_else(|| panic!("{place}: {command}"));
+    let words = words.iter().filter(|word| *word != "...");
+    match xdptun::cli::command().try_get_matches_from(words) {
+        Err(error) if error.kind() != ErrorKind::DisplayHelp => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn those_of_xdptun() {
+    let mut count = 0;
+    for (document, text) in mentioned() {
+        let command = text.strip_prefix("sudo ").unwrap_or(&text);
+        if command.starts_with("xdptun ") {
+            match parse(&document, command) {
+                Ok(()) => {}
+                // Within a sentence the rest goes without saying.
+                Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {}
+                Err(error) => panic!("{document}: `{command}`: {error}"),
+            }
+            count += 1;
+        }
+    }
+    assert_ne!(count, 0);
+}
+
+/// The examples that `--help` ends with.
+#[test]
+fn those_of_the_help() {
+    let command = xdptun::cli::command();
+    let verbs = command.get_subcommands();
+    for verb in verbs.chain([&command]) {
+        let help = verb.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_else(|| panic!("{}: no example", verb.get_name()));
+        let mut count = 0;
+        for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+            // What follows is what it does.
+            let example = line.split("  ").next().unwrap_or_default();
+            let programs = example.split(" | ").flat_map(|part| part.split(" && "));
+            for program in programs.filter(|program| program.starts_with("xdptun ")) {
+                let place = format!("help of {}", verb.get_name());
+                parse(&place, program).unwrap_or_else(|error| panic!("{place}: {error}"));
+                count += 1;
+            }
+        }
+        assert_ne!(count, 0, "{}", verb.get_name());
+    }
+}
+
+#[test]
+fn those_of_xtask() {
+    let xtask = workspace::target_dir().join("release/xtask");
+    let mut count = 0;
+    for (document, text) in mentioned() {
+        let Some(arguments) = text.strip_prefix("cargo xtask ") else {
+            continue;
+        };
+        let words = shlex::split(arguments).unwrap_or_else(|| panic!("{document}: {text}"));
+        // It ends what is understood, and keeps it from being done.
+        let asked = words.iter().map(String::as_str).chain(["--help"]);
+        let asked = asked.filter(|word| *word != "--");
+        run(Command::new(&xtask).args(asked))
+            .unwrap_or_else(|error| panic!("{document}: {error:#}"));
+        count += 1;
+    }
+    assert_ne!(count, 0);
+}
+
+/// Suites are named `'net cleanup'`, of a package below `test` and a file there.
+#[test]
+fn suites() {
+    let mut count = 0;
+    for (document, text) in mentioned() {
+        let text = text.strip_prefix("cargo xtask test ").unwrap_or(&text);
+        let quoted = text
+            .strip_prefix('\'')
+            .and_then(|text| text.strip_suffix('\''));
+        let Some((package, suite)) = quoted.and_then(|name| name.split_once(' ')) else {
+            continue;
+        };
+        let path = Path::new("test").join(package).join("tests").join(suite);
+        let root = workspace::root();
+        let found = [path.with_extension("rs"), path.join("main.rs")];
+        let found = found.iter().any(|path| root.join(path).is_file());
+        assert!(found, "{document}: `{text}`: no suite {}", path.display());
+        count += 1;
+    }
+    assert_ne!(count, 0);
+}
