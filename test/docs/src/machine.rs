@@ -10,13 +10,16 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, chdir};
 use xdptun_lab::command::run;
 use xdptun_lab::link::{self, End};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Netns, Process, workspace, xdptun};
 
 use crate::page::Page;
-use crate::shown::{VARYING, compare};
+use crate::shown::{VARYING, VETH, compare, with_xdp};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -28,10 +31,13 @@ pub struct Machine {
     /// Its network.
     pub netns: Netns,
     mounts: File,
-    /// Keeps the mounts, and all that they are made of.
+    /// Keeps the mounts.
     _holder: Process,
     scratch: Scratch,
 }
+
+/// The name of an interface, and its address with prefix length.
+pub type Port<'a> = (&'a str, Option<&'a str>);
 
 /// Runs in a mount namespace of its own, in the scratch folder.
 const SET_UP: &str = "\
@@ -48,6 +54,18 @@ exec sleep infinity";
 
 /// We are root already.
 const SUDO: &str = "#!/bin/sh\nexec \"$@\"\n";
+
+/// WireGuard in user space. Its connected sockets would keep the address that the host
+/// has when the first datagram comes: that of the tunnel, if all is routed there.
+fn boringtun() -> String {
+    let program = workspace::tool("boringtun-cli");
+    let options = "--threads 1 --disable-drop-privileges --disable-connected-udp";
+    let log = "--log /run/boringtun.log";
+    format!(
+        "#!/bin/sh\nexec {} {options} {log} \"$@\"\n",
+        program.display()
+    )
+}
 
 impl Machine {
     /// Makes one without interfaces.
@@ -71,6 +89,7 @@ impl Machine {
             scratch,
         };
         machine.install("sudo", SUDO.as_bytes())?;
+        machine.install("boringtun", boringtun().as_bytes())?;
         Ok(machine)
     }
 
@@ -79,7 +98,8 @@ impl Machine {
     pub fn two_hosts() -> Result<[Self; 2]> {
         let hosts = [Self::new("near")?, Self::new("far")?];
         let [near, far] = &hosts;
-        near.connect("eth0", "192.0.2.10/24", far, "eth0", "203.0.113.7/24")?;
+        let (own, there) = (Some("192.0.2.10/24"), Some("203.0.113.7/24"));
+        near.connect(("eth0", own), far, ("eth0", there))?;
         near.netns
             .run("ip", ["route", "add", "default", "dev", "eth0"])?;
         far.netns
@@ -100,25 +120,20 @@ impl Machine {
         self.install("xdptun", &fs::read(xdptun::binary()?)?)
     }
 
-    /// Connects an interface of this machine with one of another.
-    pub fn connect(
-        &self,
-        dev: &str,
-        address: &str,
-        to: &Self,
-        far: &str,
-        there: &str,
-    ) -> Result<()> {
+    /// Connects an interface of this machine with one of another, each with an address
+    /// or none.
+    pub fn connect(&self, (dev, own): Port<'_>, to: &Self, (far, there): Port<'_>) -> Result<()> {
+        let [own, there] = [own, there].map(|address| address.map(str::to_owned));
         link::veth(
             &End {
                 netns: &self.netns,
                 dev,
-                addresses: &[address.to_owned()],
+                addresses: own.as_slice(),
             },
             &End {
                 netns: &to.netns,
                 dev: far,
-                addresses: &[there.to_owned()],
+                addresses: there.as_slice(),
             },
         )
     }
@@ -153,21 +168,16 @@ impl Machine {
         shell
             .args(["-c", command])
             .env("PATH", format!("/usr/local/bin:{path}"))
-            // What wg-quick takes where the kernel has no WireGuard.
-            .env(
-                "WG_QUICK_USERSPACE_IMPLEMENTATION",
-                workspace::tool("boringtun-cli"),
-            )
-            .env("WG_SUDO", "1")
-            .env("WG_THREADS", "1");
+            // Where the kernel has no WireGuard.
+            .env("WG_QUICK_USERSPACE_IMPLEMENTATION", "boringtun");
         let mounts = self.mounts.try_clone().context("cannot clone a handle")?;
         let folder = self.scratch.path().to_owned();
         // SAFETY: the closure makes system calls only, the path was made before;
         // nothing allocates or takes a lock.
         unsafe {
             shell.pre_exec(move || {
-                nix::sched::setns(mounts.as_fd(), nix::sched::CloneFlags::CLONE_NEWNS)?;
-                nix::unistd::chdir(&folder)?;
+                setns(mounts.as_fd(), CloneFlags::CLONE_NEWNS)?;
+                chdir(&folder)?;
                 Ok(())
             });
         }
@@ -177,13 +187,18 @@ impl Machine {
     /// Runs the next command of a page to its successful end, and compares what it
     /// prints with what the page shows, but for what varies.
     pub fn run(&self, page: &mut Page, command: &str) -> Result<()> {
+        self.run_varying(page, command, &VARYING)
+    }
+
+    /// The same; what these regular expressions match may differ.
+    pub fn run_varying(&self, page: &mut Page, command: &str, varying: &[&str]) -> Result<()> {
         let shown = page.command(command)?;
         let printed = run(&mut self.shell(command)?)?;
         if shown.is_empty() {
             return Ok(());
         }
         let printed: Vec<String> = printed.lines().map(str::to_owned).collect();
-        compare(&shown, &printed, &VARYING)
+        compare(&shown, &with_xdp(&printed), varying)
     }
 
     /// Runs the next command of a page, which attaches to `iface`, and compares what it
@@ -191,8 +206,12 @@ impl Machine {
     pub fn attach(&self, page: &mut Page, iface: &str, command: &str) -> Result<Attached> {
         let shown = page.command(command)?;
         let attached = self.attach_too(iface, command)?;
+        let mut printed = attached.summary();
+        if printed.iter().any(|line| line.contains(VETH)) {
+            printed = with_xdp(&printed);
+        }
         if !shown.is_empty() {
-            compare(&shown, &attached.summary(), &VARYING)?;
+            compare(&shown, &printed, &VARYING)?;
         }
         Ok(attached)
     }
@@ -200,5 +219,16 @@ impl Machine {
     /// Runs a command that attaches to `iface`, when a page tells so of several hosts.
     pub fn attach_too(&self, iface: &str, command: &str) -> Result<Attached> {
         Attached::by(&self.netns, iface, &mut self.shell(command)?)
+    }
+}
+
+/// Ends what commands left running, as wg-quick does.
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let left = run(Command::new("ip").args(["netns", "pids", self.netns.name()]));
+        let left = left.unwrap_or_default();
+        for process in left.lines().filter_map(|line| line.trim().parse().ok()) {
+            let _ended = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
     }
 }

@@ -52,9 +52,10 @@ impl Page {
         }
     }
 
-    /// Takes commands that are not run, for a reason that the caller has.
-    pub fn pass_over(&mut self, _reason: &str, commands: &[&str]) -> Result<()> {
+    /// Takes commands that are not run, and says why.
+    pub fn pass_over(&mut self, reason: &str, commands: &[&str]) -> Result<()> {
         for command in commands {
+            println!("{}: not run: `{command}`: {reason}", self.name);
             let output = self.command(command)?;
             ensure!(output.is_empty(), "{}: `{command}` shows output", self.name);
         }

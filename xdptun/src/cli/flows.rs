@@ -132,7 +132,8 @@ fn print(out: &mut impl io::Write, interface: &InterfaceFlows) -> Result<()> {
         writeln!(out, "{name}: no flows")?;
         return Ok(());
     }
-    writeln!(out, "{name}: {} flows", flows.len())?;
+    let plural = if flows.len() == 1 { "" } else { "s" };
+    writeln!(out, "{name}: {} flow{plural}", flows.len())?;
     let rows: Vec<_> = flows.iter().map(FlowRow::total).collect();
     writeln!(out, "{}", flow_table(&rows))?;
     Ok(())

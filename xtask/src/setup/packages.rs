@@ -31,6 +31,7 @@ const LABORATORY: Group = Group {
         ("ethtool", "ethtool"),
         ("wg", "wireguard-tools"),
         ("ping", "iputils-ping"),
+        ("sysctl", "procps"),
         ("curl", "curl"),
         ("python3", "python3"),
     ],
@@ -62,11 +63,7 @@ const PACKAGES: Group = Group {
 const HANDY: Group = Group {
     purpose: "handy to look around",
     required: false,
-    programs: &[
-        ("sysctl", "procps"),
-        ("tshark", "tshark"),
-        ("iperf3", "iperf3"),
-    ],
+    programs: &[("tshark", "tshark"), ("iperf3", "iperf3")],
 };
 
 pub(super) fn parts() -> Vec<Part> {

@@ -2,6 +2,7 @@
 //! what it shows. Documents and commands that no test knows are failures.
 
 mod kernels;
+mod operating;
 mod packages;
 mod readme;
 
@@ -28,6 +29,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     kernels: "docs/kernels.md",
+    operating: "docs/operating.md",
     packages: "docs/packages.md",
 }
 
