@@ -12,4 +12,19 @@ pub fn walk(page: &mut Page) {
         ],
     )
     .unwrap();
+    page.pass_over(
+        "there is no container runtime here; `fleet` of xdptun reads what they read, and `image` \
+         of test/package does what they do",
+        &[
+            "podman build --file xdptun/package/Containerfile --tag xdptun:0.1.0 \
+             target/x86_64-unknown-linux-musl/release",
+            "sudo mkdir -p /run/xdptun",
+            "sudo podman run --detach --name xdptun --network host --pid host --read-only \
+             --cap-drop all --cap-add BPF,NET_ADMIN,NET_RAW,PERFMON \
+             --volume /sys/fs/bpf:/sys/fs/bpf --volume /run/xdptun:/run/xdptun \
+             --volume /etc/xdptun:/etc/xdptun:ro xdptun:0.1.0",
+            "kubectl apply --filename xdptun/package/daemonset.yaml",
+        ],
+    )
+    .unwrap();
 }
