@@ -40,7 +40,7 @@ pub fn binary(target: Option<&str>) -> Result<PathBuf> {
     Ok(folder.join("release/xdptun"))
 }
 
-/// Builds what demo, tests and benchmarks run as root, for another machine if
+/// Builds what demo and tests run as root, for another machine if
 /// one is named.
 ///
 /// xtask itself is built again with optimization: it verifies the checksum of
@@ -60,6 +60,18 @@ pub fn for_worker(target: Option<&str>) -> Result<()> {
 pub fn fuzzer() -> Result<PathBuf> {
     release("xdptun-test-datapath", &["--bin", "xdptun-fuzz"])?;
     Ok(workspace::target_dir().join("release/xdptun-fuzz"))
+}
+
+/// Builds what `bench` measures, and what measures it.
+pub fn for_bench() -> Result<()> {
+    release("xdptun", &[])?;
+    release("xdptun-test-h3", &["--bins"])?;
+    release("xdptun-bench", &[])
+}
+
+/// What measures.
+pub fn bench_program() -> PathBuf {
+    workspace::target_dir().join("release/xdptun-bench")
 }
 
 /// The options of cargo to build for another machine, if there is one.

@@ -6,9 +6,7 @@
 mod bench;
 mod build;
 mod demo;
-mod document;
 mod fuzz;
-mod machine;
 mod package;
 mod progress;
 mod setup;

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use xdptun_lab::privilege::require_root;
 use xdptun_lab::workspace;
 
-use crate::{bench, demo, shell, soak, test};
+use crate::{demo, shell, soak, test};
 
 /// One job.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,6 @@ pub struct Args {
 enum Job {
     Demo(demo::Args),
     Suites(test::worker::Args),
-    BenchWg(bench::wg::Args),
     Soak(soak::Args),
 }
 
@@ -32,7 +31,6 @@ pub fn run(args: Args) -> Result<()> {
     match args.job {
         Job::Demo(args) => demo::show(&args),
         Job::Suites(args) => test::worker::run(&args),
-        Job::BenchWg(args) => bench::wg::measure(&args),
         Job::Soak(args) => soak::work(&args),
     }
 }

@@ -25,6 +25,15 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// seconds on an idle machine and minutes on a crowded one.
 const FETCH_LIMIT: Duration = Duration::from_secs(600);
 
+/// How the server hands datagrams to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sends {
+    /// Many at once where it takes them (UDP GSO), as quinn does by default.
+    Batches,
+    /// One at a time.
+    Single,
+}
+
 /// A server of a folder, and a host to download from it.
 #[derive(Debug)]
 pub struct Scenario {
@@ -40,6 +49,11 @@ impl Scenario {
     ///
     /// `programs` is the folder where cargo put the binaries of this package.
     pub fn new(client: &Host, server: &Host, programs: &Path) -> Result<Self> {
+        Self::sending(client, server, programs, Sends::Batches)
+    }
+
+    /// The same with a choice of how the server sends.
+    pub fn sending(client: &Host, server: &Host, programs: &Path, sends: Sends) -> Result<Self> {
         let scratch = Scratch::new()?;
         let (folder, tls) = (scratch.path().join("www"), scratch.path().join("tls"));
         std::fs::create_dir(&folder).context("cannot make a folder to serve")?;
@@ -49,7 +63,11 @@ impl Scenario {
         let mut command = server.netns.command(programs.join("server"));
         command.arg("-c").arg(tls.join("test.crt"));
         command.arg("-k").arg(tls.join("test.key"));
-        let process = Process::spawn(command.arg("-d").arg(&folder))?;
+        command.arg("-d").arg(&folder);
+        if sends == Sends::Single {
+            command.arg("--no-gso");
+        }
+        let process = Process::spawn(&mut command)?;
         process.wait_for_line("serving", START_LIMIT)?;
         Ok(Self {
             client: client.clone(),

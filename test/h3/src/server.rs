@@ -11,7 +11,7 @@ use h3::server::{RequestResolver, RequestStream};
 use h3_quinn::BidiStream;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode, response};
-use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime, VarInt};
+use quinn::{Endpoint, EndpointConfig, Incoming, TokioRuntime, TransportConfig, VarInt};
 use tokio::io::AsyncReadExt;
 use tracing::{info, warn};
 
@@ -36,14 +36,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the certificate and its key, opens the folder, binds the port.
+    /// Reads the certificate and its key, opens the folder, binds the port; `gso`
+    /// lets sends hold many datagrams.
     pub fn bind(
         listen: SocketAddr,
         certificates: &Path,
         key: &Path,
         folder: &Path,
+        gso: bool,
     ) -> Result<Self> {
-        let config = tls::server(certificates, key)?;
+        let mut config = tls::server(certificates, key)?;
+        let mut transport = TransportConfig::default();
+        transport.enable_segmentation_offload(gso);
+        config.transport_config(Arc::new(transport));
         let folder = Arc::new(Folder::open(folder)?);
         let endpoint = Endpoint::new(
             EndpointConfig::default(),

@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
+use xdptun_lab::document::write_between_markers;
+use xdptun_lab::machine::Machine;
 
 use super::Hypervisor;
 use super::arch::Arch;
 use super::suites::{Run, in_guest};
-use crate::document::write_table;
-use crate::machine::Machine;
 use crate::setup;
 use crate::test::suite::{Outcome, Suite, Totals};
 use crate::test::{self, worker};
@@ -69,7 +69,7 @@ pub fn run(selection: &test::Args, limit: Duration, write: bool) -> Result<()> {
     let text = table.markdown(&Machine::this()?);
     println!("\n{text}");
     if write {
-        write_table("docs/kernels.md", "kernels", &text)?;
+        write_between_markers("docs/kernels.md", "kernels", &text)?;
     }
     ensure!(table.is_clean(), "some tests failed");
     Ok(())

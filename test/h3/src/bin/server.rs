@@ -25,6 +25,9 @@ struct Args {
     /// The UDP address and port
     #[arg(long, value_name = "ADDR", default_value = "[::]:8000")]
     listen: SocketAddr,
+    /// Hand the kernel one datagram at a time
+    #[arg(long)]
+    no_gso: bool,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -39,6 +42,7 @@ async fn run(args: Args) -> Result<()> {
         &args.certificate,
         &args.private_key,
         &args.directory,
+        !args.no_gso,
     )?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,29 +1,19 @@
-//! Writing results and tables where they belong.
+//! Tables that a command of this tree writes into its documents.
 
 use std::fs;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
-use xdptun_lab::workspace;
 
-/// Keeps the raw numbers of a measurement.
-pub fn write_results(name: &str, results: &impl Serialize) -> Result<()> {
-    let folder = workspace::root().join("bench/results");
-    fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
-    let path = folder.join(format!("{name}.json"));
-    let text = serde_json::to_string_pretty(results)? + "\n";
-    fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))?;
-    eprintln!("wrote bench/results/{name}.json");
-    Ok(())
-}
+use crate::workspace;
 
-/// Replaces what a document of the tree has between the markers of a table.
-pub fn write_table(document: &str, name: &str, table: &str) -> Result<()> {
+/// Replaces what a document of the tree has between the markers of a name,
+/// `<!-- NAME -->` and `<!-- /NAME -->`.
+pub fn write_between_markers(document: &str, name: &str, new: &str) -> Result<()> {
     let path = workspace::root().join(document);
     let text = fs::read_to_string(&path).with_context(|| format!("{document}: cannot read"))?;
-    let text = replace(&text, name, table).with_context(|| document.to_owned())?;
+    let text = replace(&text, name, new).with_context(|| document.to_owned())?;
     fs::write(&path, text).with_context(|| format!("{document}: cannot write"))?;
-    eprintln!("wrote the table {name} in {document}");
+    eprintln!("wrote {name} in {document}");
     Ok(())
 }
 

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use xdptun_lab::command::run;
-use xdptun_lab::workspace;
+
+use crate::command::run;
+use crate::workspace;
 
 /// What is written beside every measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,8 +22,6 @@ pub struct Machine {
     pub commit: String,
     /// The day, UTC.
     pub date: String,
-    /// Load average of the last minute before the measurement: what else ran.
-    pub load_before: f64,
 }
 
 impl Machine {
@@ -35,7 +34,6 @@ impl Machine {
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
                 .trim()
                 .to_owned(),
-            load_before: load(&fs::read_to_string("/proc/loadavg")?).unwrap_or(f64::NAN),
             commit: commit(),
             date: run(Command::new("date").args(["-u", "+%F"]))?
                 .trim()
@@ -52,10 +50,6 @@ fn cpu_name(cpuinfo: &str) -> Option<&str> {
         .or_else(|| line("Model"))?
         .split_once(':')?;
     Some(name.trim())
-}
-
-fn load(loadavg: &str) -> Option<f64> {
-    loadavg.split_whitespace().next()?.parse().ok()
 }
 
 /// The commit with a mark for changes, or a word where this is no clone.
@@ -89,11 +83,5 @@ mod tests {
         let arm = "processor\t: 0\n\nModel\t\t: Raspberry Pi 3\n";
         assert_eq!(cpu_name(arm), Some("Raspberry Pi 3"));
         assert_eq!(cpu_name(""), None);
-    }
-
-    #[test]
-    fn reads_the_load_of_the_last_minute() {
-        assert_eq!(load("0.25 0.10 0.05 1/100 4711\n"), Some(0.25));
-        assert_eq!(load(""), None);
     }
 }

@@ -12,6 +12,16 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// All of it less a constant.
+    #[must_use]
+    pub fn less(self, constant: f64) -> Self {
+        Self {
+            median: self.median - constant,
+            min: self.min - constant,
+            max: self.max - constant,
+        }
+    }
+
     /// `None` for no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -30,9 +40,27 @@ impl Summary {
     }
 }
 
+/// The value below which lies this share of all, by nearest rank; `None` for no
+/// values.
+pub fn percentile<T: Ord + Copy>(values: &[T], share: f64) -> Option<T> {
+    let mut values = values.to_vec();
+    values.sort_unstable();
+    let rank = (values.len() as f64 * share).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values: Vec<u32> = (1..=200).rev().collect();
+        assert_eq!(percentile(&values, 0.5), Some(100));
+        assert_eq!(percentile(&values, 0.99), Some(198));
+        assert_eq!(percentile(&[7], 0.0), Some(7));
+        assert_eq!(percentile::<u32>(&[], 0.5), None);
+    }
 
     #[test]
     fn the_median_is_the_middle_or_between_the_middle_two() {

@@ -1,0 +1,95 @@
+//! Ways for datagrams from one host to another.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
+use nix::unistd::Pid;
+use xdptun_lab::{Attached, Direct, Family, Host, udp};
+
+use crate::kernel::Programs;
+
+/// The owned port.
+pub const PORT: u16 = 8000;
+
+/// Room for bursts while the receiver does not run, in bytes.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// A network of its own with a way across it.
+pub struct Course {
+    /// What it is called in the results.
+    pub name: &'static str,
+    /// The two hosts.
+    pub net: Direct,
+    /// Sender and receiver, where xdptun is.
+    attached: Option<[Attached; 2]>,
+}
+
+impl Course {
+    /// Datagrams as they are.
+    pub fn direct() -> Result<Self> {
+        Ok(Self {
+            name: "direct",
+            net: Direct::new()?,
+            attached: None,
+        })
+    }
+
+    /// xdptun on both hosts, restoring by `ingress`.
+    pub fn xdptun(name: &'static str, ingress: &str) -> Result<Self> {
+        let net = Direct::new()?;
+        let attached = attach(&net, ingress)?;
+        Ok(Self {
+            name,
+            net,
+            attached: Some(attached),
+        })
+    }
+
+    /// The xdptun of the sender (0) or the receiver (1).
+    pub fn process(&self, host: usize) -> Result<Pid> {
+        let attached = self.attached.as_ref();
+        let attached = attached.with_context(|| format!("{}: nothing attached", self.name))?;
+        Ok(attached[host].process().pid())
+    }
+
+    /// What the programs of sender and receiver have spent so far.
+    pub fn programs(&self) -> Result<[Programs; 2]> {
+        let of = |host| Programs::of_process(self.process(host)?);
+        Ok([of(0)?, of(1)?])
+    }
+
+    /// A socket that gets what is sent; any address of the host.
+    pub fn receiver(&self, family: Family) -> Result<UdpSocket> {
+        let socket = udp::bind(&self.net.b.netns, self.net.b.socket(family, PORT))?;
+        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)
+            .context("cannot enlarge the receive buffer")?;
+        Ok(socket)
+    }
+
+    /// A new socket that sends to the receiver: a new flow.
+    pub fn sender(&self, family: Family) -> Result<UdpSocket> {
+        let Direct { a, b } = &self.net;
+        let socket = udp::bind(&a.netns, a.socket(family, 0))?;
+        let to: SocketAddr = b.socket(family, PORT);
+        socket
+            .connect(to)
+            .with_context(|| format!("{}: cannot reach {to}", self.name))?;
+        Ok(socket)
+    }
+}
+
+/// Attaches to both hosts at once, for the verifier takes its time.
+fn attach(net: &Direct, ingress: &str) -> Result<[Attached; 2]> {
+    let port = PORT.to_string();
+    let options = ["--port", &port, "--ingress", ingress];
+    let on = |host: &Host| Attached::start(&host.netns, Host::DEV, &options);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| on(&net.a));
+        let receiver = on(&net.b);
+        let sender = sender.join().map_err(|_| anyhow!("attaching panicked"))?;
+        Ok([sender?, receiver?])
+    })
+}

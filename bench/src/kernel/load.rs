@@ -1,0 +1,119 @@
+//! Bare instructions and maps into the kernel. aya loads objects that a compiler
+//! made; for these few instructions there is none. All unsafe code of it is here.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+
+/// `enum bpf_cmd`, `enum bpf_map_type` and `enum bpf_prog_type` of
+/// `include/uapi/linux/bpf.h`.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const PROG_LOAD: libc::c_int = 5;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+
+/// The kernel's types of maps that are used here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MapType {
+    /// `BPF_MAP_TYPE_HASH`.
+    Hash = 1,
+    /// `BPF_MAP_TYPE_ARRAY`.
+    Array = 2,
+}
+
+/// The start of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[repr(C)]
+struct MapAttributes {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+/// The same for `BPF_MAP_UPDATE_ELEM`. Addresses as numbers.
+#[repr(C)]
+struct ElementAttributes {
+    map: u32,
+    _padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The same for `BPF_PROG_LOAD`.
+#[repr(C)]
+struct ProgramAttributes {
+    program_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// Makes a map with one entry, key and value all zeros.
+pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Result<OwnedFd> {
+    let mut attributes = MapAttributes {
+        map_type: kind as u32,
+        key_size: key as u32,
+        value_size: value as u32,
+        max_entries: room,
+        flags: 0,
+    };
+    let map = bpf(MAP_CREATE, &mut attributes).context("the kernel makes no such map")?;
+    // SAFETY: the kernel just made this descriptor, and nobody else has it.
+    let map = unsafe { OwnedFd::from_raw_fd(map) };
+    let (key, value) = (vec![0_u8; key], vec![0_u8; value]);
+    let mut attributes = ElementAttributes {
+        map: map.as_raw_fd().cast_unsigned(),
+        _padding: 0,
+        key: key.as_ptr() as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    bpf(MAP_UPDATE_ELEM, &mut attributes).context("the map takes no entry")?;
+    Ok(map)
+}
+
+/// Loads a tc program; an error holds what the verifier said.
+pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
+    let mut log = vec![0_u8; 1 << 16];
+    let mut attributes = ProgramAttributes {
+        program_type: PROG_TYPE_SCHED_CLS,
+        instruction_count: (instructions.len() / 8) as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        log_level: 1,
+        log_size: log.len() as u32,
+        log: log.as_mut_ptr() as u64,
+        kernel_version: 0,
+        flags: 0,
+    };
+    let loaded = bpf(PROG_LOAD, &mut attributes).with_context(|| {
+        let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        format!("the verifier says\n{}", String::from_utf8_lossy(text))
+    })?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
+}
+
+/// One call of bpf(2); the attributes have the layout that the command asks for.
+fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Result<i32> {
+    // SAFETY: the record has the kernel's layout and the length that is given;
+    // the buffers that it names outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    Ok(i32::try_from(Errno::result(result)?)?)
+}

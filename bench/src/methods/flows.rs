@@ -1,0 +1,203 @@
+//! Many flows: the rate, the time of the programs, the memory of the maps.
+//!
+//! A flow is a source address of the sender, of which it has 65,536 (a local
+//! route to the loopback makes them all its own): one socket sends for all.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use xdptun_lab::{Family, udp};
+
+use crate::course::{Course, PORT};
+use crate::document::Section;
+use crate::harness::{Harness, Round};
+use crate::kernel::{Counting, map_memory};
+use crate::load::{Batch, Load, Pace, carry_by};
+use crate::results::Measured;
+use crate::table::{Bar, Table, median, number, spread};
+
+/// Numbers of flows.
+const COUNTS: [usize; 4] = [1, 1000, 10_000, 60_000];
+
+/// Payload bytes.
+const LENGTH: usize = 1400;
+
+/// New flows under way at a time.
+const PACE: usize = 256;
+
+/// How long those may take to open.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const RATE: &str = "received/s";
+const EGRESS: &str = "egress ns";
+const INGRESS: &str = "ingress ns";
+const BOTH: &str = "egress and ingress ns";
+const MEMORY: &str = "maps, MiB";
+
+fn case(count: usize) -> String {
+    match count {
+        1 => "1 flow".to_owned(),
+        count => format!("{} flows", number(count as f64)),
+    }
+}
+
+/// A path whose sender has many addresses.
+struct Rig {
+    course: Course,
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+impl Rig {
+    fn new(course: Course) -> Result<Self> {
+        let (a, b) = (&course.net.a, &course.net.b);
+        a.netns
+            .run("ip", ["route", "add", "local", "10.1.0.0/16", "dev", "lo"])?;
+        let via = a.v4.to_string();
+        b.netns
+            .run("ip", ["route", "add", "10.1.0.0/16", "via", &via])?;
+        let sender = udp::bind(&a.netns, (Ipv4Addr::UNSPECIFIED, PORT))?;
+        sender.connect(b.socket(Family::V4, PORT))?;
+        let receiver = course.receiver(Family::V4)?;
+        Ok(Self {
+            course,
+            sender,
+            receiver,
+        })
+    }
+
+    /// Sends one datagram for each source, and waits until all have arrived.
+    fn open(&self, sources: &[Ipv4Addr]) -> Result<()> {
+        self.receiver.set_read_timeout(Some(PATIENCE))?;
+        let (mut send, mut take) = (Batch::new(64), Batch::new(2048));
+        for some in sources.chunks(PACE) {
+            for part in some.chunks(Batch::SIZE) {
+                let sent = send.send_from(&self.sender, part)?;
+                ensure!(sent == part.len(), "{sent} of {} were sent", part.len());
+            }
+            let mut arrived = 0;
+            while arrived < some.len() {
+                let more = take.receive(&self.receiver)?;
+                arrived += more.with_context(|| {
+                    format!(
+                        "{arrived} of {} new flows opened, from {}",
+                        some.len(),
+                        some[0]
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends for one source after the other; datagrams received in a second.
+    fn flood(&self, sources: &[Ipv4Addr], time: Duration) -> Result<f64> {
+        let (mut batch, mut next) = (Batch::new(LENGTH), 0);
+        let load = Load {
+            length: LENGTH,
+            pace: Pace::Saturated,
+            time,
+            count: u64::MAX,
+        };
+        let mut due = Vec::with_capacity(Batch::SIZE);
+        let carried = carry_by(&self.receiver, load, |count| {
+            due.clear();
+            due.extend((0..count).map(|index| sources[(next + index) % sources.len()]));
+            let sent = batch.send_from(&self.sender, &due)?;
+            next = (next + sent) % sources.len();
+            Ok(sent)
+        })?;
+        Ok(carried.per_second())
+    }
+}
+
+/// Opens all flows, then sends on one, on some, on all of them.
+pub fn measure(harness: &mut Harness) -> Result<()> {
+    let counts = harness.extent.pick(COUNTS, [1, 10, 100, 1000]);
+    let time = Duration::from_millis(harness.extent.pick(500, 50));
+    let most = counts[counts.len() - 1];
+    let first = u32::from(Ipv4Addr::new(10, 1, 0, 1));
+    let sources: Vec<Ipv4Addr> = (first..).map(Ipv4Addr::from).take(most).collect();
+    let direct = Rig::new(Course::direct()?)?;
+    direct.open(&sources)?;
+    let xdptun = Rig::new(Course::xdptun("xdptun", "auto")?)?;
+    let mut memory = Vec::new();
+    let mut open = 0;
+    for count in counts {
+        xdptun.open(&sources[open..count])?;
+        open = count;
+        memory.push(map_memory(xdptun.course.process(0)?)?);
+        harness.say(&format!("{count} flows are open"));
+    }
+    harness.note(format!("{LENGTH} bytes; {most} flows open all the time"));
+    harness.rounds(|round| {
+        for (count, memory) in counts.iter().zip(&memory) {
+            let case = case(*count);
+            let sources = &sources[..*count];
+            let rate = direct.flood(sources, time)?;
+            round.record(&case, "direct", &[(RATE, rate)]);
+            carry_over(round, &case, &xdptun, sources, time)?;
+            round.record(&case, "xdptun", &[(MEMORY, *memory as f64 / 1048576.0)]);
+        }
+        Ok(())
+    })
+}
+
+fn carry_over(
+    round: &mut Round<'_>,
+    case: &str,
+    rig: &Rig,
+    sources: &[Ipv4Addr],
+    time: Duration,
+) -> Result<()> {
+    let rate = rig.flood(sources, time)?;
+    // Counting costs time, and so is not part of the rate.
+    let _counting = Counting::start()?;
+    let [out_before, in_before] = rig.course.programs()?;
+    rig.flood(sources, time)?;
+    let [out_after, in_after] = rig.course.programs()?;
+    let egress = out_after.since(&out_before, "xdptun_egress")?.each()?;
+    let ingress = in_after.since(&in_before, "xdptun_ingress")?.each()?;
+    let values = [
+        (RATE, rate),
+        (EGRESS, egress),
+        (INGRESS, ingress),
+        (BOTH, egress + ingress),
+    ];
+    round.record(case, "xdptun", &values);
+    Ok(())
+}
+
+/// The table of the document.
+pub fn sections(measured: &Measured) -> Vec<Section> {
+    let mut table = Table::new(&[
+        "flows",
+        "direct, received/s",
+        "xdptun, received/s",
+        "ratio",
+        EGRESS,
+        INGRESS,
+        "both, of one flow",
+        "bar",
+        MEMORY,
+    ]);
+    let cases = measured.names(|sample| &sample.case);
+    for case in &cases {
+        let of = |metric| measured.summary(case, "xdptun", metric);
+        let growth = measured.ratio_of_cases([case, cases[0]], "xdptun", BOTH);
+        let bar = (Some(case) == cases.last()).then_some(Bar::AtMost(1.3));
+        table.row([
+            (*case).to_owned(),
+            spread(measured.summary(case, "direct", RATE)),
+            spread(of(RATE)),
+            spread(measured.ratio(case, ["xdptun", "direct"], RATE)),
+            spread(of(EGRESS)),
+            spread(of(INGRESS)),
+            spread(growth),
+            bar.map_or_else(String::new, |bar| bar.judge(growth)),
+            median(of(MEMORY)),
+        ]);
+    }
+    vec![Section::new("flows", table.to_string())]
+}

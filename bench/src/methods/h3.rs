@@ -1,0 +1,91 @@
+//! The second measurement of the 2022 project, whose table was left empty: a file
+//! over HTTP/3, from local port 8000.
+
+use anyhow::{Result, ensure};
+use xdptun_lab::Family;
+use xdptun_lab::content::Filling;
+use xdptun_lab::workspace;
+use xdptun_test_h3::scenario::{Scenario, Sends};
+
+use super::download::{self, CPU, SPEED};
+use crate::course::Course;
+use crate::cpu::busy_seconds;
+use crate::document::Section;
+use crate::harness::{Harness, Round};
+use crate::results::Measured;
+use crate::table::{Bar, Table};
+
+/// The name of the file.
+const FILE: &str = "test";
+
+/// How the server hands datagrams to the kernel, and what is to be reached.
+const CASES: [(&str, Sends, Bar); 2] = [
+    ("HTTP/3, GSO off", Sends::Single, Bar::AtLeast(0.90)),
+    ("HTTP/3, GSO on", Sends::Batches, Bar::AtLeast(0.70)),
+];
+
+/// A server on a path.
+struct Rig {
+    course: Course,
+    server: Scenario,
+    digest: String,
+}
+
+impl Rig {
+    fn new(course: Course, sends: Sends, mib: usize) -> Result<Self> {
+        let programs = workspace::target_dir().join("release");
+        let server = Scenario::sending(&course.net.a, &course.net.b, &programs, sends)?;
+        let digest = server.provide(FILE, mib, Filling::Zeros)?;
+        Ok(Self {
+            course,
+            server,
+            digest,
+        })
+    }
+}
+
+/// Downloads the file with and without xdptun.
+pub fn measure(harness: &mut Harness) -> Result<()> {
+    let mib = harness.extent.pick(download::MIB, download::QUICK_MIB);
+    harness.note(format!("{mib} MiB"));
+    let mut rigs = Vec::new();
+    for (case, sends, _) in CASES {
+        rigs.push((case, Rig::new(Course::direct()?, sends, mib)?));
+        rigs.push((
+            case,
+            Rig::new(Course::xdptun("xdptun", "auto")?, sends, mib)?,
+        ));
+    }
+    harness.rounds(|round| {
+        rigs.iter()
+            .try_for_each(|(case, rig)| fetch(round, case, rig, mib))
+    })
+}
+
+fn fetch(round: &mut Round<'_>, case: &str, rig: &Rig, mib: usize) -> Result<()> {
+    let before = busy_seconds()?;
+    let report = rig.server.fetch(Family::V4, &[FILE])?;
+    let cpu = busy_seconds()? - before;
+    ensure!(
+        report
+            .downloads
+            .iter()
+            .all(|file| file.sha256 == rig.digest),
+        "the download differs from the file: {report:?}"
+    );
+    let speed = report.speed() / f64::from(1 << 20);
+    let values = [(SPEED, speed), (CPU, download::of_gib(cpu, mib))];
+    round.record(case, rig.course.name, &values);
+    Ok(())
+}
+
+/// The table of the document.
+pub fn sections(measured: &Measured) -> Vec<Section> {
+    let mut table = Table::new(&download::COLUMNS);
+    for (case, _, bar) in CASES {
+        for (path, bar) in [("direct", None), ("xdptun", Some(bar))] {
+            table.row(download::row(measured, case, [path, "direct"], bar));
+        }
+    }
+    vec![Section::new("h3", table.to_string())]
+}

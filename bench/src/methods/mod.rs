@@ -1,0 +1,66 @@
+//! What is measured, a file for each method.
+
+mod datapath;
+mod download;
+mod flows;
+mod h3;
+mod udp;
+mod wg;
+
+use std::fmt;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::document::Section;
+use crate::harness::{Extent, Harness};
+use crate::results::Measured;
+
+/// A method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// A download: direct, over WireGuard, over WireGuard over xdptun
+    Wg,
+    /// A download over HTTP/3, with and without xdptun
+    H3,
+    /// Nanoseconds of each program for a packet, and of its parts
+    Datapath,
+    /// Bare UDP: rates, CPU time, round trips, first datagrams
+    Udp,
+    /// One flow to 60,000: rates, time of the programs, memory
+    Flows,
+}
+
+impl Method {
+    /// Measures, as root.
+    pub fn measure(self, extent: Extent) -> Result<Measured> {
+        let mut harness = Harness::start(extent)?;
+        let measure = match self {
+            Self::Wg => wg::measure,
+            Self::H3 => h3::measure,
+            Self::Datapath => datapath::measure,
+            Self::Udp => udp::measure,
+            Self::Flows => flows::measure,
+        };
+        measure(&mut harness)?;
+        Ok(harness.finish())
+    }
+
+    /// What goes into the document.
+    pub fn sections(self, measured: &Measured) -> Vec<Section> {
+        match self {
+            Self::Wg => wg::sections(measured),
+            Self::H3 => h3::sections(measured),
+            Self::Datapath => datapath::sections(measured),
+            Self::Udp => udp::sections(measured),
+            Self::Flows => flows::sections(measured),
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}

@@ -1,0 +1,145 @@
+//! Bare UDP: what throughput behind encryption hides.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use xdptun_lab::Family;
+
+use crate::course::Course;
+use crate::document::Section;
+use crate::harness::{Extent, Harness, Round};
+use crate::load::{Load, Pace, carry, first_delivery, highest_lossless, round_trips};
+use crate::results::Measured;
+use crate::statistics::percentile;
+use crate::table::{Bar, Table, spread};
+
+/// Payload bytes of the one-way traffic: what WireGuard sends, or less.
+const LENGTH: usize = 1400;
+
+/// Payload bytes of a round trip.
+const SMALL: usize = 64;
+
+/// New flows of each round.
+const FIRSTS: usize = 8;
+
+/// How checksums reach the programs.
+const CHECKSUMS: [(&str, bool); 2] = [("complete", false), ("PARTIAL", true)];
+
+/// The metric that is a count.
+const FIRSTS_LOST: &str = "first datagrams lost, of 8";
+
+/// Metrics, each with the bar that it has for either kind of checksum.
+const METRICS: [(&str, [Option<Bar>; 2]); 8] = [
+    (
+        "received/s, saturated",
+        [Some(Bar::AtLeast(0.90)), Some(Bar::AtLeast(0.80))],
+    ),
+    ("CPU us per datagram, saturated", [None; 2]),
+    (
+        "received/s, < 0.5 % lost",
+        [Some(Bar::AtLeast(0.90)), Some(Bar::AtLeast(0.80))],
+    ),
+    ("CPU us per datagram, < 0.5 % lost", [None; 2]),
+    ("round trip us, p50", [Some(Bar::AtMost(1.12)); 2]),
+    ("round trip us, p99", [None; 2]),
+    ("first datagram of a flow, ms", [None; 2]),
+    (FIRSTS_LOST, [None; 2]),
+];
+
+/// The time and the counts of one round.
+struct Amount {
+    flood: Duration,
+    probe: Duration,
+    trips: usize,
+}
+
+impl Amount {
+    fn of(extent: Extent) -> Self {
+        let times = |full, quick| Duration::from_millis(extent.pick(full, quick));
+        Self {
+            flood: times(1000, 50),
+            probe: times(400, 20),
+            trips: extent.pick(10_000, 100),
+        }
+    }
+}
+
+/// Direct against xdptun, with both kinds of checksums.
+pub fn measure(harness: &mut Harness) -> Result<()> {
+    let courses = [Course::direct()?, Course::xdptun("xdptun", "auto")?];
+    harness.rounds(|round| {
+        for (case, offload) in CHECKSUMS {
+            for course in &courses {
+                course.net.offload("tx", offload)?;
+                run(round, case, course)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Everything of one path.
+pub fn run(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
+    let amount = Amount::of(round.extent());
+    let receiver = course.receiver(Family::V4)?;
+    let (mut lost, mut delays) = (0, Vec::new());
+    for _ in 0..FIRSTS {
+        match first_delivery(&course.sender(Family::V4)?, &receiver)? {
+            Some(delay) => delays.push(delay),
+            None => lost += 1,
+        }
+    }
+    let sender = course.sender(Family::V4)?;
+    let trips = round_trips(&sender, &receiver, SMALL, amount.trips)
+        .with_context(|| format!("{}: round trips", course.name))?;
+    let load = Load {
+        length: LENGTH,
+        pace: Pace::Saturated,
+        time: amount.flood,
+        count: u64::MAX,
+    };
+    let flood = carry(&sender, &receiver, load)?;
+    let lossless = highest_lossless(&sender, &receiver, LENGTH, flood.per_second(), amount.probe)?;
+    let lossless =
+        lossless.with_context(|| format!("{}: every rate loses 0.5 % or more", course.name))?;
+    let trip = |share| microseconds(percentile(&trips, share));
+    let first = percentile(&delays, 0.5).map(|delay| delay.as_secs_f64() * 1e3);
+    let values = [
+        flood.per_second(),
+        flood.cpu_microseconds(),
+        lossless.per_second(),
+        lossless.cpu_microseconds(),
+        trip(0.50),
+        trip(0.99),
+        first.unwrap_or(f64::NAN),
+        f64::from(lost),
+    ];
+    let names = METRICS.map(|(name, _)| name);
+    let values: Vec<(&str, f64)> = names.into_iter().zip(values).collect();
+    round.record(case, course.name, &values);
+    Ok(())
+}
+
+fn microseconds(time: Option<Duration>) -> f64 {
+    time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+}
+
+/// The tables of the document.
+pub fn sections(measured: &Measured) -> Vec<Section> {
+    let mut table = Table::new(&["checksums, metric", "direct", "xdptun", "ratio", "bar"]);
+    for (kind, (case, _)) in CHECKSUMS.iter().enumerate() {
+        for (metric, bars) in METRICS {
+            let ratio = measured.ratio(case, ["xdptun", "direct"], metric);
+            // A ratio to none would say nothing.
+            let counts = metric == FIRSTS_LOST;
+            table.row([
+                format!("{case}: {metric}"),
+                spread(measured.summary(case, "direct", metric)),
+                spread(measured.summary(case, "xdptun", metric)),
+                if counts { String::new() } else { spread(ratio) },
+                bars[kind].map_or_else(String::new, |bar| bar.judge(ratio)),
+            ]);
+        }
+    }
+    vec![Section::new("udp", table.to_string())]
+}

@@ -1,0 +1,188 @@
+//! What a measurement keeps: every single value, in a layout that all methods
+//! share.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use xdptun_lab::machine::Machine;
+
+use crate::statistics::Summary;
+
+/// Version of the layout of `bench/results/*.json`. Changes with the meaning of
+/// a field.
+pub const SCHEMA: u32 = 1;
+
+/// A file of `bench/results`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Where, when and of what.
+    pub machine: Machine,
+    /// The values.
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine {
+            cpu,
+            cores,
+            kernel,
+            commit,
+            date,
+        } = &self.machine;
+        let Measured {
+            rounds,
+            load_before,
+            notes,
+            absent,
+            ..
+        } = &self.measured;
+        for Absent { path, reason } in absent {
+            writeln!(f, "{path}: absent ({reason}).\n")?;
+        }
+        for note in notes {
+            write!(f, "{note}; ")?;
+        }
+        write!(
+            f,
+            "{rounds} counted rounds, interleaved; {cpu}, {cores} cores, load {load_before} \
+             before, Linux {kernel}, commit {commit}, {date}."
+        )
+    }
+}
+
+/// What root hands back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Counted rounds; one more came first.
+    pub rounds: u32,
+    /// Load average of the last minute before: what else ran.
+    pub load_before: f64,
+    /// What was chosen or found, for the reader.
+    pub notes: Vec<String>,
+    /// Paths that could not be measured, and why.
+    pub absent: Vec<Absent>,
+    /// All values of the counted rounds.
+    pub samples: Vec<Sample>,
+}
+
+/// A path that could not be measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Its name.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The kind of traffic: `complete checksums`, ...
+    pub case: String,
+    /// The way it took: `direct`, `xdptun`, a program, ...
+    pub path: String,
+    /// What was measured, with its unit.
+    pub metric: String,
+    /// The round, from 1 on.
+    pub round: u32,
+    /// The value.
+    pub value: f64,
+}
+
+impl Measured {
+    /// The values of one metric of one path, by round.
+    pub fn values(&self, case: &str, path: &str, metric: &str) -> Vec<(u32, f64)> {
+        let samples = self
+            .samples
+            .iter()
+            .filter(|sample| sample.case == case && sample.path == path && sample.metric == metric);
+        samples.map(|sample| (sample.round, sample.value)).collect()
+    }
+
+    /// Median and spread of the rounds; `None` if it was not measured.
+    pub fn summary(&self, case: &str, path: &str, metric: &str) -> Option<Summary> {
+        let values = self.values(case, path, metric);
+        Summary::of(values.into_iter().map(|(_, value)| value))
+    }
+
+    /// Median and spread of `path` over `of`, each round for itself: what changed
+    /// on the machine between rounds met both alike.
+    pub fn ratio(&self, case: &str, [path, of]: [&str; 2], metric: &str) -> Option<Summary> {
+        ratios(
+            &self.values(case, path, metric),
+            &self.values(case, of, metric),
+        )
+    }
+
+    /// The same of one path with one kind of traffic over another.
+    pub fn ratio_of_cases(
+        &self,
+        [case, of]: [&str; 2],
+        path: &str,
+        metric: &str,
+    ) -> Option<Summary> {
+        ratios(
+            &self.values(case, path, metric),
+            &self.values(of, path, metric),
+        )
+    }
+
+    /// Names in the order in which they were measured first.
+    pub fn names(&self, name: impl Fn(&Sample) -> &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        for sample in &self.samples {
+            let name = name(sample);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// Values over those of the same round.
+fn ratios(values: &[(u32, f64)], base: &[(u32, f64)]) -> Option<Summary> {
+    let ratios = values.iter().filter_map(|(round, value)| {
+        let (_, base) = base.iter().find(|(other, _)| other == round)?;
+        Some(value / base)
+    });
+    Summary::of(ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(path: &str, round: u32, value: f64) -> Sample {
+        Sample {
+            case: "c".into(),
+            path: path.into(),
+            metric: "m".into(),
+            round,
+            value,
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let measured = Measured {
+            samples: vec![
+                sample("a", 1, 10.0),
+                sample("b", 1, 9.0),
+                sample("a", 2, 100.0),
+                sample("b", 2, 80.0),
+                sample("b", 3, 1.0),
+            ],
+            ..Measured::default()
+        };
+        let ratio = measured.ratio("c", ["b", "a"], "m").unwrap();
+        assert_eq!((ratio.min, ratio.max), (0.8, 0.9));
+        assert_eq!(measured.summary("c", "b", "m").unwrap().median, 9.0);
+        assert_eq!(measured.summary("c", "b", "other"), None);
+        assert_eq!(measured.names(|sample| &sample.path), ["a", "b"]);
+    }
+}

@@ -1,0 +1,190 @@
+//! How large the programs are, and how much work they are to the verifier: a
+//! figure that does not depend on the machine's mood, so that CI can guard it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use aya::programs::ProgramInfo;
+use serde::{Deserialize, Serialize};
+use xdptun_lab::{Attached, Direct, Host, workspace};
+
+use crate::course::PORT;
+use crate::kernel::Programs;
+
+/// Where the record is kept.
+const RECORD: &str = "bench/results/programs.json";
+
+/// How many percent a figure may be above the record.
+const TOLERANCE: u64 = 5;
+
+/// What rewrites the record.
+const REWRITE: &str = "cargo xtask bench programs --record";
+
+/// A program in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Bytes of its instructions after verification.
+    xlated_bytes: u32,
+    /// Bytes of machine code made of them.
+    jited_bytes: u32,
+    /// Instructions that the verifier walked.
+    verified_instructions: u32,
+}
+
+/// The record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// The kernel, without its patch level: another one verifies otherwise.
+    kernel: String,
+    /// The processor's architecture.
+    architecture: String,
+    /// By the name that the kernel shows.
+    programs: BTreeMap<String, Size>,
+}
+
+impl Sizes {
+    /// Loads all programs, as root.
+    pub fn measure() -> Result<Self> {
+        let net = Direct::new()?;
+        let port = PORT.to_string();
+        let mut programs = BTreeMap::new();
+        // Each mode has an XDP program of its own.
+        for (host, ingress) in [(&net.a, "xdp"), (&net.b, "xdp-generic")] {
+            let options = ["--port", &port, "--ingress", ingress];
+            let attached = Attached::start(&host.netns, Host::DEV, &options)?;
+            for info in Programs::infos(attached.process().pid())? {
+                let name = info.name_as_str().context("a program without a name")?;
+                programs.insert(name.to_owned(), Size::of(&info)?);
+            }
+        }
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        Ok(Self {
+            kernel: release.split('.').take(2).collect::<Vec<_>>().join("."),
+            architecture: std::env::consts::ARCH.to_owned(),
+            programs,
+        })
+    }
+
+    /// Makes them the record.
+    pub fn record(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(workspace::root().join(RECORD), text)
+            .with_context(|| format!("{RECORD}: cannot write"))?;
+        eprintln!("wrote {RECORD}");
+        Ok(())
+    }
+
+    /// Compares them with the record; an error names what has grown.
+    pub fn check(&self) -> Result<()> {
+        let text = fs::read_to_string(workspace::root().join(RECORD))
+            .with_context(|| format!("{RECORD}: cannot read; `{REWRITE}` makes it"))?;
+        let recorded: Self = serde_json::from_str(&text).context(RECORD)?;
+        println!("{}", self.compare(&recorded)?);
+        Ok(())
+    }
+
+    fn compare(&self, recorded: &Self) -> Result<String> {
+        let place = |sizes: &Self| (sizes.kernel.clone(), sizes.architecture.clone());
+        if place(self) != place(recorded) {
+            return Ok(format!(
+                "not compared: {RECORD} is of Linux {} on {}, this is {} on {}",
+                recorded.kernel, recorded.architecture, self.kernel, self.architecture
+            ));
+        }
+        let names = |sizes: &Self| sizes.programs.keys().cloned().collect::<Vec<_>>();
+        if names(self) != names(recorded) {
+            bail!(
+                "{RECORD} has the programs {:?}, the kernel {:?}; `{REWRITE}` rewrites it",
+                names(recorded),
+                names(self)
+            );
+        }
+        let (mut grown, mut report) = (String::new(), String::new());
+        for (name, size) in &self.programs {
+            let before = &recorded.programs[name];
+            for ((what, now), (_, before)) in size.figures().into_iter().zip(before.figures()) {
+                let growth = f64::from(now) / f64::from(before) - 1.0;
+                let line = format!("{name}: {now} {what}, {:+.1} %", growth * 100.0);
+                if u64::from(now) * 100 > u64::from(before) * (100 + TOLERANCE) {
+                    writeln!(grown, "{line}, from {before}")?;
+                }
+                writeln!(report, "{line}")?;
+            }
+        }
+        if !grown.is_empty() {
+            bail!(
+                "programs have grown by more than {TOLERANCE} %:\n{grown}make them smaller, or \
+                 accept it with `{REWRITE}` and say why in the commit"
+            );
+        }
+        Ok(report)
+    }
+}
+
+impl Size {
+    fn of(info: &ProgramInfo) -> Result<Self> {
+        Ok(Self {
+            xlated_bytes: info.size_translated().context("no translated size")?,
+            jited_bytes: info.size_jitted(),
+            verified_instructions: info
+                .verified_instruction_count()
+                .context("no count of verified instructions (kernel 5.16)")?,
+        })
+    }
+
+    fn figures(self) -> [(&'static str, u32); 3] {
+        [
+            ("bytes of instructions", self.xlated_bytes),
+            ("bytes of machine code", self.jited_bytes),
+            ("verified instructions", self.verified_instructions),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(verified_instructions: u32) -> Sizes {
+        let size = Size {
+            xlated_bytes: 800,
+            jited_bytes: 500,
+            verified_instructions,
+        };
+        Sizes {
+            kernel: "6.18".into(),
+            architecture: "x86_64".into(),
+            programs: [("egress".to_owned(), size)].into(),
+        }
+    }
+
+    #[test]
+    fn growth_beyond_the_tolerance_is_an_error_that_tells_the_way_out() {
+        let recorded = sizes(1000);
+        assert!(sizes(1050).compare(&recorded).is_ok());
+        assert!(sizes(10).compare(&recorded).is_ok());
+        let error = sizes(1051).compare(&recorded).unwrap_err().to_string();
+        assert!(error.contains("egress: 1051 verified instructions, +5.1 %, from 1000"));
+        assert!(error.contains(REWRITE), "{error}");
+    }
+
+    #[test]
+    fn another_kernel_is_not_compared() {
+        let other = Sizes {
+            kernel: "6.12".into(),
+            ..sizes(9999)
+        };
+        let text = other.compare(&sizes(1)).unwrap();
+        assert!(text.starts_with("not compared"), "{text}");
+    }
+
+    #[test]
+    fn a_program_more_is_an_error() {
+        let mut more = sizes(1000);
+        let size = more.programs["egress"];
+        more.programs.insert("ingress".into(), size);
+        assert!(more.compare(&sizes(1000)).is_err());
+    }
+}
