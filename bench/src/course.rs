@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::unistd::Pid;
-use xdptun_lab::{Attached, Direct, Family, Host, udp};
+use xdptun_lab::{Attached, Direct, Family, Host, Process, udp};
 
 use crate::kernel::Programs;
 
@@ -25,6 +25,19 @@ pub struct Course {
     pub net: Direct,
     /// Sender and receiver, where xdptun is.
     attached: Option<[Attached; 2]>,
+    /// Where programs take datagrams and give them back, if they do that on the
+    /// hosts themselves.
+    relay: Option<Relay>,
+}
+
+/// Programs that carry datagrams in a tunnel of their own.
+pub struct Relay {
+    /// Where the sender's program takes datagrams.
+    pub entry: SocketAddr,
+    /// Where the receiver's program delivers them.
+    pub exit: SocketAddr,
+    /// The programs; they end with it.
+    pub programs: [Process; 2],
 }
 
 impl Course {
@@ -34,7 +47,18 @@ impl Course {
             name: "direct",
             net: Direct::new()?,
             attached: None,
+            relay: None,
         })
+    }
+
+    /// Through programs that run on both hosts.
+    pub fn relayed(name: &'static str, net: Direct, relay: Relay) -> Self {
+        Self {
+            name,
+            net,
+            attached: None,
+            relay: Some(relay),
+        }
     }
 
     /// xdptun on both hosts, restoring by `ingress`.
@@ -45,7 +69,18 @@ impl Course {
             name,
             net,
             attached: Some(attached),
+            relay: None,
         })
+    }
+
+    /// Adds what programs of the path said to an error.
+    pub fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        match &self.relay {
+            None => result.with_context(|| self.name),
+            Some(Relay {
+                programs: [a, b], ..
+            }) => b.with_output(a.with_output(result)),
+        }
     }
 
     /// The xdptun of the sender (0) or the receiver (1).
@@ -63,7 +98,10 @@ impl Course {
 
     /// A socket that gets what is sent; any address of the host.
     pub fn receiver(&self, family: Family) -> Result<UdpSocket> {
-        let socket = udp::bind(&self.net.b.netns, self.net.b.socket(family, PORT))?;
+        let b = &self.net.b;
+        let address = self.relay.as_ref().map(|relay| relay.exit);
+        let address = address.unwrap_or_else(|| b.socket(family, PORT));
+        let socket = udp::bind(&b.netns, address)?;
         setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)
             .context("cannot enlarge the receive buffer")?;
         Ok(socket)
@@ -72,8 +110,11 @@ impl Course {
     /// A new socket that sends to the receiver: a new flow.
     pub fn sender(&self, family: Family) -> Result<UdpSocket> {
         let Direct { a, b } = &self.net;
-        let socket = udp::bind(&a.netns, a.socket(family, 0))?;
-        let to: SocketAddr = b.socket(family, PORT);
+        let (from, to) = match &self.relay {
+            Some(relay) => (SocketAddr::new(relay.entry.ip(), 0), relay.entry),
+            None => (a.socket(family, 0), b.socket(family, PORT)),
+        };
+        let socket = udp::bind(&a.netns, from)?;
         socket
             .connect(to)
             .with_context(|| format!("{}: cannot reach {to}", self.name))?;

@@ -5,10 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::results::{Measured, Sample};
-
-/// Counted rounds of a full measurement.
-const ROUNDS: u32 = 7;
+use crate::results::{Absent, Measured, Sample};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +25,6 @@ impl Extent {
             Self::Quick => quick,
         }
     }
-
-    /// Counted rounds; one more comes first and does not count.
-    fn rounds(self) -> u32 {
-        self.pick(ROUNDS, 1)
-    }
 }
 
 /// A measurement in progress.
@@ -44,8 +36,9 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Looks at the load of the machine, and starts the clock.
-    pub fn start(extent: Extent) -> Result<Self> {
+    /// Looks at the load of the machine, and starts the clock. A full measurement
+    /// has `rounds` that count; one more comes first and does not.
+    pub fn start(extent: Extent, rounds: u32) -> Result<Self> {
         let load = fs::read_to_string("/proc/loadavg")?;
         let load_before = load.split_whitespace().next();
         let load_before = load_before.and_then(|load| load.parse().ok());
@@ -53,7 +46,7 @@ impl Harness {
             extent,
             started: Instant::now(),
             measured: Measured {
-                rounds: extent.rounds(),
+                rounds: extent.pick(rounds, 1),
                 load_before: load_before.context("/proc/loadavg")?,
                 ..Measured::default()
             },
@@ -73,11 +66,21 @@ impl Harness {
         self.measured.notes.push(text);
     }
 
+    /// Keeps why a path is not measured.
+    pub fn absent(&mut self, path: &str, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.say(&format!("{path}: {reason}"));
+        self.measured.absent.push(Absent {
+            path: path.to_owned(),
+            reason,
+        });
+    }
+
     /// Runs the rounds. In each, `run` measures every path once, one after the
     /// other, so that whatever else changes on the machine meets all alike. The
     /// first is the warm-up and does not count.
     pub fn rounds(&mut self, mut run: impl FnMut(&mut Round<'_>) -> Result<()>) -> Result<()> {
-        for number in 0..=self.extent.rounds() {
+        for number in 0..=self.measured.rounds {
             let mut round = Round {
                 harness: self,
                 number,
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_does_not_count() {
-        let mut harness = Harness::start(Extent::Full).unwrap();
+        let mut harness = Harness::start(Extent::Full, 7).unwrap();
         let mut runs = 0;
         harness
             .rounds(|round| {
@@ -152,7 +155,7 @@ mod tests {
             })
             .unwrap();
         let values = harness.finish().values("case", "path", "metric");
-        assert_eq!((runs, values.len()), (ROUNDS + 1, ROUNDS as usize));
+        assert_eq!((runs, values.len()), (8, 7));
         assert_eq!(values[0], (1, 2.0));
     }
 }

@@ -10,6 +10,7 @@
 //! | [`harness`] | rounds, interleaved, after a warm-up |
 //! | [`course`] | ways for datagrams from one host to another |
 //! | [`forwarded`] | datagrams with room before their headers |
+//! | [`phantun`] | a way by another program |
 //! | [`kernel`] | run times of programs, and programs that price helpers |
 //! | [`load`] | the load generator |
 //! | [`cpu`] | processor time of the machine |
@@ -25,6 +26,7 @@ mod harness;
 mod kernel;
 mod load;
 mod methods;
+mod phantun;
 mod results;
 mod sizes;
 mod statistics;

@@ -37,12 +37,8 @@ impl fmt::Display for Results {
             rounds,
             load_before,
             notes,
-            absent,
             ..
         } = &self.measured;
-        for Absent { path, reason } in absent {
-            writeln!(f, "{path}: absent ({reason}).\n")?;
-        }
         for note in notes {
             write!(f, "{note}; ")?;
         }
@@ -76,6 +72,13 @@ pub struct Absent {
     pub path: String,
     /// Why.
     pub reason: String,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, reason } = self;
+        write!(f, "{path}: absent; {reason}")
+    }
 }
 
 /// One value.

@@ -37,6 +37,8 @@ enum What {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
+    /// Bare UDP beside what others offer
+    Peers,
     /// Sizes of the programs against those recorded; measures no time
     Programs,
     /// All of them, one after the other
@@ -53,6 +55,11 @@ impl What {
         })
         .collect()
     }
+
+    /// Whether it measures programs of others as well.
+    fn has_peers(self) -> bool {
+        matches!(self, Self::Wg | Self::Peers)
+    }
 }
 
 /// Builds, lets root measure, and writes the results as the user.
@@ -63,6 +70,10 @@ pub fn run(args: &Args) -> Result<()> {
     );
     setup::ensure()?;
     build::for_bench()?;
+    // A quick run takes what is there.
+    if !args.quick && args.what.methods().iter().any(|what| what.has_peers()) {
+        setup::try_peers();
+    }
     for method in args.what.methods() {
         let value = method.to_possible_value().context("a hidden method")?;
         let name = value.get_name();

@@ -14,8 +14,8 @@ use super::pin::{End, pin};
 /// How long an answer may take before its datagram counts as lost.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long the first datagram of a flow may take.
-const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the first datagram of a flow may take before it counts as lost.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sends a datagram to an echo and waits for it, `count` times; how long each
 /// took.

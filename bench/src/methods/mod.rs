@@ -4,6 +4,7 @@ mod datapath;
 mod download;
 mod flows;
 mod h3;
+mod peers;
 mod udp;
 mod wg;
 
@@ -29,21 +30,32 @@ pub enum Method {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
+    /// Bare UDP beside what others offer
+    Peers,
 }
 
 impl Method {
     /// Measures, as root.
     pub fn measure(self, extent: Extent) -> Result<Measured> {
-        let mut harness = Harness::start(extent)?;
+        let mut harness = Harness::start(extent, self.rounds())?;
         let measure = match self {
             Self::Wg => wg::measure,
             Self::H3 => h3::measure,
             Self::Datapath => datapath::measure,
             Self::Udp => udp::measure,
             Self::Flows => flows::measure,
+            Self::Peers => peers::measure,
         };
         measure(&mut harness)?;
         Ok(harness.finish())
+    }
+
+    /// How many rounds count: fewer where one takes a minute.
+    const fn rounds(self) -> u32 {
+        match self {
+            Self::Wg | Self::H3 | Self::Peers => 5,
+            Self::Datapath | Self::Udp | Self::Flows => 7,
+        }
     }
 
     /// What goes into the document.
@@ -54,6 +66,7 @@ impl Method {
             Self::Datapath => datapath::sections(measured),
             Self::Udp => udp::sections(measured),
             Self::Flows => flows::sections(measured),
+            Self::Peers => peers::sections(measured),
         }
     }
 }

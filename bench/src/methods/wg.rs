@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 use xdptun_lab::content::Filling;
+use xdptun_test_wg::user_space::Program;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 use super::download::{self, CPU, SPEED};
@@ -14,26 +15,55 @@ use crate::harness::{Harness, Round};
 use crate::results::Measured;
 use crate::table::{Bar, Table};
 
-/// The only case.
-const CASE: &str = "HTTP/1.0";
-
 /// The paths by name, in the order of the reference.
 const PATHS: [&str; 3] = ["direct", "WireGuard", "WireGuard over xdptun"];
+
+/// The WireGuard of this machine, as the reference has it.
+const OWN: &str = "HTTP/1.0";
+
+/// wireguard-go: how the stack hands it packets, and what is to be reached. With
+/// GSO its datagrams cross a veth pair unsplit, which no wire does.
+const GO: [(&str, bool, Bar); 2] = [
+    ("wireguard-go, GSO off", false, Bar::AtLeast(0.95)),
+    ("wireguard-go, GSO on", true, Bar::AtLeast(0.70)),
+];
 
 /// Downloads the file by every path.
 pub fn measure(harness: &mut Harness) -> Result<()> {
     let mib = harness.extent.pick(download::MIB, download::QUICK_MIB);
     harness.note(format!("{mib} MiB"));
-    harness.note(Implementation::chosen()?.to_string());
-    let scenario = Scenario::new(Between::Wire, mib, Filling::Zeros)?;
+    let own = Implementation::chosen()?;
+    harness.note(format!("{OWN} over {own}"));
+    let scenario = |by| Scenario::by(by, Between::Wire, mib, Filling::Zeros);
+    let own = scenario(own)?;
+    let go = if Program::WireguardGo.path().is_file() {
+        Some(scenario(Implementation::WireguardGo)?)
+    } else {
+        let path = Program::WireguardGo.path();
+        harness.absent("wireguard-go", format!("{}: no such file", path.display()));
+        None
+    };
     harness.rounds(|round| {
-        Path::ALL
-            .into_iter()
-            .try_for_each(|path| fetch(round, &scenario, path, mib))
+        for path in Path::ALL {
+            fetch(round, &own, (OWN, path), mib)?;
+        }
+        for (case, segmentation, _) in GO {
+            let Some(go) = &go else { continue };
+            go.segmentation(segmentation)?;
+            for path in [Path::WireGuard, Path::Xdptun] {
+                fetch(round, go, (case, path), mib)?;
+            }
+        }
+        Ok(())
     })
 }
 
-fn fetch(round: &mut Round<'_>, scenario: &Scenario, path: Path, mib: usize) -> Result<()> {
+fn fetch(
+    round: &mut Round<'_>,
+    scenario: &Scenario,
+    (case, path): (&str, Path),
+    mib: usize,
+) -> Result<()> {
     let attached = match path {
         Path::Xdptun => Some(scenario.attach()?),
         Path::Direct | Path::WireGuard => None,
@@ -48,7 +78,7 @@ fn fetch(round: &mut Round<'_>, scenario: &Scenario, path: Path, mib: usize) -> 
         attached.stop()?;
     }
     let values = [(SPEED, download.mib_s), (CPU, download::of_gib(cpu, mib))];
-    round.record(CASE, &path.to_string(), &values);
+    round.record(case, &path.to_string(), &values);
     Ok(())
 }
 
@@ -56,12 +86,22 @@ fn fetch(round: &mut Round<'_>, scenario: &Scenario, path: Path, mib: usize) -> 
 pub fn sections(measured: &Measured) -> Vec<Section> {
     let [direct, wireguard, xdptun] = PATHS;
     let mut table = Table::new(&download::COLUMNS);
-    for (path, bar) in [
+    let own = [
         (direct, None),
         (wireguard, None),
         (xdptun, Some(Bar::AtLeast(0.95))),
-    ] {
-        table.row(download::row(measured, CASE, [path, wireguard], bar));
+    ];
+    for (path, bar) in own {
+        table.row(download::row(measured, OWN, [path, wireguard], bar));
+    }
+    let cases = measured.names(|sample| &sample.case);
+    for (case, _, bar) in GO.into_iter().filter(|(case, ..)| cases.contains(case)) {
+        for (path, bar) in [(wireguard, None), (xdptun, Some(bar))] {
+            table.row(download::row(measured, case, [path, wireguard], bar));
+        }
+    }
+    for absent in &measured.absent {
+        table.row([absent.to_string()]);
     }
     vec![Section::new("wg", table.to_string())]
 }

@@ -4,11 +4,11 @@
 //! The end-to-end test, `cargo xtask demo` and `cargo xtask bench wg` all run
 //! this one, so that what is shown, tested and measured is the same thing.
 
-pub mod boringtun;
 pub mod config;
 pub mod keys;
 pub mod scenario;
 pub mod tunnel;
+pub mod user_space;
 pub mod web;
 
 pub use scenario::{Between, Path, Scenario};

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use xdptun_lab::content::{self, Filling};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::topology::Router;
-use xdptun_lab::{Attached, Capture, Direct, Host, Netns, Routed, WireStats};
+use xdptun_lab::{Attached, Capture, Direct, Host, Netns, Routed, WireStats, link};
 
-use crate::tunnel::Tunnel;
+use crate::tunnel::{self, Implementation, Tunnel};
 use crate::web::{self, Download};
 use crate::{TUNNEL_PORT, config};
 
@@ -69,6 +69,16 @@ pub struct Scenario {
 impl Scenario {
     /// Builds the network, the tunnel and a file of `mib` MiB.
     pub fn new(between: Between, mib: usize, filling: Filling) -> Result<Self> {
+        Self::by(Implementation::chosen()?, between, mib, filling)
+    }
+
+    /// The same with one implementation of WireGuard.
+    pub fn by(
+        implementation: Implementation,
+        between: Between,
+        mib: usize,
+        filling: Filling,
+    ) -> Result<Self> {
         let served = Scratch::new()?;
         let digest = content::write(&served.path().join(FILE), mib, filling)?;
         let (client, server, router) = match between {
@@ -83,8 +93,8 @@ impl Scenario {
         };
         let [config1, config2] = config::generate(server.v4.into())?;
         let tunnel = [
-            Tunnel::up(&client, &config1).context("peer 1 (client)")?,
-            Tunnel::up(&server, &config2).context("peer 2 (server)")?,
+            Tunnel::by(implementation, &client, &config1).context("peer 1 (client)")?,
+            Tunnel::by(implementation, &server, &config2).context("peer 2 (server)")?,
         ];
         let web = web::Server::start(&server, served.path())?;
         Ok(Self {
@@ -124,6 +134,17 @@ impl Scenario {
             attach(&self.server).context("server")?,
             attach(&self.client).context("client")?,
         ])
+    }
+
+    /// Switches on both hosts whether the stack hands WireGuard many packets in
+    /// one buffer. A WireGuard that gets one at a time sends one at a time.
+    pub fn segmentation(&self, on: bool) -> Result<()> {
+        for host in [&self.client, &self.server] {
+            for feature in ["tso", "gso"] {
+                link::offload(&host.netns, tunnel::DEV, feature, on)?;
+            }
+        }
+        Ok(())
     }
 
     /// Watches the wire between router and server.

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use anyhow::{Result, bail, ensure};
 use xdptun_lab::{Host, Netns};
 
-use crate::boringtun::Boringtun;
 use crate::config::Config;
+use crate::user_space::{Program, UserSpace};
 
 /// The name of the tunnel's interface on every host.
 pub const DEV: &str = "wg0";
@@ -20,6 +20,8 @@ pub enum Implementation {
     Kernel,
     /// `boringtun-cli` in user space, where the kernel has none.
     Boringtun,
+    /// `wireguard-go` in user space; only where it is asked for.
+    WireguardGo,
 }
 
 /// The environment variable that chooses, by `kernel` or `boringtun`.
@@ -70,6 +72,7 @@ impl fmt::Display for Implementation {
         f.write_str(match self {
             Self::Kernel => "the kernel's WireGuard",
             Self::Boringtun => "boringtun (WireGuard in user space)",
+            Self::WireguardGo => "wireguard-go (WireGuard in user space)",
         })
     }
 }
@@ -80,24 +83,34 @@ pub struct Tunnel {
     netns: Netns,
     address: IpAddr,
     /// `None` with the kernel's WireGuard.
-    boringtun: Option<Boringtun>,
+    user_space: Option<UserSpace>,
 }
 
 impl Tunnel {
     /// Brings `wg0` up on a host, as `wg-quick up` would.
     pub fn up(host: &Host, config: &Config) -> Result<Self> {
+        Self::by(Implementation::chosen()?, host, config)
+    }
+
+    /// The same by one implementation.
+    pub fn by(implementation: Implementation, host: &Host, config: &Config) -> Result<Self> {
         let netns = &host.netns;
-        let boringtun = match Implementation::chosen()? {
-            Implementation::Kernel => {
+        let program = match implementation {
+            Implementation::Kernel => None,
+            Implementation::Boringtun => Some(Program::Boringtun),
+            Implementation::WireguardGo => Some(Program::WireguardGo),
+        };
+        let user_space = match program {
+            Some(program) => Some(UserSpace::start(netns, DEV, program)?),
+            None => {
                 netns.run("ip", ["link", "add", DEV, "type", "wireguard"])?;
                 None
             }
-            Implementation::Boringtun => Some(Boringtun::start(netns, DEV)?),
         };
         let tunnel = Self {
             netns: netns.clone(),
             address: config.ip()?,
-            boringtun,
+            user_space,
         };
         tunnel.wg(&["setconf", DEV, "/dev/stdin"], &config.setconf)?;
         let (address, mtu) = (&config.address, config.mtu);
@@ -113,8 +126,8 @@ impl Tunnel {
 
     /// Runs `wg` for this end.
     pub fn wg(&self, args: &[&str], input: &str) -> Result<String> {
-        match &self.boringtun {
-            Some(boringtun) => boringtun.wg(args, input),
+        match &self.user_space {
+            Some(running) => running.wg(args, input),
             None => self.netns.run_with_input("wg", args, input),
         }
     }

@@ -5,6 +5,7 @@
 
 mod debian;
 mod packages;
+mod peers;
 mod toolchain;
 mod tools;
 
@@ -60,6 +61,17 @@ pub fn ensure() -> Result<()> {
     install_missing(toolchain::parts())?;
     install_missing(packages::required_parts())?;
     install_missing(tools::parts())
+}
+
+/// Installs what benchmarks measure beside xdptun; what cannot be had is absent
+/// there, and no error here.
+pub fn try_peers() {
+    for part in peers::parts() {
+        let name = part.name.clone();
+        if let Err(error) = install_missing(vec![part]) {
+            eprintln!("absent    {name}: {error:#}");
+        }
+    }
 }
 
 /// Installs what trying packages needs, silent when nothing is missing.

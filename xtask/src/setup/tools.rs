@@ -51,13 +51,18 @@ fn part(tool: &'static Tool) -> Part {
 }
 
 fn install(tool: &Tool) -> Result<()> {
+    cargo_install(tool.name, tool.version, &workspace::root().join(".tools"))
+}
+
+/// Builds the programs of a package into `bin` of a folder.
+pub(super) fn cargo_install(package: &str, version: &str, folder: &Path) -> Result<()> {
     eprintln!("          building it takes a minute or two");
     run_visible(
         cargo()
-            .args(["install", tool.name, "--version", tool.version, "--locked"])
+            .args(["install", package, "--version", version, "--locked"])
             .arg("--force")
             .arg("--root")
-            .arg(workspace::root().join(".tools"))
+            .arg(folder)
             .arg("--target-dir")
             .arg(workspace::target_dir().join("tools")),
     )

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use xdptun_lab::workspace;
 
@@ -27,6 +27,12 @@ impl Arch {
             Self::X86_64 => Ok(()),
             Self::Aarch64 => setup::ensure_arm_vm(),
         }
+    }
+
+    /// That of this machine.
+    pub fn this() -> Result<Self> {
+        let name = std::env::consts::ARCH;
+        Self::from_str(name, false).map_err(|_| anyhow!("Debian's packages for {name} are unknown"))
     }
 
     /// Debian's name for it.

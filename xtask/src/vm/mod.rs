@@ -4,7 +4,7 @@
 //! file system, which it cannot change. What it runs is built before.
 
 pub mod apt;
-mod arch;
+pub mod arch;
 mod guest;
 mod initramfs;
 mod job;

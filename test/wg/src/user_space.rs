@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,54 +17,91 @@ use xdptun_lab::command::run_with_input;
 /// Creating the interface takes milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// A running `boringtun-cli`.
+/// A program that is a WireGuard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// `boringtun-cli`.
+    Boringtun,
+    /// `wireguard-go`.
+    WireguardGo,
+}
+
+impl Program {
+    /// Where it is, if it is installed.
+    pub fn path(self) -> PathBuf {
+        match self {
+            Self::Boringtun => workspace::tool("boringtun-cli"),
+            Self::WireguardGo => workspace::root().join(".tools/wireguard-go/usr/bin/wireguard-go"),
+        }
+    }
+
+    /// The options before the name of the interface.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            // More threads put packets out of order, and the TCP inside answers with
+            // retransmissions: half the speed on two cores, and no run like another.
+            Self::Boringtun => &[
+                "--foreground",
+                "--threads",
+                "1",
+                "--disable-drop-privileges",
+            ],
+            Self::WireguardGo => &["--foreground"],
+        }
+    }
+
+    /// What gets it.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Boringtun => {
+                "get it with `cargo install boringtun-cli --locked --root .tools` \
+                 (`cargo xtask setup` as root does that)"
+            }
+            Self::WireguardGo => "`cargo xtask bench wg` gets it from Debian",
+        }
+    }
+}
+
+/// A running WireGuard in user space.
 ///
 /// Its control socket is `/run/wireguard/NAME.sock`. Both peers call their
 /// interface `wg0`, so each gets a `/run` of its own, in a mount namespace that
 /// ends with the process and leaves nothing on the machine.
 #[derive(Debug)]
-pub struct Boringtun {
+pub struct UserSpace {
     netns: Netns,
     mounts: File,
     process: Process,
 }
 
-impl Boringtun {
+impl UserSpace {
     /// Starts it and returns when `wg` can talk to it.
-    pub fn start(netns: &Netns, dev: &str) -> Result<Self> {
-        let program = workspace::tool("boringtun-cli");
+    pub fn start(netns: &Netns, dev: &str, program: Program) -> Result<Self> {
+        let path = program.path();
         ensure!(
-            program.is_file(),
-            "{}: no such file, and this kernel makes no WireGuard interface; get it with \
-             `cargo install boringtun-cli --locked --root .tools` (`cargo xtask setup` as root \
-             does that)",
-            program.display()
+            path.is_file(),
+            "{}: no such file, and this WireGuard is no part of the kernel; {}",
+            path.display(),
+            program.advice()
         );
-        let mut command = netns.command(program);
-        // More threads put packets out of order, and the TCP inside answers with
-        // retransmissions: half the speed on two cores, and no run like another.
-        command.args([
-            "--foreground",
-            "--threads",
-            "1",
-            "--disable-drop-privileges",
-        ]);
-        command.arg(dev);
+        let mut command = netns.command(path);
+        command.args(program.options()).arg(dev);
         with_own_run(&mut command);
         let process = Process::spawn(&mut command)?;
         let path = format!("/proc/{}/ns/mnt", process.pid());
         let mounts = File::open(&path).with_context(|| format!("{path}: cannot open"));
-        let boringtun = Self {
+        let running = Self {
             netns: netns.clone(),
             mounts: process.with_output(mounts)?,
             process,
         };
-        let answers = wait::until_some(START_LIMIT, "boringtun to answer `wg`", || {
-            ensure!(boringtun.process.is_running()?, "boringtun ended");
-            Ok(boringtun.wg(&["show", dev], "").ok())
+        let what = format!("{program:?} to answer `wg`");
+        let answers = wait::until_some(START_LIMIT, &what, || {
+            ensure!(running.process.is_running()?, "{program:?} ended");
+            Ok(running.wg(&["show", dev], "").ok())
         });
-        boringtun.process.with_output(answers)?;
-        Ok(boringtun)
+        running.process.with_output(answers)?;
+        Ok(running)
     }
 
     /// Runs `wg` where it finds the control socket.

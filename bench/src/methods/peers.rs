@@ -1,0 +1,62 @@
+//! The method of `udp` with what a user would take instead.
+
+use anyhow::Result;
+
+use super::udp;
+use crate::course::Course;
+use crate::document::Section;
+use crate::harness::Harness;
+use crate::phantun;
+use crate::results::Measured;
+use crate::table::{Table, spread};
+
+/// Final checksums, which every one of them takes.
+const CASE: &str = "complete";
+
+/// Those that cannot be had from where this project installs programs.
+const UNAVAILABLE: [(&str, &str); 2] = [
+    ("udp2raw", "neither Debian nor crates.io offers it"),
+    (
+        "mimic",
+        "it needs a kernel module of its own (Debian: mimic-dkms)",
+    ),
+];
+
+/// Direct, xdptun, and each peer that is there.
+pub fn measure(harness: &mut Harness) -> Result<()> {
+    let mut courses = vec![Course::direct()?, Course::xdptun("xdptun", "auto")?];
+    match phantun::missing() {
+        None => courses.push(phantun::course()?),
+        Some(reason) => harness.absent("phantun", reason),
+    }
+    for (path, reason) in UNAVAILABLE {
+        harness.absent(path, reason);
+    }
+    for course in &courses {
+        course.net.offload("tx", false)?;
+    }
+    harness.rounds(|round| {
+        courses
+            .iter()
+            .try_for_each(|course| course.explain(udp::run(round, CASE, course)))
+    })
+}
+
+/// The table of the document: a row for each path.
+pub fn sections(measured: &Measured) -> Vec<Section> {
+    let metrics = udp::METRICS.map(|(metric, _)| metric);
+    let mut columns = vec!["path", "of direct, saturated", "of direct, < 0.5 % lost"];
+    columns.extend(metrics);
+    let mut table = Table::new(&columns);
+    for path in measured.names(|sample| &sample.path) {
+        let ratio = |metric| spread(measured.ratio(CASE, [path, "direct"], metric));
+        let ratios = [metrics[0], metrics[2]].map(ratio);
+        let values = metrics.map(|metric| spread(measured.summary(CASE, path, metric)));
+        let cells = [path.to_owned()].into_iter().chain(ratios);
+        table.row(cells.chain(values));
+    }
+    for absent in &measured.absent {
+        table.row([absent.to_string()]);
+    }
+    vec![Section::new("peers", table.to_string())]
+}

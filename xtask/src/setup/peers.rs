@@ -1,0 +1,43 @@
+//! What benchmarks put beside xdptun, as far as a registry offers it.
+
+use std::process::Command;
+
+use anyhow::Result;
+use xdptun_lab::command::run;
+use xdptun_lab::workspace;
+
+use super::Part;
+use super::tools::cargo_install;
+use crate::vm::apt::Apt;
+use crate::vm::arch::Arch;
+
+/// The version of phantun.
+const PHANTUN: &str = "0.8.1";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![phantun(), wireguard_go()]
+}
+
+/// From crates.io.
+fn phantun() -> Part {
+    // Its programs have names that fit any project.
+    let folder = workspace::root().join(".tools/phantun");
+    let version = run(Command::new(folder.join("bin/client")).arg("--version"));
+    Part {
+        name: format!("phantun {PHANTUN}, to measure beside xdptun"),
+        present: version.is_ok_and(|text| text.trim_end().ends_with(PHANTUN)),
+        install: Box::new(move || cargo_install("phantun", PHANTUN, &folder)),
+    }
+}
+
+/// From Debian's stable release: older ones know no GSO.
+fn wireguard_go() -> Part {
+    let folder = workspace::root().join(".tools/wireguard-go");
+    Part {
+        name: "wireguard-go, a WireGuard that sends many datagrams at once".into(),
+        present: folder.is_dir(),
+        install: Box::new(move || -> Result<()> {
+            Apt::new(Arch::this()?).unpack(&["wireguard-go"], &folder, |_| Ok(()))
+        }),
+    }
+}
