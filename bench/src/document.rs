@@ -6,17 +6,22 @@ use anyhow::{Context, Result};
 use xdptun_lab::document::write_between_markers;
 use xdptun_lab::workspace;
 
+use crate::plot::Bars;
 use crate::results::Results;
 use crate::table::NOT_MEASURED;
 
 /// The document.
 const DOCUMENT: &str = "BENCHMARKS.md";
 
+/// The folder of raw numbers and pictures.
+const RESULTS: &str = "bench/results";
+
 /// What a method writes into the document, between the markers of its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     name: String,
     text: String,
+    plot: Option<Bars>,
 }
 
 impl Section {
@@ -25,7 +30,16 @@ impl Section {
         Self {
             name: name.into(),
             text: text.into(),
+            plot: None,
         }
+    }
+
+    /// The same with a picture below, `bench/results/NAME.svg`.
+    #[must_use]
+    pub fn with_plot(mut self, plot: Bars) -> Self {
+        self.text += &format!("\n![{}]({RESULTS}/{}.svg)\n", plot.title, self.name);
+        self.plot = Some(plot);
+        self
     }
 
     /// The same with the origin of its figures below.
@@ -48,18 +62,26 @@ impl Section {
 
 /// Keeps the raw numbers of a measurement.
 pub fn write_results(name: &str, results: &Results) -> Result<()> {
-    let folder = workspace::root().join("bench/results");
+    let folder = workspace::root().join(RESULTS);
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     let path = folder.join(format!("{name}.json"));
     let text = serde_json::to_string_pretty(results)? + "\n";
     fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))?;
-    eprintln!("wrote bench/results/{name}.json");
+    eprintln!("wrote {RESULTS}/{name}.json");
     Ok(())
 }
 
-/// Replaces what the document has between the markers of each section.
+/// Replaces what the document has between the markers of each section, and writes
+/// its picture.
 pub fn write_sections(sections: &[Section]) -> Result<()> {
-    sections.iter().try_for_each(|Section { name, text }| {
-        write_between_markers(DOCUMENT, &format!("bench:{name}"), text)
-    })
+    for Section { name, text, plot } in sections {
+        if let Some(plot) = plot {
+            let path = format!("{RESULTS}/{name}.svg");
+            fs::write(workspace::root().join(&path), plot.svg()?)
+                .with_context(|| format!("{path}: cannot write"))?;
+            eprintln!("wrote {path}");
+        }
+        write_between_markers(DOCUMENT, &format!("bench:{name}"), text)?;
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@
 //! | [`cpu`] | processor time of the machine |
 //! | [`sizes`] | how large the programs are: a guard, not a measurement of time |
 //! | [`results`], [`statistics`] | every value, medians, spread and ratios |
-//! | [`table`], [`document`] | what BENCHMARKS.md shows |
+//! | [`table`], [`plot`], [`document`] | what BENCHMARKS.md shows |
 
 mod course;
 mod cpu;
@@ -27,6 +27,7 @@ mod kernel;
 mod load;
 mod methods;
 mod phantun;
+mod plot;
 mod results;
 mod sizes;
 mod statistics;
@@ -119,7 +120,7 @@ fn show(method: Method, keep: bool) -> Result<()> {
         machine: Machine::this()?,
         measured: input()?,
     };
-    let sections = method.sections(&results.measured);
+    let sections = method.sections(&results.measured)?;
     let sections: Vec<_> = sections
         .into_iter()
         .map(|section| section.signed(&results))

@@ -1,7 +1,7 @@
 //! Bare instructions and maps into the kernel. aya loads objects that a compiler
 //! made; for these few instructions there is none. All unsafe code of it is here.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
+const PROG_TEST_RUN: libc::c_int = 10;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 
 /// The kernel's types of maps that are used here.
@@ -57,6 +58,19 @@ struct ProgramAttributes {
     flags: u32,
 }
 
+/// The same for `BPF_PROG_TEST_RUN`.
+#[repr(C)]
+struct TestAttributes {
+    program: u32,
+    verdict: u32,
+    length_in: u32,
+    length_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+}
+
 /// Makes a map with one entry, key and value all zeros.
 pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Result<OwnedFd> {
     let mut attributes = MapAttributes {
@@ -101,6 +115,24 @@ pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
     })?;
     // SAFETY: as above.
     Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
+}
+
+/// Runs a program on a packet, `repeat` times: the packet after the last run, and
+/// the nanoseconds of one.
+pub fn test_run(program: impl AsFd, packet: &[u8], repeat: u32) -> Result<(Vec<u8>, u32)> {
+    let mut after = vec![0_u8; packet.len()];
+    let mut attributes = TestAttributes {
+        program: program.as_fd().as_raw_fd().cast_unsigned(),
+        verdict: 0,
+        length_in: packet.len() as u32,
+        length_out: after.len() as u32,
+        data_in: packet.as_ptr() as u64,
+        data_out: after.as_mut_ptr() as u64,
+        repeat,
+        duration: 0,
+    };
+    bpf(PROG_TEST_RUN, &mut attributes).context("the kernel runs no tests of it")?;
+    Ok((after, attributes.duration))
 }
 
 /// One call of bpf(2); the attributes have the layout that the command asks for.

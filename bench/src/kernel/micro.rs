@@ -129,17 +129,21 @@ impl Micro {
 
     /// Puts it where a host's packets leave, until the link is dropped.
     pub fn attach(&self, host: &Host) -> Result<FdLink> {
-        let id = programs::id(&self.program)?;
-        let mut all = loaded_programs().filter_map(Result::ok);
-        let info: ProgramInfo = all
-            .find(|program| program.id() == id)
-            .context("the program is gone")?;
+        let info = self.info()?;
         host.netns.enter(|| {
             let mut program = SchedClassifier::from_program_info(info, "micro".into())?;
             let order = TcAttachOptions::TcxOrder(LinkOrder::first());
             let link = program.attach_with_options(Host::DEV, TcAttachType::Egress, order)?;
             Ok(program.take_link(link)?.try_into()?)
         })?
+    }
+
+    /// What the kernel tells about it.
+    pub fn info(&self) -> Result<ProgramInfo> {
+        let id = programs::id(&self.program)?;
+        let mut all = loaded_programs().filter_map(Result::ok);
+        all.find(|program| program.id() == id)
+            .context("the program is gone")
     }
 
     /// What its runs took so far.

@@ -6,7 +6,9 @@ mod load;
 mod maps;
 mod micro;
 mod programs;
+mod test_run;
 
 pub use maps::map_memory;
 pub use micro::{Micro, PRICED};
 pub use programs::{Counting, Programs};
+pub use test_run::time_of;

@@ -73,6 +73,17 @@ impl Programs {
         Ok(loaded.into_iter().map(|(info, _)| info).collect())
     }
 
+    /// The program of a process whose name starts so.
+    pub fn named(process: Pid, prefix: &str) -> Result<ProgramInfo> {
+        let mut infos = Self::infos(process)?.into_iter();
+        let starts = |info: &ProgramInfo| {
+            info.name_as_str()
+                .is_some_and(|name| name.starts_with(prefix))
+        };
+        let found = infos.find(starts);
+        found.with_context(|| format!("no program {prefix} is loaded"))
+    }
+
     /// What the program whose name starts so spent since an earlier reading.
     pub fn since(&self, earlier: &Self, prefix: &str) -> Result<Spent> {
         let named = |programs: &Self| {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use etherparse::PacketBuilder;
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::Family;
 
@@ -10,8 +11,9 @@ use crate::course::Course;
 use crate::document::Section;
 use crate::forwarded::Forwarded;
 use crate::harness::{Harness, Round};
-use crate::kernel::{Counting, Micro, PRICED, Programs};
+use crate::kernel::{Counting, Micro, PRICED, Programs, time_of};
 use crate::load::{Load, Pace, carry, first_delivery};
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::statistics::Summary;
 use crate::table::{Bar, Table, number, spread};
@@ -150,6 +152,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         for micro in &micros {
             price(round, &direct, micro, count)?;
         }
+        foreign(round, [&tc, &xdp], &micros[0])?;
         for family in Family::BOTH {
             for length in LENGTHS {
                 for input in Input::ALL {
@@ -192,6 +195,49 @@ fn programs(
     Ok(())
 }
 
+/// What packets cost that are none of ours: the programs leave them as they are, so
+/// that the kernel can run them on one again and again.
+fn foreign(round: &mut Round<'_>, [tc, xdp]: [&Rig; 2], nothing: &Micro) -> Result<()> {
+    let (sender, receiver) = (tc.course.process(0)?, tc.course.process(1)?);
+    let fast = xdp.course.process(1)?;
+    for (case, packet) in foreign_packets()? {
+        for (path, process, program) in [
+            (EGRESS, sender, "xdptun_egress"),
+            (INGRESS_TC, receiver, "xdptun_ingress"),
+            (INGRESS_XDP, fast, "xdptun_fast"),
+        ] {
+            let ns = time_of(&Programs::named(process, program)?, &packet)?;
+            round.record(case, path, &[(METRIC, ns)]);
+        }
+        let ns = time_of(&nothing.info()?, &packet)?;
+        round.record(case, HELPER, &[(METRIC, ns)]);
+    }
+    Ok(())
+}
+
+/// Packets of other people.
+fn foreign_packets() -> Result<[(&'static str, Vec<u8>); 3]> {
+    const OTHER: [u16; 2] = [40_000, 443];
+    let payload = [0x5a; 1400];
+    // The test runs on the loopback, whose address is zero: what is for another
+    // host the programs would not look at.
+    let start = || PacketBuilder::ethernet2([2; 6], [0; 6]);
+    let ip = || start().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
+    let [from, to] = OTHER;
+    let (mut udp, mut tcp, mut echo) = (Vec::new(), Vec::new(), Vec::new());
+    ip().udp(from, to).write(&mut udp, &payload)?;
+    ip().tcp(from, to, 1, 1000)
+        .ack(1)
+        .write(&mut tcp, &payload)?;
+    ip().icmpv4_echo_request(1, 1)
+        .write(&mut echo, &payload[..56])?;
+    Ok([
+        ("UDP of other ports, 1,400 bytes", udp),
+        ("TCP of other ports, 1,400 bytes", tcp),
+        ("ICMP echo, 56 bytes", echo),
+    ])
+}
+
 /// What one thing costs, on datagrams of a socket.
 fn price(round: &mut Round<'_>, direct: &Course, micro: &Micro, count: u64) -> Result<()> {
     direct.net.offload("tx", false)?;
@@ -213,12 +259,33 @@ fn price(round: &mut Round<'_>, direct: &Course, micro: &Micro, count: u64) -> R
 }
 
 /// The tables of the document.
-pub fn sections(measured: &Measured) -> Vec<Section> {
-    vec![
-        Section::new("datapath", programs_table(measured).to_string()),
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
+    Ok(vec![
+        Section::new("datapath", programs_table(measured).to_string()).with_plot(plot(measured)),
         Section::new("helpers", helpers_table(measured).to_string()),
         Section::new("parts", parts_table(measured).to_string()),
-    ]
+        Section::new("foreign", foreign_table(measured)?.to_string()),
+    ])
+}
+
+/// All programs with the longest datagrams.
+fn plot(measured: &Measured) -> Bars {
+    let counting = counting(measured).map_or(0.0, |counting| counting.median);
+    let mut bars = Bars::new("A datagram of 1,400 bytes in each program", "ns");
+    for family in Family::BOTH {
+        let programs = [EGRESS, INGRESS_TC, INGRESS_XDP];
+        for (colour, program) in programs.into_iter().enumerate() {
+            for input in Input::ALL {
+                let found = measured.summary(&case(family, 1400, input), program, METRIC);
+                let label = format!("{family}, {program}, {}", input.name());
+                // What arrives does not tell how its checksum was made.
+                if program == EGRESS || input == Input::Complete {
+                    bars.add(label, colour, found.map(|found| found.less(counting)));
+                }
+            }
+        }
+    }
+    bars
 }
 
 fn programs_table(measured: &Measured) -> Table {
@@ -342,4 +409,19 @@ fn parts_table(measured: &Measured) -> Table {
     let rest_name = "all else: 64 bytes, complete, with headroom".to_owned();
     table.row([rest_name].into_iter().chain(rest));
     table
+}
+
+/// What other people's packets pay, less what a run of nothing takes.
+fn foreign_table(measured: &Measured) -> Result<Table> {
+    let programs = [EGRESS, INGRESS_TC, INGRESS_XDP];
+    let mut columns = vec!["packet"];
+    columns.extend(programs);
+    let mut table = Table::new(&columns);
+    for (case, _) in foreign_packets()? {
+        let of = |path| measured.summary(case, path, METRIC);
+        let nothing = of(HELPER).map_or(0.0, |nothing| nothing.median);
+        let cells = programs.map(|path| spread(of(path).map(|found| found.less(nothing))));
+        table.row([case.to_owned()].into_iter().chain(cells));
+    }
+    Ok(table)
 }

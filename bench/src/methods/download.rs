@@ -1,5 +1,6 @@
 //! What the methods that download a file have in common.
 
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::table::{Bar, median, spread};
 
@@ -38,4 +39,16 @@ pub fn row(
         bar.map_or_else(String::new, |bar| bar.judge(ratio)),
         median(measured.summary(case, path, CPU)),
     ]
+}
+
+/// A bar for each path of each case.
+pub fn plot(measured: &Measured, title: &str, paths: &[&str]) -> Bars {
+    let mut bars = Bars::new(title, SPEED);
+    for case in measured.names(|sample| &sample.case) {
+        for (colour, path) in paths.iter().enumerate() {
+            let label = format!("{case}: {path}");
+            bars.add(label, colour, measured.summary(case, path, SPEED));
+        }
+    }
+    bars
 }

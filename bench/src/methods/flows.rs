@@ -14,6 +14,7 @@ use crate::document::Section;
 use crate::harness::{Harness, Round};
 use crate::kernel::{Counting, map_memory};
 use crate::load::{Batch, Load, Pace, carry_by};
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::table::{Bar, Table, median, number, spread};
 
@@ -114,7 +115,7 @@ impl Rig {
 
 /// Opens all flows, then sends on one, on some, on all of them.
 pub fn measure(harness: &mut Harness) -> Result<()> {
-    let counts = harness.extent.pick(COUNTS, [1, 10, 100, 1000]);
+    let counts = harness.extent.pick(COUNTS, [1, 100, 200, 1000]);
     let time = Duration::from_millis(harness.extent.pick(500, 50));
     let most = counts[counts.len() - 1];
     let first = u32::from(Ipv4Addr::new(10, 1, 0, 1));
@@ -170,7 +171,7 @@ fn carry_over(
 }
 
 /// The table of the document.
-pub fn sections(measured: &Measured) -> Vec<Section> {
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let mut table = Table::new(&[
         "flows",
         "direct, received/s",
@@ -199,5 +200,17 @@ pub fn sections(measured: &Measured) -> Vec<Section> {
             median(of(MEMORY)),
         ]);
     }
-    vec![Section::new("flows", table.to_string())]
+    let section = Section::new("flows", table.to_string());
+    Ok(vec![section.with_plot(plot(measured))])
+}
+
+fn plot(measured: &Measured) -> Bars {
+    let mut bars = Bars::new("A datagram among many flows", "ns");
+    for (colour, metric) in [EGRESS, INGRESS].into_iter().enumerate() {
+        for case in measured.names(|sample| &sample.case) {
+            let label = format!("{case}, {}", metric.trim_end_matches(" ns"));
+            bars.add(label, colour, measured.summary(case, "xdptun", metric));
+        }
+    }
+    bars
 }

@@ -12,6 +12,7 @@ use crate::course::Course;
 use crate::cpu::busy_seconds;
 use crate::document::Section;
 use crate::harness::{Harness, Round};
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::table::{Bar, Table};
 
@@ -80,12 +81,17 @@ fn fetch(round: &mut Round<'_>, case: &str, rig: &Rig, mib: usize) -> Result<()>
 }
 
 /// The table of the document.
-pub fn sections(measured: &Measured) -> Vec<Section> {
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let mut table = Table::new(&download::COLUMNS);
     for (case, _, bar) in CASES {
         for (path, bar) in [("direct", None), ("xdptun", Some(bar))] {
             table.row(download::row(measured, case, [path, "direct"], bar));
         }
     }
-    vec![Section::new("h3", table.to_string())]
+    let section = Section::new("h3", table.to_string());
+    Ok(vec![section.with_plot(plot(measured))])
+}
+
+fn plot(measured: &Measured) -> Bars {
+    download::plot(measured, "A download over HTTP/3", &["direct", "xdptun"])
 }

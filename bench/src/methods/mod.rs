@@ -59,7 +59,7 @@ impl Method {
     }
 
     /// What goes into the document.
-    pub fn sections(self, measured: &Measured) -> Vec<Section> {
+    pub fn sections(self, measured: &Measured) -> Result<Vec<Section>> {
         match self {
             Self::Wg => wg::sections(measured),
             Self::H3 => h3::sections(measured),

@@ -7,6 +7,7 @@ use crate::course::Course;
 use crate::document::Section;
 use crate::harness::Harness;
 use crate::phantun;
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::table::{Table, spread};
 
@@ -43,7 +44,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
 }
 
 /// The table of the document: a row for each path.
-pub fn sections(measured: &Measured) -> Vec<Section> {
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let metrics = udp::METRICS.map(|(metric, _)| metric);
     let mut columns = vec!["path", "of direct, saturated", "of direct, < 0.5 % lost"];
     columns.extend(metrics);
@@ -58,5 +59,24 @@ pub fn sections(measured: &Measured) -> Vec<Section> {
     for absent in &measured.absent {
         table.row([absent.to_string()]);
     }
-    vec![Section::new("peers", table.to_string())]
+    let section = Section::new("peers", table.to_string());
+    Ok(vec![section.with_plot(plot(measured))])
+}
+
+fn plot(measured: &Measured) -> Bars {
+    let mut bars = Bars::new("Datagrams of 1,400 bytes", "received in a second");
+    for (metric, _) in udp::METRICS
+        .iter()
+        .filter(|(metric, _)| metric.starts_with("received"))
+    {
+        for (colour, path) in measured
+            .names(|sample| &sample.path)
+            .into_iter()
+            .enumerate()
+        {
+            let label = format!("{path}, {}", metric.trim_start_matches("received/s, "));
+            bars.add(label, colour, measured.summary(CASE, path, metric));
+        }
+    }
+    bars
 }

@@ -9,6 +9,7 @@ use crate::course::Course;
 use crate::document::Section;
 use crate::harness::{Extent, Harness, Round};
 use crate::load::{Load, Pace, carry, first_delivery, highest_lossless, round_trips};
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::statistics::percentile;
 use crate::table::{Bar, Table, spread};
@@ -125,7 +126,7 @@ fn microseconds(time: Option<Duration>) -> f64 {
 }
 
 /// The tables of the document.
-pub fn sections(measured: &Measured) -> Vec<Section> {
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let mut table = Table::new(&["checksums, metric", "direct", "xdptun", "ratio", "bar"]);
     for (kind, (case, _)) in CHECKSUMS.iter().enumerate() {
         for (metric, bars) in METRICS {
@@ -141,5 +142,25 @@ pub fn sections(measured: &Measured) -> Vec<Section> {
             ]);
         }
     }
-    vec![Section::new("udp", table.to_string())]
+    let section = Section::new("udp", table.to_string());
+    Ok(vec![section.with_plot(plot(measured))])
+}
+
+fn plot(measured: &Measured) -> Bars {
+    let mut bars = Bars::new("Datagrams of 1,400 bytes", "received in a second");
+    for (metric, _) in METRICS
+        .iter()
+        .filter(|(metric, _)| metric.starts_with("received"))
+    {
+        for (case, _) in CHECKSUMS {
+            for (colour, path) in ["direct", "xdptun"].into_iter().enumerate() {
+                let label = format!(
+                    "{case}, {path}, {}",
+                    metric.trim_start_matches("received/s, ")
+                );
+                bars.add(label, colour, measured.summary(case, path, metric));
+            }
+        }
+    }
+    bars
 }

@@ -12,6 +12,7 @@ use super::download::{self, CPU, SPEED};
 use crate::cpu::busy_seconds;
 use crate::document::Section;
 use crate::harness::{Harness, Round};
+use crate::plot::Bars;
 use crate::results::Measured;
 use crate::table::{Bar, Table};
 
@@ -83,7 +84,7 @@ fn fetch(
 }
 
 /// The table of the document.
-pub fn sections(measured: &Measured) -> Vec<Section> {
+pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let [direct, wireguard, xdptun] = PATHS;
     let mut table = Table::new(&download::COLUMNS);
     let own = [
@@ -103,7 +104,17 @@ pub fn sections(measured: &Measured) -> Vec<Section> {
     for absent in &measured.absent {
         table.row([absent.to_string()]);
     }
-    vec![Section::new("wg", table.to_string())]
+    let section = Section::new("wg", table.to_string());
+    Ok(vec![section.with_plot(plot(measured))])
+}
+
+fn plot(measured: &Measured) -> Bars {
+    let paths = PATHS.into_iter().filter(|path| *path != "direct");
+    download::plot(
+        measured,
+        "A download over WireGuard",
+        &paths.collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]
