@@ -12,7 +12,7 @@ use xdptun::flow::FlowKey;
 use xdptun::ports::carries;
 use xdptun::resolve::Names;
 use xdptun::status::Status;
-use xdptun::tunnel::{Handle, Plan, Tunnel};
+use xdptun::tunnel::{Handle, Plan, Stage, Tunnel};
 
 struct Printer;
 
@@ -43,8 +43,13 @@ async fn main() -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let tunnel = Tunnel::attach(&interface, Plan::new(&config, &names, false)?, false)?;
     let (handle, mut orders) = Handle::new();
-    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |attached, _| {
-        println!("ready: {}", carries(&attached.interface.name, &[port]));
+    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |stage| {
+        match stage {
+            Stage::Carrying { attached, .. } => {
+                println!("ready: {}", carries(&attached.interface.name, &[port]));
+            }
+            Stage::Waiting => println!("the interface is gone"),
+        }
         Ok(())
     }));
     tokio::select! {

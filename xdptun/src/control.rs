@@ -13,13 +13,18 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinSet, spawn_local};
 use tokio::time::timeout;
 use tracing::debug;
 
 use crate::netns;
+use crate::running::Running;
+use crate::service::Report;
 
 const DIRECTORY: &str = "/run/xdptun";
 
@@ -31,6 +36,17 @@ const ANSWER: Duration = Duration::from_secs(60);
 const MAX_LEN: u64 = 4096;
 
 /// What can be asked.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Question {
+    /// What has become of each interface?
+    Status,
+    /// To do something.
+    #[serde(untagged)]
+    Command(Command),
+}
+
+/// What can be asked to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
@@ -88,19 +104,21 @@ pub fn service() -> Result<Option<Pid>> {
 /// The listening end. Goes away when it is dropped.
 #[derive(Debug)]
 pub struct Control {
-    listener: UnixListener,
+    asked: UnboundedReceiver<(Command, Asker)>,
     path: PathBuf,
     /// Which file it is; its name may be another's by now.
     inode: u64,
+    _server: Running,
 }
 
 impl Control {
-    /// Listens, from now on in the place of whoever did. Within a runtime.
+    /// Listens, from now on in the place of whoever did. Within a `LocalSet`. What
+    /// has become of the interfaces it asks `status`, at any time.
     ///
     /// # Errors
     ///
     /// If the socket cannot be made.
-    pub fn listen(place: Place<'_>) -> Result<Self> {
+    pub fn listen(place: Place<'_>, status: impl Fn() -> Vec<Report> + 'static) -> Result<Self> {
         let path = place.path()?;
         let name = || format!("cannot listen at {}", path.display());
         fs::create_dir_all(DIRECTORY).with_context(name)?;
@@ -114,27 +132,56 @@ impl Control {
         let inode = inode
             .inspect_err(|_| drop(remove(&new)))
             .with_context(name)?;
+        let (asks, asked) = unbounded_channel();
         Ok(Self {
-            listener,
+            asked,
             path,
             inode,
+            _server: spawn_local(serve(listener, status, asks)).into(),
         })
     }
 
-    /// Waits for the next command.
-    pub async fn next(&self) -> (Command, Asker) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => match timeout(PATIENCE, read(stream)).await {
-                    Ok(Ok(asked)) => return asked,
-                    Ok(Err(error)) => debug!("a command was not understood: {error:#}"),
-                    Err(_) => debug!("somebody connected and asked nothing"),
-                },
+    /// Waits for the next command that changes something.
+    pub async fn next(&mut self) -> (Command, Asker) {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            // Nobody can ask any more.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Tells what there is to tell, and hands on whoever asks for more. Who is slow
+/// keeps nobody waiting.
+async fn serve(
+    listener: UnixListener,
+    status: impl Fn() -> Vec<Report>,
+    asks: UnboundedSender<(Command, Asker)>,
+) {
+    let mut reading = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    reading.spawn(timeout(PATIENCE, read(stream)));
+                }
                 Err(error) => {
                     debug!("cannot accept: {error}");
                     tokio::time::sleep(PATIENCE).await;
                 }
-            }
+            },
+            Some(asked) = reading.join_next() => match asked {
+                Ok(Ok(Ok((Question::Status, asker)))) => {
+                    let status = status();
+                    spawn_local(async move { asker.send(&status).await });
+                }
+                Ok(Ok(Ok((Question::Command(command), asker)))) => {
+                    let _ended = asks.send((command, asker));
+                }
+                Ok(Ok(Err(error))) => debug!("a command was not understood: {error:#}"),
+                Ok(Err(_)) => debug!("somebody connected and asked nothing"),
+                Err(error) => debug!("{error}"),
+            },
         }
     }
 }
@@ -166,7 +213,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn read(stream: UnixStream) -> Result<(Command, Asker)> {
+async fn read(stream: UnixStream) -> Result<(Question, Asker)> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     (&mut stream).take(MAX_LEN).read_line(&mut line).await?;
@@ -180,7 +227,11 @@ pub struct Asker(BufReader<UnixStream>);
 impl Asker {
     /// Answers, and hands over the connection. Whoever went away meanwhile needs no
     /// answer, and there is none.
-    pub async fn answer(mut self, answer: &Answer) -> Option<UnixStream> {
+    pub async fn answer(self, answer: &Answer) -> Option<UnixStream> {
+        self.send(answer).await
+    }
+
+    async fn send(mut self, answer: &impl Serialize) -> Option<UnixStream> {
         let mut line = serde_json::to_vec(answer).ok()?;
         line.push(b'\n');
         match timeout(PATIENCE, self.0.write_all(&line)).await {
@@ -201,8 +252,8 @@ impl Asker {
 /// If there is nobody, or he does not answer.
 pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufReader<UnixStream>)> {
     let path = place.path()?;
-    let stream = match (UnixStream::connect(&path).await, place) {
-        (Ok(stream), _) => stream,
+    match (UnixStream::connect(&path).await, place) {
+        (Ok(stream), _) => question(stream, command, ANSWER).await,
         (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
             bail!(
                 "{} is not yours; run it as root, for example with sudo",
@@ -219,14 +270,35 @@ pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufRead
                  `xdptun attach --take-over ...` puts this version in its place",
                 path.display()
             );
-            return Err(anyhow::Error::new(error).context(why));
+            Err(anyhow::Error::new(error).context(why))
         }
+    }
+}
+
+/// Asks the service of this network namespace what has become of its interfaces;
+/// none if no service runs.
+///
+/// # Errors
+///
+/// If it does not answer.
+pub async fn status() -> Result<Option<Vec<Report>>> {
+    let Ok(stream) = UnixStream::connect(Place::Service.path()?).await else {
+        return Ok(None);
     };
+    let (status, _) = question(stream, &Question::Status, PATIENCE).await?;
+    Ok(Some(status))
+}
+
+async fn question<T: DeserializeOwned>(
+    stream: UnixStream,
+    question: &impl Serialize,
+    patience: Duration,
+) -> Result<(T, BufReader<UnixStream>)> {
     let mut stream = BufReader::new(stream);
-    let mut line = serde_json::to_vec(command)?;
+    let mut line = serde_json::to_vec(question)?;
     line.push(b'\n');
     let mut answer = String::new();
-    let asked = timeout(ANSWER, async {
+    let asked = timeout(patience, async {
         stream.write_all(&line).await?;
         stream.read_line(&mut answer).await
     });

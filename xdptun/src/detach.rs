@@ -42,6 +42,26 @@ pub fn detach(name: &str) -> Result<Detached> {
     })
 }
 
+/// Removes what a process that has ended left on the interface of that name. What
+/// another one keeps stays.
+///
+/// # Errors
+///
+/// If something is there and cannot be removed.
+pub fn remove_remains(name: &str) -> Result<()> {
+    let Ok(ifindex) = find(name) else {
+        return Ok(());
+    };
+    if !Pinned::exists(ifindex)? {
+        return Ok(());
+    }
+    let directory = pins::directory(ifindex)?;
+    match InterfaceLock::take(&directory).with_context(|| format!("cannot lock {name}"))? {
+        Some(_lock) => datapath::remove(ifindex).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
 /// The index of the interface with that name, or that had it: pins outlive their
 /// interface, and there may be a new one of the same name.
 fn find(name: &str) -> Result<u32> {
@@ -54,8 +74,7 @@ fn find(name: &str) -> Result<u32> {
         }
         return Ok(interface.index);
     }
-    let mut pinned = Pinned::all()?.into_iter();
-    match pinned.find(|pinned| pinned.name() == *name) {
+    match Pinned::named(name)? {
         Some(pinned) => Ok(pinned.ifindex),
         None => Ok(interface?.index),
     }

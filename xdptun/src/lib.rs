@@ -62,6 +62,7 @@ pub mod ports;
 pub mod preflight;
 pub mod rates;
 pub mod resolve;
+mod running;
 mod secret;
 mod servers;
 pub mod service;

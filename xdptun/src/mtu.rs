@@ -9,6 +9,8 @@ const OVERHEAD_V4: u32 = 20 + 20 + 32;
 const OVERHEAD_V6: u32 = 40 + 20 + 32;
 /// What `wg-quick` sets by default on an interface with MTU 1500.
 pub const WIREGUARD_DEFAULT: u32 = 1420;
+/// The least that IPv6 needs (RFC 8200 section 5).
+pub const IPV6_LEAST: u32 = 1280;
 
 /// The largest MTU of a WireGuard device whose packets, disguised, still fit
 /// the interface.
@@ -21,6 +23,12 @@ pub struct WireguardMtu {
 }
 
 impl WireguardMtu {
+    /// What the interface itself needs so that IPv6 can be used inside.
+    pub const FOR_IPV6_INSIDE: Self = Self {
+        v4: IPV6_LEAST + OVERHEAD_V4,
+        v6: IPV6_LEAST + OVERHEAD_V6,
+    };
+
     /// For an interface with the given MTU, in bytes.
     #[must_use]
     pub const fn on(interface_mtu: u32) -> Self {
@@ -40,5 +48,8 @@ mod tests {
         let mtu = WireguardMtu::on(1500);
         assert_eq!(mtu, WireguardMtu { v4: 1428, v6: 1408 });
         assert!(WIREGUARD_DEFAULT <= mtu.v4 && WIREGUARD_DEFAULT > mtu.v6);
+        let least = WireguardMtu::FOR_IPV6_INSIDE;
+        assert_eq!(WireguardMtu::on(least.v4).v4, IPV6_LEAST);
+        assert_eq!(WireguardMtu::on(least.v6).v6, IPV6_LEAST);
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn kernel_release() -> Result<String> {
 pub fn check_tcx() -> Result<()> {
     if SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_err() {
         bail!(
-            "kernel {} has no TCX, which came with 6.6; leave `--tc tcx` out or write `--tc clsact`",
+            "kernel {} has no TCX, which came with 6.6; leave `tc` out or set it to `clsact`",
             uname()?.release().display()
         );
     }
@@ -57,7 +57,7 @@ pub fn check_tai() -> Result<()> {
     const TAI_HELPER: KernelVersion = KernelVersion::new(6, 1, 0);
     if KernelVersion::current()? < TAI_HELPER {
         bail!(
-            "kernel {} is too old for `--secret`, which needs 6.1 or later \
+            "kernel {} is too old for a secret, which needs 6.1 or later \
              (bpf_ktime_get_tai_ns)",
             uname()?.release().display()
         );

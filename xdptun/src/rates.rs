@@ -254,6 +254,7 @@ mod tests {
         let status = |interfaces: &[InterfaceStatus]| Status {
             schema: SCHEMA,
             interfaces: interfaces.to_vec(),
+            service: None,
         };
         Rates::between(&status(before), &status(after), INTERVAL).interfaces
     }

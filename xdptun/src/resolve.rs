@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use futures_util::future::join_all;
 use ipnet::IpNet;
 use tokio::net::lookup_host;
@@ -101,7 +101,7 @@ impl Names {
 async fn look_up(name: &str) -> Result<Vec<IpNet>> {
     let found = timeout(PATIENCE, lookup_host((name, 0)))
         .await
-        .with_context(|| format!("peer {name}: no answer from the name server"))?
+        .map_err(|_| anyhow!("peer {name}: no answer from the name server"))?
         .with_context(|| format!("peer {name}: cannot look up the name"))?;
     let mut addresses: Vec<IpNet> = found.map(|address| address.ip().into()).collect();
     addresses.sort_unstable();

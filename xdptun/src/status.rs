@@ -16,6 +16,7 @@ use crate::datapath::Pinned;
 use crate::interface::Interface;
 use crate::mtu::WireguardMtu;
 use crate::ports::PortRange;
+use crate::service::Report;
 
 /// Version of the layout of all JSON that xdptun prints. A new field leaves it
 /// as it is; one that changes its meaning or goes away raises it.
@@ -28,6 +29,10 @@ pub struct Status {
     pub schema: u32,
     /// The attachments, by interface index.
     pub interfaces: Vec<InterfaceStatus>,
+    /// What `xdptun run` tells of the interfaces of its file, by name; left out if
+    /// none runs, or it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<Vec<Report>>,
 }
 
 /// One attachment.
@@ -105,6 +110,7 @@ impl Status {
         Ok(Self {
             schema: SCHEMA,
             interfaces: interfaces?,
+            service: None,
         })
     }
 

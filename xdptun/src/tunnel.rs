@@ -19,7 +19,7 @@ use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::netlink::LinkChanges;
 use crate::resolve::Names;
-use crate::{notify, preflight, secret};
+use crate::{preflight, secret};
 
 /// The signal that asks a process to leave all its interfaces to another. One of
 /// a version that does not know it dies of it, which comes to the same.
@@ -103,20 +103,18 @@ impl Plan {
         options
     }
 
-    /// Checks that what is attached to the interface of that name, if anything, can
-    /// become this while flows go on.
+    /// Checks that what is attached to the interface of that name, or was when there
+    /// was one, can become this while flows go on.
     ///
     /// # Errors
     ///
     /// Names the option that cannot change, and the way out.
     pub fn check(&self, name: &str) -> Result<()> {
-        let Ok(interface) = Interface::find(name) else {
-            return Ok(());
+        let pinned = match Interface::find(name) {
+            Ok(interface) => Pinned::open(interface.index)?,
+            Err(_) => Pinned::named(name)?,
         };
-        match Pinned::open(interface.index)? {
-            Some(pinned) => Attached::check(name, &self.options, &pinned),
-            None => Ok(()),
-        }
+        pinned.map_or(Ok(()), |pinned| Attached::check(&self.options, &pinned))
     }
 }
 
@@ -195,6 +193,21 @@ impl Handle {
     }
 }
 
+/// What a tunnel tells of itself.
+pub enum Stage<'a> {
+    /// It carries datagrams.
+    Carrying {
+        /// What is attached.
+        attached: &'a mut Attached,
+        /// What it is to be.
+        plan: &'a Plan,
+        /// Whether the programs are others than before.
+        anew: bool,
+    },
+    /// The interface is gone; it is waited for.
+    Waiting,
+}
+
 /// An interface, and what is attached to it.
 pub struct Tunnel {
     plan: Plan,
@@ -232,8 +245,8 @@ impl Tunnel {
         })
     }
 
-    /// Carries datagrams until an order ends that. Calls `ready` each time it can:
-    /// after the attachment, and each time the interface comes back.
+    /// Carries datagrams until an order ends that. Tells each time it can, and when it
+    /// cannot.
     ///
     /// # Errors
     ///
@@ -243,26 +256,28 @@ impl Tunnel {
         mut self,
         orders: &mut Orders<Reason>,
         observer: &dyn Observer,
-        mut ready: impl FnMut(&mut Attached, &Plan) -> Result<()>,
+        mut tell: impl FnMut(Stage<'_>) -> Result<()>,
     ) -> Result<()> {
         let name = self.attached.interface.name.clone();
         let mut was_ready = false;
-        let mut announced = false;
+        let mut anew = true;
         loop {
             let plan = &self.plan;
             let (attached, timers) = (&mut self.attached, plan.timers);
             let end = daemon::run(attached, timers, orders, observer, |attached| {
-                if !announced {
-                    ready(attached, plan)?;
-                }
-                (announced, was_ready) = (true, true);
+                tell(Stage::Carrying {
+                    attached,
+                    plan,
+                    anew,
+                })?;
+                (anew, was_ready) = (false, true);
                 Ok(())
             })
             .await;
             match end {
                 Ok(End::Paused(Reason::Change { plan, done })) => {
                     let changed = self.change(*plan);
-                    announced = !matches!(changed, Ok(true));
+                    anew = matches!(changed, Ok(true));
                     let _gone = done.send(changed.map(|_| ()));
                 }
                 Ok(End::Paused(Reason::Addresses(addresses))) => {
@@ -271,15 +286,15 @@ impl Tunnel {
                         ..self.plan.clone()
                     };
                     match self.change(plan) {
-                        Ok(programs) => announced = !programs,
+                        Ok(programs) => anew = programs,
                         Err(error) => warn!("{name}: cannot change the peers: {error:#}"),
                     }
                 }
                 Ok(End::Paused(Reason::Record(recording))) => {
-                    announced = !(self.record(recording) && self.plan.options.trace);
+                    anew = self.record(recording) && self.plan.options.trace;
                 }
                 Ok(End::Paused(Reason::StopRecording)) => {
-                    announced = !(self.stop_recording() && self.plan.options.trace);
+                    anew = self.stop_recording() && self.plan.options.trace;
                 }
                 Ok(End::Paused(Reason::Succeeded)) => {
                     self.end_recording("another xdptun takes over");
@@ -289,20 +304,19 @@ impl Tunnel {
                 Ok(End::Paused(Reason::Abandoned)) if self.taken_over => return Ok(()),
                 Ok(End::Stopped | End::Paused(Reason::Abandoned)) => break,
                 Ok(End::InterfaceGone) => {
-                    let waiting =
-                        format!("{name}: the interface is gone; waiting for it to come back");
-                    warn!("{waiting}");
-                    notify::status(&waiting);
+                    warn!("{name}: the interface is gone; waiting for it to come back");
+                    tell(Stage::Waiting)?;
                     self.end_recording("the interface is gone");
                     match wait_for(&name, orders, &mut self.plan).await? {
                         Waited::Found(interface) => {
-                            self.attached = self
-                                .attached
-                                .follow(interface, &self.plan.options())
-                                .with_context(|| {
-                                format!("{name}: it came back, and cannot be attached")
+                            let followed = self.attached.follow(interface, &self.plan.options());
+                            self.attached = followed.with_context(|| {
+                                format!(
+                                    "it came back, and cannot be attached; {}",
+                                    stays_attached(&name)
+                                )
                             })?;
-                            announced = false;
+                            anew = true;
                         }
                         Waited::Left => {
                             info!("{name}: left to the process that takes over");
@@ -313,10 +327,7 @@ impl Tunnel {
                 }
                 // Who relies on the disguise must not lose it without asking.
                 Err(error) if was_ready => {
-                    return Err(error.context(format!(
-                        "the programs stay attached, so that nothing leaks; \
-                         `xdptun detach --iface {name}` removes them"
-                    )));
+                    return Err(error.context(stays_attached(&name)));
                 }
                 Err(error) if !self.taken_over => {
                     self.attached.detach().context("cannot detach")?;
@@ -325,7 +336,7 @@ impl Tunnel {
                 Err(error) => {
                     return Err(error.context(format!(
                         "what was attached stays so, without a daemon; \
-                         `xdptun attach --iface {name} ...` goes on with it"
+                         `xdptun attach --iface {name} ...` or `xdptun run` goes on with it"
                     )));
                 }
             }
@@ -442,6 +453,14 @@ impl Tunnel {
     }
 }
 
+/// Why nothing leaks from an interface that was given up, and the way out.
+fn stays_attached(name: &str) -> String {
+    format!(
+        "the programs stay attached, so that nothing leaks; \
+         `xdptun detach --iface {name}` removes them"
+    )
+}
+
 /// How waiting for an interface ended.
 pub enum Waited {
     /// It is there.
@@ -510,7 +529,7 @@ fn take_lock(
                 || format!("{name}: xdptun is just being attached; try again when it is ready");
             let pinned = Pinned::open(interface.index)?.with_context(busy)?;
             // Before the other leaves.
-            Attached::check(name, options, &pinned)?;
+            Attached::check(options, &pinned).with_context(|| name.clone())?;
             let process = Pinned::daemon(interface.index)?.with_context(busy)?;
             kill(process, TAKE_OVER)
                 .with_context(|| format!("{name}: cannot ask process {process} to leave"))?;

@@ -18,6 +18,7 @@
 //! | [`wire`] | what hosts put on the wire, in order |
 //! | [`status`] | counters and flows, and which of them moved |
 //! | [`raw`] | segments that no stack would send |
+//! | [`service`] | `xdptun run` and its file |
 //! | [`storm`] | a wire that loses, reorders and doubles segments |
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
@@ -41,6 +42,7 @@ pub mod nets;
 pub mod packet;
 pub mod raw;
 pub mod secret;
+pub mod service;
 pub mod socket;
 pub mod status;
 pub mod storm;

@@ -94,7 +94,7 @@ fn a_failed_attach_leaves_nothing_behind() {
         "xdp",
     ];
     let refused = xdptun_test_net::cli::run(&net.a.netns, &args).unwrap();
-    refused.assert_one_line(&[BRIDGE, "XDP", "--ingress tc"]);
+    refused.assert_one_line(&[BRIDGE, "XDP", "`ingress` to `tc`"]);
     assert_eq!(both(&net), before);
 }
 

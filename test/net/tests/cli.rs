@@ -231,6 +231,9 @@ fn without_privileges_it_says_what_is_missing() {
         "--inh-caps=-all",
         "--ambient-caps=-all",
     ];
+    let file = scratch.path().join("config.toml");
+    fs::write(&file, "[interface.eth0]\nports = [8000]\n").unwrap();
+    let file = file.to_str().unwrap();
     for identity in [nobody, bare_root] {
         let run = |args: &[&str]| {
             let mut command = net.a.netns.command("setpriv");
@@ -238,6 +241,7 @@ fn without_privileges_it_says_what_is_missing() {
         };
         let refused = run(&["attach", "--iface", Host::DEV, "--port", "8000"]);
         refused.assert_one_line(&["CAP_NET_ADMIN", "CAP_BPF", "root"]);
+        run(&["run", "--config", file]).assert_one_line(&["CAP_NET_ADMIN", "root"]);
         run(&["detach", "--iface", Host::DEV]).assert_one_line(&["CAP_NET_ADMIN", "root"]);
     }
     assert_eq!(Traces::of(&net.a).unwrap(), before);

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 use xdptun_lab::{Direct, Family, udp, wait, workspace, xdptun as product};
+use xdptun_test_net::service::File;
 use xdptun_test_net::{LIMIT, PORT, mode, raw};
 
 /// Objects whose names are data, and what the document writes for one of them.
@@ -18,8 +19,9 @@ const MAPS: [(&str, &str); 3] = [
 fn every_field_is_documented_and_no_other() {
     let document = fs::read_to_string(workspace::root().join("docs/json.md")).unwrap();
     let net = Direct::new().unwrap();
-    let args = ["--port", "8000", "--peer", "10.0.0.0/24"];
-    let _near = mode::TC.attach(&net.a, &args).unwrap();
+    let file = "[interface.eth0]\nports = [8000]\npeers = [\"10.0.0.0/24\"]\ningress = \"tc\"\n";
+    let file = File::new(file);
+    let _near = file.run(&net.a);
     let _far = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();

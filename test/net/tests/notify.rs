@@ -1,12 +1,14 @@
 //! What a service manager hears: ready, alive, stopping.
 
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Host, Process, wait, xdptun};
 use xdptun_test_net::LIMIT;
+use xdptun_test_net::service::File;
 use xdptun_test_net::traces::{Traces, pins};
 
 const ATTACH: [&str; 7] = [
@@ -38,12 +40,15 @@ impl Manager {
 
     fn start(&self, host: &Host, args: &[&str]) -> Process {
         let mut command = host.netns.command(xdptun::binary().unwrap());
+        command.args(ATTACH).args(args);
+        self.spawn(&mut command)
+    }
+
+    fn spawn(&self, command: &mut Command) -> Process {
         command
-            .args(ATTACH)
-            .args(args)
             .env("NOTIFY_SOCKET", self.scratch.path().join("notify"))
             .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
-        Process::spawn(&mut command).unwrap()
+        Process::spawn(command).unwrap()
     }
 
     /// Requires that it attaches, and is ready then.
@@ -141,13 +146,45 @@ fn one_without_its_interface_lives() {
     let mut process = manager.start(&net.a, &[]);
     manager.hears_ready();
     net.a.netns.run("ip", ["link", "del", Host::DEV]).unwrap();
-    let waiting = "STATUS=eth0: the interface is gone; waiting for it to come back\n";
+    let waiting = "STATUS=eth0: waiting for the interface\n";
     assert_eq!(manager.hears_news(), waiting);
     manager.hears_life();
     process.signal(Signal::SIGTERM).unwrap();
     assert_eq!(manager.hears_news(), "STOPPING=1\n");
     process.wait(LIMIT).unwrap();
     assert_eq!(pins(&net.a.netns).unwrap(), [""; 0]);
+}
+
+/// The status is that of all interfaces, also after a reload.
+#[test]
+fn one_with_many_interfaces_tells_of_all() {
+    let net = Direct::new().unwrap();
+    let manager = Manager::new();
+    let one = |ports: &str| format!("[interface.eth0]\nports = {ports}\n");
+    let file = File::new(&format!("{}[interface.eth1]\nports = [7]\n", one("[8000]")));
+    let mut process = manager.spawn(&mut file.command(&net.a.netns, &[]));
+    let hears = |news: &[&str]| {
+        for news in news {
+            assert_eq!(manager.hears_news(), format!("{news}\n"));
+        }
+    };
+    hears(&[
+        "STATUS=eth0 carries UDP port 8000 as TCP",
+        "STATUS=eth0 carries UDP port 8000 as TCP; eth1: waiting for the interface",
+        "READY=1",
+    ]);
+    file.write(&one("[8000, 9000]"));
+    process.signal(Signal::SIGHUP).unwrap();
+    hears(&[
+        "STATUS=eth0 carries UDP ports 8000, 9000 as TCP; eth1: waiting for the interface",
+        "STATUS=eth0 carries UDP ports 8000, 9000 as TCP",
+    ]);
+    file.write("");
+    process.signal(Signal::SIGHUP).unwrap();
+    hears(&["STATUS=nothing is carried"]);
+    process.signal(Signal::SIGTERM).unwrap();
+    hears(&["STOPPING=1"]);
+    assert!(process.wait(LIMIT).unwrap().success());
 }
 
 /// The tunnel matters more than what is told about it.

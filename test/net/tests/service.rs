@@ -1,8 +1,6 @@
 //! `xdptun run`, `check` and `reload`: a file with interfaces.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,87 +8,14 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Attached, Direct, Family, Host, Netns, WireStats, udp, wait, xdptun};
-use xdptun_test_net::cli::{Outcome, finish, run};
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, WireStats, udp, wait};
+use xdptun_test_net::cli::{finish, run};
+use xdptun_test_net::service::{
+    File, OTHER, add, attached, control_socket, delete, instead_of, ports, reload, reloads,
+};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::wire::Wire;
 use xdptun_test_net::{LIMIT, PORT, mode, socket, status};
-
-/// A second interface.
-const OTHER: &str = "eth1";
-
-/// A configuration file, and the service that reads it.
-struct File {
-    path: PathBuf,
-    _scratch: Scratch,
-}
-
-impl File {
-    fn new(text: &str) -> Self {
-        let scratch = Scratch::new().unwrap();
-        let path = scratch.path().join("config.toml");
-        let file = Self {
-            path,
-            _scratch: scratch,
-        };
-        file.write(text);
-        file
-    }
-
-    fn write(&self, text: &str) {
-        fs::write(&self.path, text).unwrap();
-    }
-
-    fn name(&self) -> &str {
-        self.path.to_str().unwrap()
-    }
-
-    fn command(&self, netns: &Netns, more: &[&str]) -> Command {
-        let mut command = netns.command(xdptun::binary().unwrap());
-        command.args(["run", "--config", self.name()]).args(more);
-        command
-    }
-
-    fn run(&self, host: &Host) -> Attached {
-        Attached::by(&host.netns, Host::DEV, &mut self.command(&host.netns, &[])).unwrap()
-    }
-}
-
-fn reload(netns: &Netns) -> Outcome {
-    run(netns, &["reload"]).unwrap()
-}
-
-/// Reloads, and requires that this is told.
-fn reloads(netns: &Netns, changes: &[&str]) {
-    let outcome = reload(netns);
-    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
-    assert_eq!(outcome.stdout, changes, "{outcome:#?}");
-}
-
-/// Makes an interface that leads nowhere.
-fn add(netns: &Netns, dev: &str) {
-    let arguments = ["link", "add", dev, "type", "veth", "peer", "name", "far"];
-    netns.run("ip", arguments).unwrap();
-    netns.run("ip", ["link", "set", dev, "up"]).unwrap();
-}
-
-fn delete(netns: &Netns, dev: &str) {
-    netns.run("ip", ["link", "delete", dev]).unwrap();
-}
-
-fn ports(netns: &Netns, dev: &str) -> String {
-    let status = status::interface(netns, dev).unwrap();
-    let ports = status["ports"].as_array().unwrap();
-    let ports: Vec<_> = ports.iter().map(|port| port.as_str().unwrap()).collect();
-    ports.join(" ")
-}
-
-fn attached(netns: &Netns) -> Vec<String> {
-    let status = xdptun::status(netns).unwrap();
-    let interfaces = status["interfaces"].as_array().unwrap();
-    let name = |interface: &serde_json::Value| interface["name"].as_str().unwrap().to_owned();
-    interfaces.iter().map(name).collect()
-}
 
 /// One that is not there yet is waited for; in the end nothing is left of either.
 #[test]
@@ -131,10 +56,6 @@ fn all_interfaces_of_a_file_are_carried() {
     delete(&net.a.netns, OTHER);
     assert_eq!(Traces::of(&net.a).unwrap(), before);
     assert!(!control_socket(&net.a.netns).exists());
-}
-
-fn control_socket(netns: &Netns) -> PathBuf {
-    format!("/run/xdptun/{}.sock", netns.cookie().unwrap()).into()
 }
 
 #[test]
@@ -226,7 +147,7 @@ fn a_bad_file_changes_nothing_and_says_why() {
         // A new interface that would be attached comes with a change that cannot be.
         (
             fixed,
-            &["eth0: what is attached has 65536", "`--max-flows 9`"],
+            &["eth0: what is attached has `max-flows` 65536", "become 9"],
         ),
     ] {
         file.write(text);
@@ -364,17 +285,31 @@ fn check_tells_what_is_wrong_and_where() {
     let net = Direct::new().unwrap();
     let netns = &net.a.netns;
     let before = Traces::of(&net.a).unwrap();
-    let file =
-        File::new("[interface.eth0]\nports = [8000, \"1-9\"]\n[interface.wan]\nports = [7]\n");
+    let file = File::new(
+        "[interface.eth0]\nports = [8000, \"1-9\"]\npeers = [\"10.0.0.1\", \"peer.test\"]\n[interface.wan]\nports = [7]\nidle-timeout = 20\n",
+    );
     let check = || run(netns, &["check", file.name()]).unwrap();
     let outcome = check();
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     let expected = [
-        "eth0: ports 8000, 1-9".to_owned(),
+        "eth0: ports 8000, 1-9; only for 10.0.0.1/32, peer.test".to_owned(),
         "wan: ports 7 (there is no such interface now; it is waited for)".to_owned(),
         format!("ok: {}, 2 interfaces", file.name()),
     ];
     assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    let [warning] = &outcome.stderr[..] else {
+        panic!("{outcome:#?}");
+    };
+    assert!(
+        warning.contains("wan: a flow is closed after 20 s"),
+        "{warning}"
+    );
+    file.write("[interface]\neth0 = 3\n");
+    let told = check().stderr.join("\n");
+    assert!(
+        told.contains("expected a table like [interface.eth0]"),
+        "{told}"
+    );
     file.write("[interface.eth0]\nports = [8000]\ningress = \"fast\"\n");
     let outcome = check();
     assert_eq!(outcome.code, Some(1), "{outcome:#?}");
@@ -393,18 +328,6 @@ fn check_tells_what_is_wrong_and_where() {
         .unwrap()
         .assert_one_line(&["cannot read /no/such/file"]);
     assert_eq!(Traces::of(&net.a).unwrap(), before);
-}
-
-/// The same command where a file is another.
-fn instead_of(path: &str, file: &Path, command: &Command) -> Command {
-    let mut inner = Command::new("unshare");
-    inner.args(["--mount", "sh", "-c"]);
-    inner.arg(format!("mount --bind \"$0\" {path} && exec \"$@\""));
-    inner
-        .arg(file)
-        .arg(command.get_program())
-        .args(command.get_args());
-    inner
 }
 
 /// Who is not a peer any more is left alone, who became one is carried.
@@ -464,7 +387,7 @@ fn names_of_peers_are_looked_up_again() {
 
     // Another name is another peer.
     fs::write(&hosts, format!("{peer} peer.test\n192.0.2.3 other.test\n")).unwrap();
-    let text = fs::read_to_string(&file.path).unwrap();
+    let text = file.read();
     file.write(&text.replace("peer.test", "other.test"));
     reloads(&net.a.netns, &["eth0: changed"]);
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);

@@ -150,9 +150,15 @@ fn ports_and_peers_can_change_but_not_what_flows_depend_on() {
     ];
     let old = mode::TC.attach(&net.a, &first).unwrap();
     for (arguments, words) in [
-        (["--ingress", "xdp"], ["`--ingress xdp`", "detach"]),
-        (["--tc", "clsact"], ["`--tc clsact`", "detach"]),
-        (["--max-flows", "1000"], ["`--max-flows 1000`", "65536"]),
+        (
+            ["--ingress", "xdp"],
+            ["`ingress` tc", "become xdp", "detach"],
+        ),
+        (["--tc", "clsact"], ["`tc` tcx", "become clsact", "detach"]),
+        (
+            ["--max-flows", "1000"],
+            ["`max-flows` 65536", "become 1000", "detach"],
+        ),
     ] {
         let attach = [
             "attach",

@@ -97,7 +97,7 @@ Examples:
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let front = Rc::new(Terminal::new(arguments.log_level));
+    let front = Rc::new(Terminal::new(arguments.log_level).with_way_out("; Ctrl-C detaches"));
     let mode = Mode {
         file: None,
         take_over: arguments.take_over,

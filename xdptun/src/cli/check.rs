@@ -7,6 +7,7 @@ use clap::Args;
 use nix::net::if_::if_nametoindex;
 
 use super::front::Terminal;
+use super::report::join;
 use crate::config::{Config, DEFAULT_PATH, LogLevel};
 use crate::secret;
 
@@ -28,12 +29,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         if let Some(secret) = &interface.secret {
             secret::read(secret).with_context(|| format!("interface {name}"))?;
         }
-        let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
+        interface.warn(name);
+        let ports = join(&interface.ports);
+        let peers = match &interface.peers[..] {
+            [] => String::new(),
+            peers => format!("; only for {}", join(peers)),
+        };
         let absent = match if_nametoindex(name.as_str()) {
             Ok(_) => "",
             Err(_) => " (there is no such interface now; it is waited for)",
         };
-        println!("{name}: ports {}{absent}", ports.join(", "));
+        println!("{name}: ports {ports}{peers}{absent}");
     }
     let count = config.interfaces.len();
     let plural = if count == 1 { "" } else { "s" };

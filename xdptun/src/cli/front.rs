@@ -1,5 +1,7 @@
 //! What a daemon tells at the terminal: log and announcements.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
@@ -15,8 +17,9 @@ use xdptun_common::flow::FlowKey;
 use crate::config::LogLevel;
 use crate::daemon::{self, News, Observer};
 use crate::datapath::{AttachOptions, Attached};
-use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::mtu::{IPV6_LEAST, WIREGUARD_DEFAULT, WireguardMtu};
 use crate::ports::carries;
+use crate::running::Running;
 use crate::service::Front;
 use crate::tunnel::Plan;
 use crate::{metrics, servers};
@@ -24,6 +27,10 @@ use crate::{metrics, servers};
 /// Log on standard error, announcements on standard output.
 pub struct Terminal {
     filter: reload::Handle<EnvFilter, Registry>,
+    /// How whoever sits there detaches, if it is that simple.
+    way_out: &'static str,
+    /// Who reads the log of the programs, by interface.
+    logs: RefCell<BTreeMap<String, Running>>,
 }
 
 impl Terminal {
@@ -38,7 +45,16 @@ impl Terminal {
             .with(filter)
             .with(lines)
             .init();
-        Self { filter: handle }
+        Self {
+            filter: handle,
+            way_out: "",
+            logs: RefCell::default(),
+        }
+    }
+
+    /// With words on how to detach, after `ready:`.
+    pub fn with_way_out(self, way_out: &'static str) -> Self {
+        Self { way_out, ..self }
     }
 }
 
@@ -66,10 +82,14 @@ impl Observer for Terminal {
 impl Front for Terminal {
     fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
         let options = plan.options();
+        let name = attached.interface.name.clone();
+        // Of the programs before these nobody hears any more.
+        self.logs.borrow_mut().remove(&name);
         if options.trace {
-            forward_log(attached)?;
+            let log = forward_log(attached)?;
+            self.logs.borrow_mut().insert(name, log);
         }
-        announce(attached, &options)
+        announce(attached, &options, self.way_out)
     }
 
     fn metrics(&self, address: SocketAddr) -> Result<()> {
@@ -98,7 +118,7 @@ fn filter(level: LogLevel) -> EnvFilter {
 }
 
 /// Says what was attached and where; the last line starts with `ready:`.
-fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
+fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Result<()> {
     let interface = &attached.interface;
     let name = &interface.name;
     let ports = attached.maps.ports()?;
@@ -144,6 +164,15 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
         };
         writeln!(out, "{name}: {advice}")?;
     }
+    let least = WireguardMtu::FOR_IPV6_INSIDE;
+    if interface.mtu < least.v6 {
+        writeln!(
+            out,
+            "{name}: IPv6 inside takes an MTU of {IPV6_LEAST} there, and so one of {} here, or of {} \
+             if the peer is reached over IPv6",
+            least.v4, least.v6
+        )?;
+    }
     if options.proof_key.is_some() {
         writeln!(
             out,
@@ -155,7 +184,7 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
             Ok(servers) => writeln!(
                 out,
                 "{name}: the TCP server on port {} cannot be reached here any more; \
-                 with `--secret` both share the port",
+                 with a secret both share the port",
                 servers.join(", ")
             )?,
             Err(error) => debug!("cannot look for TCP servers: {error:#}"),
@@ -172,23 +201,23 @@ fn announce(attached: &Attached, options: &AttachOptions) -> Result<()> {
     if !interface.is_up {
         writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
     }
-    writeln!(out, "ready: {}; Ctrl-C detaches", carries(name, &ports))?;
+    writeln!(out, "ready: {}{way_out}", carries(name, &ports))?;
     out.flush()?;
     Ok(())
 }
 
 /// Hands the programs' own log to ours.
-fn forward_log(attached: &mut Attached) -> Result<()> {
+fn forward_log(attached: &mut Attached) -> Result<Running> {
     let logger = EbpfLogger::init_with_logger(&mut attached.ebpf, NamedOutcomes)
         .context("cannot read the log of the programs")?;
     let mut logger = daemon::watch(logger)?;
-    tokio::spawn(async move {
+    let log = tokio::spawn(async move {
         while let Ok(mut ready) = logger.readable_mut().await {
             ready.get_inner_mut().flush();
             ready.clear_ready();
         }
     });
-    Ok(())
+    Ok(log.into())
 }
 
 /// The programs log an outcome as a number, because a BPF program has no table

@@ -121,6 +121,12 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
     Ok(())
 }
 
+/// Values in a row.
+pub fn join(values: &[impl ToString]) -> String {
+    let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
 fn traffic(packets: u64, bytes: u64) -> String {
     format!("{packets} / {}", size(bytes))
 }

@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 use anyhow::Result;
 use clap::Args;
 
-use super::report::{FlowRow, flow_table, say_if_nothing, table};
+use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
+use crate::control;
+use crate::service::Stage;
 use crate::status::{InterfaceStatus, Status};
 
 /// Show attachments of this network namespace, their counters and flows.
@@ -21,7 +23,14 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let status = Status::read()?;
+    let mut status = Status::read()?;
+    super::block_on(async {
+        match control::status().await {
+            Ok(service) => status.service = service,
+            Err(error) => eprintln!("xdptun: {error:#}"),
+        }
+        Ok(())
+    })?;
     let mut out = io::stdout().lock();
     if arguments.json {
         serde_json::to_writer(&mut out, &status)?;
@@ -32,6 +41,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for interface in &status.interfaces {
         print(&mut out, interface)?;
     }
+    for report in status.service.iter().flatten() {
+        let name = &report.name;
+        match (report.state, &report.reason) {
+            (Stage::Carrying, _) => {}
+            (Stage::Waiting, _) => writeln!(out, "{name}: `xdptun run` waits for the interface")?,
+            (Stage::GivenUp, reason) => writeln!(
+                out,
+                "{name}: `xdptun run` gave it up: {}",
+                reason.as_deref().unwrap_or_default()
+            )?,
+        }
+    }
     Ok(())
 }
 
@@ -40,7 +61,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         Some(process) => format!("process {process}"),
         None => format!(
             "not running: flows go on, a new one loses its first datagrams; \
-             `xdptun attach --iface {} ...` goes on with them",
+             `xdptun attach --iface {} ...` or `xdptun run` goes on with them",
             interface.name
         ),
     };
@@ -95,9 +116,4 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         writeln!(out, "  `xdptun explain COUNTER` tells what one means")?;
     }
     Ok(())
-}
-
-fn join(values: &[impl ToString]) -> String {
-    let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }

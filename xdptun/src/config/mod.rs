@@ -6,6 +6,7 @@ mod peer;
 mod reference;
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, ParseIntError};
 use std::path::{Path, PathBuf};
@@ -14,8 +15,10 @@ use std::time::Duration;
 use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use serde::de::Error as _;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use tracing::warn;
 
 pub use peer::{Peer, PeerError, network, peers_fit};
 
@@ -25,6 +28,9 @@ use crate::ports::PortRange;
 
 /// Where the file is if nobody says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/xdptun/config.toml";
+
+/// What WireGuard's `PersistentKeepalive` is by custom, in seconds.
+const WIREGUARD_KEEPALIVE: u64 = 25;
 
 /// The sample that is installed at [`DEFAULT_PATH`].
 pub const SAMPLE: &str = include_str!("../../package/config.toml");
@@ -49,7 +55,11 @@ pub struct Config {
 /// One interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table like [interface.eth0]"
+)]
 pub struct InterfaceConfig {
     /// UDP ports and ranges that are carried as TCP: datagrams whose local or remote
     /// port is one of them.
@@ -97,6 +107,19 @@ impl InterfaceConfig {
             idle_timeout: Seconds::default(),
             secret: None,
             max_flows: MaxFlows::default(),
+        }
+    }
+
+    /// Warns of what works, and not as one may think.
+    pub fn warn(&self, name: &str) {
+        let idle = Duration::from(self.idle_timeout);
+        if idle < Duration::from_secs(WIREGUARD_KEEPALIVE) {
+            warn!(
+                "{name}: a flow is closed after {} s without a datagram (`idle-timeout`), and \
+                 WireGuard sends one each {WIREGUARD_KEEPALIVE} s if nothing else is to be sent: \
+                 the flow would be closed and opened again and again",
+                self.idle_timeout
+            );
         }
     }
 }
@@ -197,8 +220,30 @@ pub enum LogLevel {
     Trace,
 }
 
+/// Reads a list; says how one is written where there is none.
+fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    file: D,
+    like: &'static str,
+) -> Result<Vec<T>, D::Error> {
+    struct List<T>(&'static str, PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(values))
+        }
+    }
+
+    file.deserialize_seq(List(like, PhantomData))
+}
+
 fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Peer>, D::Error> {
-    let peers = Vec::<Peer>::deserialize(file)?;
+    let peers: Vec<Peer> = list(file, "a list like [\"203.0.113.7\"]")?;
     peers_fit(peers.len()).map_err(D::Error::custom)?;
     Ok(peers)
 }
@@ -210,7 +255,7 @@ fn is_interface_name(name: &str) -> bool {
 }
 
 fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange>, D::Error> {
-    let ports = Vec::<PortRange>::deserialize(file)?;
+    let ports: Vec<PortRange> = list(file, "a list like [51820]")?;
     if ports.is_empty() {
         return Err(D::Error::custom(
             "no port: xdptun would carry nothing; leave the interface out instead",
@@ -313,6 +358,7 @@ mod tests {
         for (line, column, hint) in [
             ("prots = [1]", 1, "expected one of `ports`, `peers`"),
             ("ports = []", 9, "no port"),
+            ("ports = 8000", 9, "expected a list like [51820]"),
             ("ports = [0]", 9, "ports are 1 to 65535"),
             ("ports = [70000]", 9, "ports are 1 to 65535"),
             ("ports = [\"9-8\"]", 9, "write 8-9"),

@@ -145,7 +145,7 @@ impl Attached {
     /// If the options contradict what is attached, or as [`Attached::new`].
     pub fn adopt(interface: Interface, options: &AttachOptions, pinned: &Pinned) -> Result<Self> {
         let attachment = pinned.attachment;
-        Self::check(&interface.name, options, pinned)?;
+        Self::check(options, pinned).with_context(|| interface.name.clone())?;
         let mut attached = attach_as(interface, options, pinned.ingress(), Some(attachment))?;
         attached.adopted = Some(attached.maps.flows()?.len());
         Ok(attached)
@@ -205,7 +205,8 @@ impl Attached {
     /// # Errors
     ///
     /// Names the option and the way out.
-    pub fn check(name: &str, options: &AttachOptions, pinned: &Pinned) -> Result<()> {
+    pub fn check(options: &AttachOptions, pinned: &Pinned) -> Result<()> {
+        let name = pinned.name();
         let (ingress, filters) = (pinned.ingress(), pinned.filters());
         let ingress_fits = match options.ingress {
             IngressChoice::Auto => true,
@@ -221,20 +222,20 @@ impl Attached {
         let max_flows = pinned.maps.max_flows();
         let (option, wanted, has) = if !ingress_fits {
             let wanted = name_of_choice(options.ingress);
-            ("--ingress", wanted, ingress.name().to_owned())
+            ("ingress", wanted, ingress.name().to_owned())
         } else if !tc_fits {
             let wanted = name_of_choice(options.tc);
-            ("--tc", wanted, filters.name().to_owned())
+            ("tc", wanted, filters.name().to_owned())
         } else if max_flows != options.max_flows {
             let wanted = options.max_flows.to_string();
-            ("--max-flows", wanted, max_flows.to_string())
+            ("max-flows", wanted, max_flows.to_string())
         } else {
             return Ok(());
         };
         bail!(
-            "{name}: what is attached has {has}, which `{option} {wanted}` cannot change while flows go on; \
-         leave the option as it was, or detach first (`xdptun detach --iface {name}`; under \
-         `xdptun run` take {name} out of the file, reload, and put it back)"
+            "what is attached has `{option}` {has}, which cannot become {wanted} while flows go on; \
+             leave the option as it was, or detach first (`xdptun detach --iface {name}`; under \
+             `xdptun run` take {name} out of the file, reload, and put it back)"
         )
     }
 }

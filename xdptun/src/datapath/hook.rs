@@ -56,10 +56,10 @@ pub enum Held<'a> {
 pub enum XdpRefusal {
     #[error(
         "{0}: another XDP program is attached; `ip link show {0}` shows it. \
-         Detach it, or use --ingress tc"
+         Detach it, or set `ingress` to `tc`"
     )]
     Taken(String),
-    #[error("{0}: its driver does not take the XDP program; use --ingress tc")]
+    #[error("{0}: its driver does not take the XDP program; set `ingress` to `tc`")]
     Unsupported(String, #[source] ProgramError),
 }
 

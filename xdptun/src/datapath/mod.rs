@@ -80,6 +80,17 @@ impl Pinned {
             .collect()
     }
 
+    /// The attachment of an interface that had this name when it was attached, if
+    /// there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pinned::open`].
+    pub fn named(name: &str) -> Result<Option<Self>> {
+        let mut pinned = Self::all()?.into_iter();
+        Ok(pinned.find(|pinned| pinned.name() == name))
+    }
+
     /// The interface's name when it was attached.
     #[must_use]
     pub fn name(&self) -> String {

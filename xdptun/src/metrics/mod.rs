@@ -279,6 +279,7 @@ mod tests {
         render(Status {
             schema: SCHEMA,
             interfaces,
+            service: None,
         })
         .unwrap()
     }
