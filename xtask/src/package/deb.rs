@@ -37,6 +37,7 @@ pub fn build(
         if line.starts_with("Package:") {
             writeln!(control, "Version: {version}\nArchitecture: {machine}")?;
             writeln!(control, "Installed-Size: {}", bytes.div_ceil(1024))?;
+            writeln!(control, "Maintainer: {}", env!("CARGO_PKG_AUTHORS"))?;
         }
     }
     for (path, data) in contents.files() {
