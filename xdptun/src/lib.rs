@@ -60,6 +60,7 @@ mod netns;
 mod notify;
 pub mod ports;
 pub mod preflight;
+mod privileges;
 pub mod rates;
 pub mod resolve;
 mod running;

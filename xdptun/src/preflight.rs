@@ -11,7 +11,7 @@ use nix::sys::utsname::uname;
 const MINIMUM_KERNEL: (u32, u32) = (5, 15);
 
 /// What loading, attaching and sending takes.
-const CAPABILITIES: [Capability; 4] = [
+pub(crate) const CAPABILITIES: [Capability; 4] = [
     Capability::CAP_BPF,
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_RAW,

@@ -1,15 +1,18 @@
 //! The secret that both hosts share.
 
 use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use nix::unistd::Group;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 use xdptun_common::isn::ProofKey;
 
+/// The user that the packages' services run as, and its group.
+const USER: &str = "xdptun";
 /// Shorter ones can be guessed: whoever records a handshake can try as many as
 /// there is time for. In bytes.
 const MIN_LEN: usize = 16;
@@ -24,9 +27,19 @@ const MAX_LEN: u64 = 4096;
 /// If the file cannot be read, is too short to be a secret, or too long to be meant.
 pub fn read(path: &Path) -> Result<ProofKey> {
     let name = path.display();
-    let file = File::open(path).with_context(|| format!("cannot read the secret {name}"))?;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & 0o077 != 0 {
+    let file = File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => anyhow!(
+            "cannot read the secret {name}: {error}; `chgrp {USER} {name}` and `chmod 640 {name}` \
+             let the service read it"
+        ),
+        _ => anyhow!("cannot read the secret {name}: {error}"),
+    })?;
+    let metadata = file.metadata()?;
+    let others = match Group::from_name(USER) {
+        Ok(Some(group)) if group.gid.as_raw() == metadata.gid() => 0o007,
+        _ => 0o077,
+    };
+    if metadata.permissions().mode() & others != 0 {
         warn!("{name}: other users may read this secret; `chmod 600 {name}`");
     }
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ use aya::Ebpf;
 use aya::programs::{Xdp, XdpMode};
 use serde_json::Value;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Direct, Family, Host, udp, xdptun as product};
+use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::{Traces, pins};
 use xdptun_test_net::{LIMIT, PORT, kernel, mode, secret};
@@ -253,6 +253,25 @@ fn without_privileges_it_says_what_is_missing() {
     refused.assert_one_line(&["root"]);
 }
 
+/// Of root's powers those stay that it takes to go on.
+#[test]
+fn what_is_not_needed_any_more_is_given_up() {
+    // CAP_CHOWN and CAP_DAC_OVERRIDE; CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_BPF.
+    const KEPT: u64 = 1 | 1 << 1 | 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
+    let net = Direct::new().unwrap();
+    let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let path = format!("/proc/{}/status", attached.process().pid());
+    let given_up = || {
+        let status = fs::read_to_string(&path).unwrap();
+        let has = |line: &str| status.lines().any(|found| found == line);
+        let sets = ["CapPrm", "CapEff"].map(|set| format!("{set}:\t{KEPT:016x}"));
+        sets.iter().all(|set| has(set)) && has("NoNewPrivs:\t1")
+    };
+    wait::until(LIMIT, "the rest to be given up", given_up).unwrap();
+    attached.stop().unwrap();
+    assert_eq!(pins(&net.a.netns).unwrap(), [""; 0]);
+}
+
 #[test]
 fn status_shows_what_is_attached() {
     let net = Direct::new().unwrap();
@@ -354,7 +373,7 @@ fn attach_says_what_it_did_and_logs_flows() {
         udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
         let logged = |process: &xdptun_lab::Process, words: [&str; 2]| {
             let has = |line: &String| words.iter().all(|word| line.contains(word));
-            xdptun_lab::wait::until(LIMIT, &format!("the log to say {words:?}"), || {
+            wait::until(LIMIT, &format!("the log to say {words:?}"), || {
                 process.stderr().iter().any(has)
             })
             .unwrap();

@@ -21,13 +21,13 @@ pub struct Machine {
 }
 
 /// Mounts what a kernel's first process finds, and becomes that. systemd mounts
-/// the rest; bpffs it would mount too if this were no container.
+/// the rest; bpffs it would mount too, with that mode, if this were no container.
 const BOOT: &str = "\
 set -e
 cd $1
 mount -t proc proc proc
 mount -t sysfs sysfs sys
-mount -t bpf bpf sys/fs/bpf
+mount -t bpf -o mode=0700 bpf sys/fs/bpf
 mount -t tmpfs tmpfs run
 mount -t tmpfs tmpfs dev
 for node in null zero full random urandom tty; do

@@ -99,9 +99,19 @@ impl Root {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// Every file that is new or changed, apart from dpkg's own books and logs.
+    /// Every file that is new or changed, apart from dpkg's own books and logs, and
+    /// what the tools for users keep of their last change.
     pub fn changed(&self) -> Result<BTreeSet<String>> {
-        const BOOKS: [&str; 3] = ["/var/lib/dpkg/", "/var/log/", "/tmp/"];
+        const BOOKS: [&str; 8] = [
+            "/var/lib/dpkg/",
+            "/var/log/",
+            "/tmp/",
+            "/etc/passwd-",
+            "/etc/group-",
+            "/etc/shadow-",
+            "/etc/gshadow-",
+            "/etc/.pwd.lock",
+        ];
         let mut found = BTreeSet::new();
         let mut folders = vec![self.changes.clone()];
         while let Some(folder) = folders.pop() {
@@ -113,11 +123,13 @@ impl Root {
                 // A directory is copied up for what changes below it.
                 let new = !base().join(inside).exists();
                 let is_folder = entry.file_type()?.is_dir();
+                let differs =
+                    || !is_folder && fs::read(&path).ok() != fs::read(base().join(inside)).ok();
+                if (new || differs()) && !BOOKS.iter().any(|book| name.starts_with(book)) {
+                    found.insert(name);
+                }
                 if is_folder {
                     folders.push(path);
-                }
-                if (new || !is_folder) && !BOOKS.iter().any(|book| name.starts_with(book)) {
-                    found.insert(name);
                 }
             }
         }

@@ -58,6 +58,9 @@ fn it_comes_and_goes_and_settings_stay_until_the_purge() {
     .unwrap();
     let settings = || fs::read_to_string(root.inside(SETTINGS)).unwrap();
     let kept = settings();
+    let user = || root.run("getent", &["passwd", "xdptun"]);
+    let entry = user().unwrap();
+    assert!(entry.ends_with(":/usr/sbin/nologin\n"), "{entry}");
     let newer = newer(&root, &package);
     root.run("dpkg", &["--install", "--force-confold", &newer])
         .unwrap();
@@ -68,16 +71,18 @@ fn it_comes_and_goes_and_settings_stay_until_the_purge() {
     assert_eq!(state(&root), "deinstall ok config-files 99-1");
     assert_eq!(settings(), kept);
     let left: Vec<String> = root.changed().unwrap().into_iter().collect();
-    let expected = [
+    let accounts = ["/etc/group", "/etc/gshadow", "/etc/passwd", "/etc/shadow"];
+    let settings_left = [
         "/etc/xdptun",
         SETTINGS,
         "/etc/xdptun/config.toml.dpkg-dist",
         "/etc/xdptun/eth0.env",
     ];
-    assert_eq!(left, expected);
+    assert_eq!(left, [&accounts[..], &settings_left].concat());
 
     root.run("dpkg", &["--purge", "xdptun"]).unwrap();
     assert!(root.changed().unwrap().is_empty(), "{:?}", root.changed());
+    user().unwrap_err();
     let books = fs::read_dir(root.inside("/var/lib/dpkg/info")).unwrap();
     for book in books {
         let name = book.unwrap().file_name();

@@ -15,6 +15,7 @@ mod status;
 mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -99,6 +100,8 @@ pub fn main() -> ExitCode {
 fn block_on(verb: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // Threads that looked a name up keep the privileges of that moment.
+        .thread_keep_alive(Duration::from_millis(100))
         .build()?;
     let result = LocalSet::new().block_on(&runtime, verb);
     // A name server that does not answer would keep the process for its time.

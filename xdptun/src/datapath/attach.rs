@@ -303,6 +303,7 @@ fn attach_as(
         places,
         ..attachment
     })?;
+    pins::share(&pins::directory(interface.index)?)?;
     Ok(Attached {
         interface,
         ingress,

@@ -5,23 +5,28 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::geteuid;
 
 use super::XDP_PROGRAM;
 use super::hook::TcProgram;
 use crate::netns;
 
 const BPFFS: &str = "/sys/fs/bpf";
+/// All that is ours. Its owner may be the user that the service runs as.
+const TOP: &str = "/sys/fs/bpf/xdptun";
 const LINK_PREFIX: &str = "link_";
 
-/// Whether bpffs is mounted.
+/// Whether bpffs is mounted, or as much of it as the service may see.
 #[must_use]
 pub fn has_bpffs() -> bool {
-    statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
+    let is_bpffs = |path| statfs(path).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
+    is_bpffs(BPFFS) || is_bpffs(TOP)
 }
 
 /// Mounts bpffs if it is not there. systemd does so at boot; containers and
@@ -49,7 +54,7 @@ pub fn mount_bpffs() -> Result<()> {
 /// The directory of this network namespace.
 fn namespace_directory() -> Result<PathBuf> {
     let netns = netns::cookie()?.to_string();
-    Ok(Path::new(BPFFS).join("xdptun").join(netns))
+    Ok(Path::new(TOP).join(netns))
 }
 
 /// The directory of an interface.
@@ -156,8 +161,37 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the pins of an interface to the owner of all pins, so that whoever has
+/// to read, change or remove them can: the service's user cannot do so with root's.
+///
+/// # Errors
+///
+/// If they cannot be given away.
+pub fn share(directory: &Path) -> Result<()> {
+    let owner = fs::metadata(TOP).with_context(|| format!("cannot look at {TOP}"))?;
+    if owner.uid() == geteuid().as_raw() {
+        return Ok(());
+    }
+    let give = |path: &Path| lchown(path, Some(owner.uid()), Some(owner.gid()));
+    let give_all = || {
+        for entry in fs::read_dir(directory)? {
+            give(&entry?.path())?;
+        }
+        give(directory)?;
+        directory.parent().map_or(Ok(()), give)
+    };
+    give_all().with_context(|| {
+        format!(
+            "cannot give {} to user {}, whose {TOP} is",
+            directory.display(),
+            owner.uid()
+        )
+    })
+}
+
 /// Removes the empty directory of an interface, and those above that become
-/// empty; they may hold pins of other interfaces and namespaces.
+/// empty; they may hold pins of other interfaces and namespaces. The uppermost one
+/// stays if it was made for the service: a running one would not see a new one.
 ///
 /// # Errors
 ///
@@ -167,10 +201,11 @@ pub fn remove_directory(directory: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    for parent in directory.ancestors().skip(1).take(2) {
-        if fs::remove_dir(parent).is_err() {
-            break;
-        }
+    if let Some(namespace) = directory.parent()
+        && fs::remove_dir(namespace).is_ok()
+        && fs::metadata(TOP).is_ok_and(|top| top.uid() == 0)
+    {
+        let _in_use = fs::remove_dir(TOP);
     }
     Ok(())
 }

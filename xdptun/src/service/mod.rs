@@ -31,7 +31,7 @@ use crate::resolve::Names;
 use crate::running::Running;
 use crate::signals::{Termination, catch};
 use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER};
-use crate::{metrics, preflight};
+use crate::{metrics, preflight, privileges};
 use life::Life;
 pub use states::{Report, Stage};
 use states::{State, States};
@@ -236,6 +236,7 @@ impl Service {
         }
         // Whoever is asked to leave from now on is not whom this one came after.
         self.mode.take_over = false;
+        privileges::give_up()?;
         // Only now: whoever ran before listened there.
         self.listen(config)
     }

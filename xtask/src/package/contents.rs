@@ -39,6 +39,8 @@ impl Contents {
                 "common.conf",
                 format!("{UNITS}/xdptun@.service.d/10-common.conf"),
             ),
+            ("sysusers.conf", "usr/lib/sysusers.d/xdptun.conf".to_owned()),
+            ("tmpfiles.conf", "usr/lib/tmpfiles.d/xdptun.conf".to_owned()),
             ("eth0.env", format!("{DOCUMENTATION}/examples/eth0.env")),
             ("debian/copyright", format!("{DOCUMENTATION}/copyright")),
         ];
