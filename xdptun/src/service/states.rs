@@ -60,11 +60,11 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// [`State::Waiting`].
+    /// It is not there, and waited for.
     Waiting,
-    /// [`State::Carrying`].
+    /// It carries datagrams.
     Carrying,
-    /// [`State::GivenUp`].
+    /// It cannot be carried, and was given up.
     GivenUp,
 }
 
