@@ -79,6 +79,7 @@ impl Bars {
             .configure_mesh()
             .disable_y_mesh()
             .disable_y_axis()
+            .x_max_light_lines(1)
             .x_desc(&self.unit)
             .x_label_formatter(&|value| number_of_tick(*value))
             .label_style(("sans-serif", 13))

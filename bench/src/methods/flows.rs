@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::{Family, udp};
+use xdptun_lab::{Family, udp, xdptun};
 
 use crate::course::{Course, PORT};
 use crate::document::Section;
@@ -34,6 +34,7 @@ const RATE: &str = "received/s";
 const EGRESS: &str = "egress ns";
 const INGRESS: &str = "ingress ns";
 const BOTH: &str = "egress and ingress ns";
+const ACKS: &str = "ACKs per datagram";
 const MEMORY: &str = "maps, MiB";
 
 fn case(count: usize) -> String {
@@ -92,6 +93,19 @@ impl Rig {
         Ok(())
     }
 
+    /// How many ACKs of their own the receiver has sent, and how many datagrams it
+    /// has restored.
+    fn acknowledged(&self) -> Result<[f64; 2]> {
+        let status = xdptun::status(&self.course.net.b.netns)?;
+        let counters = &status["interfaces"][0]["counters"];
+        let counter = |name: &str| {
+            counters[name]
+                .as_f64()
+                .with_context(|| format!("no {name}"))
+        };
+        Ok([counter("sent_ack")?, counter("rx_restored")?])
+    }
+
     /// Sends for one source after the other; datagrams received in a second.
     fn flood(&self, sources: &[Ipv4Addr], time: Duration) -> Result<f64> {
         let (mut batch, mut next) = (Batch::new(LENGTH), 0);
@@ -122,13 +136,13 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
     let sources: Vec<Ipv4Addr> = (first..).map(Ipv4Addr::from).take(most).collect();
     let direct = Rig::new(Course::direct()?)?;
     direct.open(&sources)?;
-    let xdptun = Rig::new(Course::xdptun("xdptun", "auto")?)?;
+    let disguised = Rig::new(Course::xdptun("xdptun", "auto")?)?;
     let mut memory = Vec::new();
     let mut open = 0;
     for count in counts {
-        xdptun.open(&sources[open..count])?;
+        disguised.open(&sources[open..count])?;
         open = count;
-        memory.push(map_memory(xdptun.course.process(0)?)?);
+        memory.push(map_memory(disguised.course.process(0)?)?);
         harness.say(&format!("{count} flows are open"));
     }
     harness.note(format!("{LENGTH} bytes; {most} flows open all the time"));
@@ -138,7 +152,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
             let sources = &sources[..*count];
             let rate = direct.flood(sources, time)?;
             round.record(&case, "direct", &[(RATE, rate)]);
-            carry_over(round, &case, &xdptun, sources, time)?;
+            carry_over(round, &case, &disguised, sources, time)?;
             round.record(&case, "xdptun", &[(MEMORY, *memory as f64 / 1048576.0)]);
         }
         Ok(())
@@ -155,9 +169,12 @@ fn carry_over(
     let rate = rig.flood(sources, time)?;
     // Counting costs time, and so is not part of the rate.
     let _counting = Counting::start()?;
+    let acks_before = rig.acknowledged()?;
     let [out_before, in_before] = rig.course.programs()?;
     rig.flood(sources, time)?;
     let [out_after, in_after] = rig.course.programs()?;
+    let [acks, restored] = rig.acknowledged()?;
+    let acks = (acks - acks_before[0]) / (restored - acks_before[1]);
     let egress = out_after.since(&out_before, "xdptun_egress")?.each()?;
     let ingress = in_after.since(&in_before, "xdptun_ingress")?.each()?;
     let values = [
@@ -165,6 +182,7 @@ fn carry_over(
         (EGRESS, egress),
         (INGRESS, ingress),
         (BOTH, egress + ingress),
+        (ACKS, acks),
     ];
     round.record(case, "xdptun", &values);
     Ok(())
@@ -181,6 +199,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
         INGRESS,
         "both, of one flow",
         "bar",
+        ACKS,
         MEMORY,
     ]);
     let cases = measured.names(|sample| &sample.case);
@@ -197,6 +216,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
             spread(of(INGRESS)),
             spread(growth),
             bar.map_or_else(String::new, |bar| bar.judge(growth)),
+            median(of(ACKS)),
             median(of(MEMORY)),
         ]);
     }
