@@ -18,6 +18,9 @@ const RECORD: &str = "bench/results/programs.json";
 
 /// How many percent a figure may be above the record.
 const TOLERANCE: u64 = 5;
+/// The same of machine code, which depends on what the processor can do and on
+/// which of its faults the kernel works around.
+const MACHINE_TOLERANCE: u64 = 25;
 
 /// What rewrites the record.
 const REWRITE: &str = "cargo xtask bench programs --record";
@@ -104,19 +107,20 @@ impl Sizes {
         let (mut grown, mut report) = (String::new(), String::new());
         for (name, size) in &self.programs {
             let before = &recorded.programs[name];
-            for ((what, now), (_, before)) in size.figures().into_iter().zip(before.figures()) {
+            let pairs = size.figures().into_iter().zip(before.figures());
+            for ((what, now, tolerance), (_, before, _)) in pairs {
                 let growth = f64::from(now) / f64::from(before) - 1.0;
                 let line = format!("{name}: {now} {what}, {:+.1} %", growth * 100.0);
-                if u64::from(now) * 100 > u64::from(before) * (100 + TOLERANCE) {
-                    writeln!(grown, "{line}, from {before}")?;
+                if u64::from(now) * 100 > u64::from(before) * (100 + tolerance) {
+                    writeln!(grown, "{line}, from {before}; allowed are {tolerance} %")?;
                 }
                 writeln!(report, "{line}")?;
             }
         }
         if !grown.is_empty() {
             bail!(
-                "programs have grown by more than {TOLERANCE} %:\n{grown}make them smaller, or \
-                 accept it with `{REWRITE}` and say why in the commit"
+                "programs have grown:\n{grown}make them smaller, or accept it with `{REWRITE}` and \
+                 say why in the commit"
             );
         }
         Ok(report)
@@ -134,11 +138,16 @@ impl Size {
         })
     }
 
-    fn figures(self) -> [(&'static str, u32); 3] {
+    /// Each with how many percent it may grow.
+    fn figures(self) -> [(&'static str, u32, u64); 3] {
         [
-            ("bytes of instructions", self.xlated_bytes),
-            ("bytes of machine code", self.jited_bytes),
-            ("verified instructions", self.verified_instructions),
+            ("bytes of instructions", self.xlated_bytes, TOLERANCE),
+            ("bytes of machine code", self.jited_bytes, MACHINE_TOLERANCE),
+            (
+                "verified instructions",
+                self.verified_instructions,
+                TOLERANCE,
+            ),
         ]
     }
 }
