@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use regex::Regex;
 
-/// What is another time or process each time.
-pub const VARYING: [&str; 2] = [r"process \d+", r"\b\d+ s\b"];
+/// What is another time or process each time, and what the kernel decides.
+pub const VARYING: [&str; 3] = [r"process \d+", r"\b\d+ s\b", r"\((TCX|clsact)\)"];
 
 /// How much a flow carried.
 pub const AMOUNTS: &str = r"\b\d+ / [\d.]+ K?i?B";
