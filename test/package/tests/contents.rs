@@ -29,6 +29,7 @@ const FILES: [(&str, &str); 28] = [
     ("-rw-r--r--", "./usr/share/doc/xdptun/changelog.Debian.gz"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/copyright"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/examples/eth0.env"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/third-party.txt.gz"),
     (
         "-rw-r--r--",
         "./usr/share/fish/vendor_completions.d/xdptun.fish",
@@ -107,6 +108,7 @@ fn packages_hold_everything_and_belong_to_root() {
         let version = concat!("Version: ", env!("CARGO_PKG_VERSION"), "-1\n");
         for field in [
             "Package: xdptun\n",
+            "Maintainer: xdptun maintainers\n",
             version,
             &format!("Architecture: {machine}\n"),
         ] {
@@ -122,6 +124,15 @@ fn packages_hold_everything_and_belong_to_root() {
         run(&mut unpack).unwrap();
         let read = |path: &str| std::fs::read(scratch.path().join(path)).unwrap();
         assert_static(&read("usr/bin/xdptun"), elf);
+        let notices = scratch
+            .path()
+            .join("usr/share/doc/xdptun/third-party.txt.gz");
+        let notices = run(Command::new("gzip").args(["-dc"]).arg(notices)).unwrap();
+        // Of the program, of the programs inside it, and of nothing else.
+        for words in ["\ntokio v", "\naya-ebpf v", "Permission is hereby granted"] {
+            assert!(notices.contains(words), "no {words} in\n{notices}");
+        }
+        assert!(!notices.contains("\nproptest v"), "{notices}");
         assert_eq!(read("DEBIAN/conffiles"), b"/etc/xdptun/config.toml\n");
     }
 }

@@ -21,9 +21,9 @@ const UNITS: &str = "usr/lib/systemd/system";
 const DOCUMENTATION: &str = "usr/share/doc/xdptun";
 
 impl Contents {
-    /// Collects the binary, the files of `sources` and the generated ones of
-    /// `manual`.
-    pub fn collect(sources: &Path, binary: &Path, manual: &Path) -> Result<Self> {
+    /// Collects the binary, the files of `sources`, the generated ones of `manual`, and
+    /// the licences of what is linked.
+    pub fn collect(sources: &Path, binary: &Path, manual: &Path, notices: &str) -> Result<Self> {
         let mut contents = Self::default();
         contents.add("usr/bin/xdptun", Entry::program(read(binary)?));
         let copies = [
@@ -50,6 +50,8 @@ impl Contents {
         let changelog = gzip(&read(&sources.join("debian/changelog"))?)?;
         let path = format!("{DOCUMENTATION}/changelog.Debian.gz");
         contents.add(&path, Entry::file(changelog));
+        let path = format!("{DOCUMENTATION}/third-party.txt.gz");
+        contents.add(&path, Entry::file(gzip(notices.as_bytes())?));
         for file in fs::read_dir(manual)? {
             let file = file?;
             let name = file.file_name();

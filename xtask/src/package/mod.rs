@@ -6,6 +6,7 @@
 mod archive;
 mod contents;
 mod deb;
+mod licences;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,8 +79,9 @@ pub fn run(args: &Args) -> Result<()> {
     let time = time()?;
     for target in targets {
         let binary = build::binary(Some(target.triple()))?;
-        let contents = Contents::collect(&sources, &binary, manual.path())?;
         let (triple, machine) = (target.triple(), target.debian());
+        let notices = licences::notices(triple)?;
+        let contents = Contents::collect(&sources, &binary, manual.path(), &notices)?;
         let name = format!("xdptun-{}-{triple}", env!("CARGO_PKG_VERSION"));
         let archive = archive::tar_gz(&contents.entries(), &format!("{name}/"), time)?;
         write(&out.join(format!("{name}.tar.gz")), &archive)?;
