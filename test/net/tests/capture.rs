@@ -18,7 +18,7 @@ use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::discover_path;
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::wire::{Wire, packets, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, raw, socket, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, raw, secret, socket, status};
 
 /// Each way that programs are held, and each that restores.
 const MODES: [Mode; 4] = [mode::TC, mode::XDP, mode::XDP_GENERIC, mode::TC_CLSACT];
@@ -113,11 +113,20 @@ fn both_sides_of_each_packet_are_there() {
     }
 }
 
-/// The datagram that opens a flow waits; all that xdptun makes itself is there.
+/// The datagram that opens a flow waits; all that xdptun makes itself is there. With a
+/// secret the programs have most to do besides.
 #[test]
 fn a_handshake_is_seen_from_its_beginning() {
-    let net = Direct::new().unwrap();
-    let _attached = mode::TC.attach_both(&net).unwrap();
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    for more in [&[][..], &["--secret", &secret]] {
+        let net = Direct::new().unwrap();
+        let _attached = mode::TC.attach_with([&net.a, &net.b], more).unwrap();
+        see_handshakes(&net, more);
+    }
+}
+
+fn see_handshakes(net: &Direct, context: &[&str]) {
     for family in Family::BOTH {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
@@ -136,11 +145,11 @@ fn a_handshake_is_seen_from_its_beginning() {
             fate(Side::Restored, true, "egress: tx_disguised"),
             fate(Side::Wire, true, "egress: tx_disguised"),
         ];
-        assert_eq!(file.fates()[..6], expected, "{family}");
+        assert_eq!(file.fates()[..6], expected, "{family}, {context:?}");
         let frames = file.frames(Side::Wire, true);
         let segments = segments(&frames, PORT);
         let flags: Vec<_> = segments.iter().take(3).map(|s| s.flags()).collect();
-        assert_eq!(flags, ["S", ".", "P."], "{family}");
+        assert_eq!(flags, ["S", ".", "P."], "{family}, {context:?}");
     }
 }
 
