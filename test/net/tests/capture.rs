@@ -293,6 +293,12 @@ fn it_keeps_what_is_asked_for() {
     exchange();
     piped.wait_success(LIMIT).unwrap();
     assert!(!File::read(&path).unwrap().seen.is_empty());
+
+    // Whose reader has gone ends, also where nothing passes.
+    let script = format!("{} capture -i eth0 -w - | head -c 1", binary.display());
+    let mut shell = netns.command("sh");
+    let piped = xdptun_lab::Process::spawn(shell.args(["-c", &script])).unwrap();
+    piped.wait_success(LIMIT).unwrap();
 }
 
 /// How large the programs of the host's interface are for the kernel; nothing where

@@ -85,7 +85,8 @@ impl Listener {
     }
 
     /// Writes what is recorded, until it is enough, a signal comes or the other side
-    /// ends it. The file is whole in any case.
+    /// ends it. The file is whole in any case. Now and then `goes_on` is told how far it
+    /// is, and whether to go on.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl Listener {
         mut self,
         out: impl Write,
         stop: &mut Termination,
-        mut progress: impl FnMut(&Captured),
+        mut goes_on: impl FnMut(&Captured) -> bool,
     ) -> Result<Captured> {
         let file = CaptureFile::begin(out, &self.interface, self.wanted.snap_len.get())?;
         let mut book = Book::new(file, &self.wanted);
@@ -113,7 +114,9 @@ impl Listener {
             bytes.reserve(AT_ONCE);
             tokio::select! {
                 read = self.stream.read_buf(&mut bytes) => book.read(read, &mut bytes)?,
-                _ = ticks.tick() => progress(&book.captured),
+                _ = ticks.tick() => if !goes_on(&book.captured) {
+                    break;
+                },
                 () = stop.requested() => break,
                 () = &mut over => break,
             }

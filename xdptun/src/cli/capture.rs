@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xdptun_common::record::MAX_COPIED;
 
 use crate::capture::listen::{Captured, Listener, Wanted};
@@ -108,20 +110,23 @@ async fn capture(arguments: Arguments) -> Result<()> {
         only_drops: arguments.drops,
     })
     .await?;
-    let out: Box<dyn Write> = if to_output {
-        Box::new(io::stdout().lock())
+    let out = if to_output {
+        File::from(io::stdout().as_fd().try_clone_to_owned()?)
     } else {
-        Box::new(create(write).with_context(|| format!("cannot write {}", write.display()))?)
+        create(write).with_context(|| format!("cannot write {}", write.display()))?
     };
+    let reader = out.try_clone()?;
     eprintln!("capturing on {iface}; Ctrl-C ends it");
     let on_terminal = io::stderr().is_terminal();
-    let progress = |so_far: &Captured| {
+    let goes_on = |so_far: &Captured| {
         if on_terminal {
             let _unseen = show(so_far);
         }
+        // Where nothing passes, no write would tell.
+        !is_gone(&reader)
     };
     let captured = listener
-        .write(BufWriter::new(out), &mut stop, progress)
+        .write(BufWriter::new(out), &mut stop, goes_on)
         .await;
     if on_terminal {
         let _unseen = queue!(io::stderr(), Clear(ClearType::CurrentLine));
@@ -133,6 +138,14 @@ async fn capture(arguments: Arguments) -> Result<()> {
         Some(why) => bail!("{iface}: {why}; the file is whole up to that moment"),
         None => Ok(()),
     }
+}
+
+/// Whether whoever reads a pipe has gone.
+fn is_gone(pipe: &File) -> bool {
+    let mut watched = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
+    let told = poll(&mut watched, PollTimeout::ZERO);
+    let [watched] = watched;
+    told.is_ok() && watched.any().unwrap_or_default()
 }
 
 /// Opens a file that only its owner may read, also if it was there before. What is no
