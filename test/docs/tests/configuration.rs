@@ -67,7 +67,7 @@ fn a_reload_changes_what_the_page_says() {
     for (key, value) in changes(secret.to_str().unwrap()) {
         write(key, &value);
         let outcome = cli::run(netns, &["reload"]).unwrap();
-        let refused = format!("`--{key} ");
+        let refused = format!("has `{key}` ");
         let reloads = outcome.code == Some(0);
         assert!(
             reloads || outcome.stderr.join("\n").contains(&refused),

@@ -97,6 +97,15 @@ fn those_that_look_or_change() {
                 let status = process.wait(LIMIT).unwrap();
                 assert!(status.success(), "`{example}`: {status}");
             }
+            "capture" => {
+                // What it writes is no text; what it tells is on the other stream.
+                let command = format!("exec {example} 2>&1 >written");
+                let mut process = Process::spawn(&mut host.shell(&command).unwrap()).unwrap();
+                process.wait_for_line("capturing on eth0", LIMIT).unwrap();
+                process.signal(Signal::SIGINT).unwrap();
+                let status = process.wait(LIMIT).unwrap();
+                assert!(status.success(), "`{example}`: {status}");
+            }
             "check" | "doctor" | "explain" | "flows" | "reload" | "status" => {
                 let process = Process::spawn(&mut host.shell(&example).unwrap()).unwrap();
                 let lines = process.wait_success(PATIENCE);

@@ -1,6 +1,7 @@
 //! The commands of every document run as they are written, in its order, and print
 //! what it shows. Documents and commands that no test knows are failures.
 
+mod capture;
 mod kernels;
 mod operating;
 mod packages;
@@ -28,6 +29,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    capture: "docs/capture.md",
     kernels: "docs/kernels.md",
     operating: "docs/operating.md",
     packages: "docs/packages.md",

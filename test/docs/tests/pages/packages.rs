@@ -9,6 +9,8 @@ pub fn walk(page: &mut Page) {
             "sudo apt install ./target/package/xdptun_0.1.0-1_amd64.deb",
             "sudo cp /usr/share/doc/xdptun/examples/eth0.env /etc/xdptun/",
             "sudo systemctl enable --now xdptun@eth0",
+            "chgrp xdptun /etc/xdptun/secret",
+            "chmod 640 /etc/xdptun/secret",
         ],
     )
     .unwrap();
