@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 28] = [
+const FILES: [(&str, &str); 29] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/sysusers.d/xdptun.conf"),
