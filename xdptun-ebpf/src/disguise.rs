@@ -105,7 +105,8 @@ fn make_room<I: Settle>(
     // Zero says "no checksum" (RFC 768); TCP must have one.
     let absent = udp.checksum() == [0, 0];
     // A complete checksum that looks like a pending one makes work, but no
-    // difference.
+    // difference; unless one inside is pending, as in one of 65536 lengths and pairs
+    // of addresses in a tunnel, whose packets are then refused.
     let pending = udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending();
     if absent && device_finishes_a_checksum(ctx, offset, udp)? {
         return Err(Refusal::PendingInside);

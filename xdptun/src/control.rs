@@ -1,10 +1,10 @@
 //! How one xdptun asks another that runs: a socket, a line each way, and for some
 //! commands what comes after.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(60);
 /// The longest line, in bytes.
 const MAX_LEN: u64 = 4096;
+/// The longest answer, in bytes.
+const MAX_ANSWER: u64 = 1 << 20;
 
 /// What can be asked.
 #[derive(Serialize, Deserialize)]
@@ -125,9 +128,13 @@ impl Control {
         // Under another name first, so that nobody meets one that does not listen.
         let new = path.with_extension(format!("{}", std::process::id()));
         remove(&new).with_context(name)?;
-        let listener = UnixListener::bind(&new).with_context(name)?;
-        let inode = fs::set_permissions(&new, Permissions::from_mode(0o600))
-            .and_then(|()| fs::metadata(&new))
+        // Private from the start: permissions that are set later are those of whatever
+        // has the name by then.
+        let before = umask(Mode::from_bits_truncate(0o177));
+        let listener = UnixListener::bind(&new);
+        umask(before);
+        let listener = listener.with_context(name)?;
+        let inode = fs::symlink_metadata(&new)
             .and_then(|metadata| fs::rename(&new, &path).map(|()| metadata.ino()));
         let inode = inode
             .inspect_err(|_| drop(remove(&new)))
@@ -300,7 +307,7 @@ async fn question<T: DeserializeOwned>(
     let mut answer = String::new();
     let asked = timeout(patience, async {
         stream.write_all(&line).await?;
-        stream.read_line(&mut answer).await
+        (&mut stream).take(MAX_ANSWER).read_line(&mut answer).await
     });
     let no_answer = || "the running xdptun does not answer; its log tells more".to_owned();
     asked

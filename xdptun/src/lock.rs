@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{major, minor};
+use nix::unistd::Pid;
 
 /// Held by the daemon of an interface as long as it lives.
 #[derive(Debug)]
@@ -67,6 +69,23 @@ impl InterfaceLock {
         }
     }
 
+    /// The process that holds the lock, by the kernel's word: what is pinned could name
+    /// any process for a signal to go to.
+    ///
+    /// # Errors
+    ///
+    /// If the directory or the list of locks cannot be read.
+    pub fn holder(directory: &Path) -> io::Result<Option<Pid>> {
+        let metadata = match fs::metadata(directory) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+        Ok(holder_of(&file, &fs::read_to_string("/proc/locks")?))
+    }
+
     /// Waits until nobody holds the lock; whether that came in time.
     ///
     /// # Errors
@@ -84,9 +103,37 @@ impl InterfaceLock {
     }
 }
 
+/// Who holds a lock on a file, which the list of all locks (proc_locks(5)) names so. A
+/// process in another PID namespace has no number above zero.
+fn holder_of(file: &str, locks: &str) -> Option<Pid> {
+    locks.lines().find_map(|line| {
+        // One that somebody waits for has an arrow after its number.
+        let mut words = line.split_whitespace().skip(1);
+        let found = [words.next()?, words.next()?, words.next()?];
+        let pid: i32 = words.next()?.parse().ok()?;
+        (found == ["FLOCK", "ADVISORY", "WRITE"] && words.next()? == file && pid > 0)
+            .then(|| Pid::from_raw(pid))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_who_holds_a_lock() {
+        let locks = "\
+1: POSIX  ADVISORY  WRITE 11 00:1d:7 0 EOF
+2: FLOCK  ADVISORY  READ 12 00:1d:7 0 EOF
+3: FLOCK  ADVISORY  WRITE 13 00:1d:77 0 EOF
+3: -> FLOCK  ADVISORY  WRITE 14 00:1d:7 0 EOF
+4: FLOCK  ADVISORY  WRITE 0 00:1d:8 0 EOF
+5: FLOCK  ADVISORY  WRITE 15 00:1d:7 0 EOF
+";
+        assert_eq!(holder_of("00:1d:7", locks), Some(Pid::from_raw(15)));
+        assert_eq!(holder_of("00:1d:8", locks), None);
+        assert_eq!(holder_of("00:1d:9", locks), None);
+    }
 
     #[test]
     fn one_holder_at_a_time() {
@@ -95,9 +142,12 @@ mod tests {
         assert!(!InterfaceLock::is_held(&directory).unwrap());
         let first = InterfaceLock::take(&directory).unwrap();
         assert!(first.is_some() && InterfaceLock::is_held(&directory).unwrap());
+        let holder = InterfaceLock::holder(&directory).unwrap();
+        assert_eq!(holder, Some(Pid::this()));
         assert!(InterfaceLock::take(&directory).unwrap().is_none());
         assert!(!InterfaceLock::wait_released(&directory, POLL).unwrap());
         drop(first);
+        assert_eq!(InterfaceLock::holder(&directory).unwrap(), None);
         assert!(InterfaceLock::wait_released(&directory, POLL).unwrap());
         assert!(InterfaceLock::take(&directory).unwrap().is_some());
         fs::remove_dir_all(&parent).unwrap();

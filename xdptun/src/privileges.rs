@@ -6,8 +6,13 @@ use nix::sys::prctl;
 
 use crate::preflight::CAPABILITIES;
 
-/// What root keeps beside those: pins and secrets can be another user's.
-const OF_ROOT: [Capability; 2] = [Capability::CAP_CHOWN, Capability::CAP_DAC_OVERRIDE];
+/// What root keeps beside those: pins and secrets can be another user's, and captures
+/// take more locked memory than everybody may have.
+const OF_ROOT: [Capability; 3] = [
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_IPC_LOCK,
+];
 
 /// Gives up all that is not needed to go on, for good. Threads that run already keep
 /// what they have.

@@ -104,7 +104,7 @@ impl Plan {
     }
 
     /// Checks that what is attached to the interface of that name, or was when there
-    /// was one, can become this while flows go on.
+    /// was one, can become this while it is attached.
     ///
     /// # Errors
     ///

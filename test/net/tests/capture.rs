@@ -468,7 +468,9 @@ fn it_says_why_it_cannot_begin() {
     run(netns, &nowhere)
         .unwrap()
         .assert_one_line(&["cannot write /no/such/directory/file"]);
-    wait_logged(&attached, ENDED, 2);
+    // For that nothing was begun.
+    wait_logged(&attached, ENDED, 1);
+    wait_logged(&attached, BEGUN, 1);
     let binary = xdptun::binary().unwrap();
     let mut nobody = netns.command("setpriv");
     let identity = ["--reuid=65534", "--regid=65534", "--clear-groups"];

@@ -1,10 +1,14 @@
 //! Nothing is left, whichever way it ends; and what a dead daemon leaves works.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+
 use nix::sys::signal::Signal;
+use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait, xdptun};
 use xdptun_test_net::traces::{Traces, pins};
 use xdptun_test_net::wire::Wire;
-use xdptun_test_net::{LIMIT, PORT, mode, status};
+use xdptun_test_net::{LIMIT, PORT, cli, mode, status};
 
 fn both(net: &Direct) -> [Traces; 2] {
     [&net.a, &net.b].map(|host| Traces::of(host).unwrap())
@@ -93,7 +97,7 @@ fn a_failed_attach_leaves_nothing_behind() {
         "--ingress",
         "xdp",
     ];
-    let refused = xdptun_test_net::cli::run(&net.a.netns, &args).unwrap();
+    let refused = cli::run(&net.a.netns, &args).unwrap();
     refused.assert_one_line(&[BRIDGE, "XDP", "`ingress` to `tc`"]);
     assert_eq!(both(&net), before);
 }
@@ -195,5 +199,44 @@ fn pins_of_an_interface_that_is_gone_can_be_removed() {
         .unwrap();
     xdptun::run_in(&net.a.netns, &["detach", "--iface", Host::DEV]).unwrap();
     assert_eq!(pins(&net.a.netns).unwrap(), [""; 0]);
+    drop(remains);
+}
+
+/// Pins may belong to the user of a service, who is not trusted with root's files:
+/// what lies in their place is not followed, and not taken for what it is not.
+#[test]
+fn what_lies_in_place_of_pins_is_not_followed() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let detach = || cli::run(netns, &["detach", "--iface", Host::DEV]).unwrap();
+    let remains = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap().kill();
+    let directory = xdptun::pin_dir(netns, Host::DEV).unwrap();
+
+    // An array for each CPU copies more bytes than there is room for one record.
+    let exchange = || {
+        let [counters, attachment, aside] =
+            ["COUNTERS", "ATTACHMENT", "aside"].map(|name| directory.join(name));
+        fs::rename(&counters, &aside).unwrap();
+        fs::rename(&attachment, &counters).unwrap();
+        fs::rename(&aside, &attachment).unwrap();
+    };
+    exchange();
+    let status = cli::run(netns, &["status"]).unwrap();
+    status.assert_one_line(&["COUNTERS", "not the map that xdptun made"]);
+    exchange();
+
+    let scratch = Scratch::new().unwrap();
+    let precious = scratch.path().join("precious");
+    fs::write(&precious, "root's").unwrap();
+    let aside = directory.with_file_name("aside");
+    fs::rename(&directory, &aside).unwrap();
+    symlink(scratch.path(), &directory).unwrap();
+    assert_ne!(detach().code, Some(0));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "root's");
+    fs::remove_file(&directory).unwrap();
+    fs::rename(&aside, &directory).unwrap();
+
+    assert_eq!(detach().code, Some(0));
+    assert_eq!(pins(netns).unwrap(), Vec::<String>::new());
     drop(remains);
 }

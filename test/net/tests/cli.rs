@@ -256,8 +256,9 @@ fn without_privileges_it_says_what_is_missing() {
 /// Of root's powers those stay that it takes to go on.
 #[test]
 fn what_is_not_needed_any_more_is_given_up() {
-    // CAP_CHOWN and CAP_DAC_OVERRIDE; CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_BPF.
-    const KEPT: u64 = 1 | 1 << 1 | 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
+    // CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_IPC_LOCK; CAP_NET_ADMIN, CAP_NET_RAW,
+    // CAP_PERFMON, CAP_BPF.
+    const KEPT: u64 = 1 | 1 << 1 | 1 << 14 | 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
     let net = Direct::new().unwrap();
     let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
     let path = format!("/proc/{}/status", attached.process().pid());

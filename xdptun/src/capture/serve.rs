@@ -10,6 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
+use xdptun_common::record::MAX_COPIED;
 
 use super::VERSION;
 use super::frame::{push_copy, push_end, push_round};
@@ -23,6 +24,9 @@ use crate::tunnel::{Handle, Reason, Recording};
 /// captured a good part of its speed.
 const ROUND: Duration = Duration::from_millis(2);
 
+/// The longest copy.
+const LONGEST: NonZeroU32 = NonZeroU32::new(MAX_COPIED).unwrap();
+
 /// Where copies come from, and why they end.
 type Feed = UnboundedReceiver<Result<Recorder, String>>;
 
@@ -33,6 +37,8 @@ pub async fn serve(handle: Handle, snap_len: NonZeroU32, version: String, asker:
         return;
     }
     let (sender, mut feed) = unbounded_channel();
+    // What is longer than the kernel's records can be is not asked for by `capture`.
+    let snap_len = snap_len.min(LONGEST);
     handle.order(Order::Pause(Reason::Record(Recording {
         snap_len,
         feed: sender,

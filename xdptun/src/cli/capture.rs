@@ -1,10 +1,10 @@
 //! `xdptun capture`: packets for Wireshark.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use clap::Args;
 use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::geteuid;
 use xdptun_common::record::MAX_COPIED;
 
 use crate::capture::listen::{Captured, Listener, Wanted};
@@ -85,12 +86,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let result = super::block_on(capture(arguments));
-    result.or_else(|error| match error.downcast_ref::<io::Error>() {
-        // Whoever reads has seen enough.
-        Some(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error),
-    })
+    super::block_on(capture(arguments))
 }
 
 async fn capture(arguments: Arguments) -> Result<()> {
@@ -101,6 +97,13 @@ async fn capture(arguments: Arguments) -> Result<()> {
             "`-w -` would write packets to the terminal; name a file, or pipe it into `tshark -r -`"
         );
     }
+    // Before anything is done for it.
+    let is_new = !to_output && !write.exists();
+    let out = if to_output {
+        File::from(io::stdout().as_fd().try_clone_to_owned()?)
+    } else {
+        create(write).with_context(|| format!("cannot write {}", write.display()))?
+    };
     let mut stop = Termination::catch()?;
     let listener = Listener::begin(Wanted {
         interface: iface.clone(),
@@ -109,12 +112,16 @@ async fn capture(arguments: Arguments) -> Result<()> {
         duration: arguments.duration,
         only_drops: arguments.drops,
     })
-    .await?;
-    let out = if to_output {
-        File::from(io::stdout().as_fd().try_clone_to_owned()?)
-    } else {
-        create(write).with_context(|| format!("cannot write {}", write.display()))?
-    };
+    .await;
+    let listener = listener.inspect_err(|_| {
+        if is_new {
+            let _gone = fs::remove_file(write);
+        }
+    })?;
+    if out.metadata()?.is_file() && !to_output {
+        out.set_len(0)
+            .with_context(|| format!("cannot write {}", write.display()))?;
+    }
     let reader = out.try_clone()?;
     eprintln!("capturing on {iface}; Ctrl-C ends it");
     let on_terminal = io::stderr().is_terminal();
@@ -148,17 +155,21 @@ fn is_gone(pipe: &File) -> bool {
     told.is_ok() && watched.any().unwrap_or_default()
 }
 
-/// Opens a file that only its owner may read, also if it was there before. What is no
-/// file, like a pipe, keeps its permissions.
+/// Opens a file that only its owner may read, also if it was there before; what is in it
+/// stays as yet. What is no file, like a pipe, keeps its permissions.
 fn create(path: &Path) -> io::Result<File> {
     const PRIVATE: u32 = 0o600;
     let file = OpenOptions::new()
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .mode(PRIVATE)
         .open(path)?;
-    if file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        if metadata.uid() != geteuid().as_raw() {
+            return Err(io::Error::other("it is another user's, who could read it"));
+        }
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)

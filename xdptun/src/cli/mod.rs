@@ -14,6 +14,7 @@ mod run;
 mod status;
 mod watch;
 
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -89,11 +90,21 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xdptun: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        io.or_else(|| cause.downcast_ref::<serde_json::Error>()?.io_error_kind())
+    });
+    causes.any(|kind| kind == io::ErrorKind::BrokenPipe)
 }
 
 /// Runs one verb to its end. One thread: nothing here is on the path of packets.

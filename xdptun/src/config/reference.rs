@@ -36,7 +36,7 @@ const INTERFACE: &str = "
 
 A table for each interface; names with dots are quoted: `[interface.\"eth0.100\"]`. One
 that is not there yet is waited for. Where the last column but one says no, `xdptun
-reload` refuses the change while flows go on (but for one to `\"auto\"`): take the
+reload` refuses the change while it is attached (but for one to `\"auto\"`): take the
 interface out of the file, reload, and put it back.
 
 ";

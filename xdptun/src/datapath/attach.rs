@@ -200,7 +200,7 @@ impl Attached {
 }
 
 impl Attached {
-    /// Checks that options change nothing that cannot change while flows go on.
+    /// Checks that options change nothing that cannot change while they are attached.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Attached {
             return Ok(());
         };
         bail!(
-            "what is attached has `{option}` {has}, which cannot become {wanted} while flows go on; \
+            "what is attached has `{option}` {has}, which cannot become {wanted} while it is attached; \
              leave the option as it was, or detach first (`xdptun detach --iface {name}`; under \
              `xdptun run` take {name} out of the file, reload, and put it back)"
         )

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie};
+use aya::maps::{
+    Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, PerCpuArray, RingBuf, lpm_trie,
+};
 use aya::{Ebpf, Pod};
 use ipnet::{IpNet, Ipv6Net};
 use xdptun_common::Plain;
@@ -106,6 +108,17 @@ impl Maps {
     }
 
     fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+        let mut map = |name: &str| {
+            let map = map(name)?;
+            match &map {
+                Map::HashMap(data)
+                | Map::LpmTrie(data)
+                | Map::PerCpuArray(data)
+                | Map::Array(data) => verify(name, data)?,
+                _ => bail!("{name} is of another kind"),
+            }
+            Ok(map)
+        };
         let flows = map(FLOWS)?;
         let Map::HashMap(data) = &flows else {
             bail!("{FLOWS} is not a hash map");
@@ -301,7 +314,31 @@ pub fn owner(directory: &Path) -> Result<Owner> {
 
 fn open(directory: &Path, name: &str) -> Result<MapData> {
     let path = directory.join(name);
-    MapData::from_pin(&path).map_err(|error| open_error(&path, error))
+    let data = MapData::from_pin(&path).map_err(|error| open_error(&path, error))?;
+    verify(name, &data).with_context(|| path.display().to_string())?;
+    Ok(data)
+}
+
+/// Checks that a pinned map is what its name says. Pins may be another user's, and
+/// the kernel copies as many bytes as the map has values, whatever is ready for them:
+/// those of an array for each CPU are many times as many as of an array.
+fn verify(name: &str, data: &MapData) -> Result<()> {
+    const INDEX: usize = size_of::<u32>();
+    let (kind, key, value) = match name {
+        FLOWS => (MapType::Hash, size_of::<FlowKey>(), size_of::<Flow>()),
+        PEERS => (MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>()),
+        COUNTERS => (MapType::PerCpuArray, INDEX, size_of::<u64>()),
+        PORTS => (MapType::Array, INDEX, size_of::<u64>()),
+        ATTACHMENT => (MapType::Array, INDEX, size_of::<Attachment>()),
+        OWNER => (MapType::Array, INDEX, size_of::<Owner>()),
+        _ => bail!("no map of ours is called {name}"),
+    };
+    let info = data.info()?;
+    let found = (info.map_type()?, info.key_size(), info.value_size());
+    if found != (kind, key as u32, value as u32) {
+        bail!("not the map that xdptun made: {found:?} instead of {kind:?} {key} {value}");
+    }
+    Ok(())
 }
 
 /// The records the programs send.

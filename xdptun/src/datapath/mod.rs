@@ -99,7 +99,9 @@ impl Pinned {
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(name.len());
-        String::from_utf8_lossy(&name[..len]).into_owned()
+        // Pins may be another user's: nothing of theirs commands a terminal.
+        let name = String::from_utf8_lossy(&name[..len]);
+        name.replace(char::is_control, "?")
     }
 
     /// What holds the tc programs.
@@ -227,8 +229,17 @@ impl Pinned {
         if !InterfaceLock::is_held(&directory).context("cannot look at the lock")? {
             return Ok(None);
         }
-        let pid = maps::owner(&directory)?.pid;
-        Ok((pid != 0).then(|| Pid::from_raw(pid.cast_signed())))
+        // Until it is in the record, it is just being attached.
+        if maps::owner(&directory)?.pid == 0 {
+            return Ok(None);
+        }
+        let holder = InterfaceLock::holder(&directory).context("cannot look at the lock")?;
+        holder.map(Some).with_context(|| {
+            format!(
+                "{} is kept by a process of another PID namespace; run this there",
+                directory.display()
+            )
+        })
     }
 
     /// The names of all interfaces of this network namespace that a process keeps,

@@ -3,14 +3,17 @@
 //! bpffs is one for all network namespaces, and interface names may hold dots,
 //! which it refuses; hence the numbers.
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
 
 use super::XDP_PROGRAM;
@@ -99,6 +102,34 @@ pub fn interfaces() -> Result<Vec<u32>> {
     Ok(interfaces)
 }
 
+/// A directory of pins, held open. What is below [`TOP`] may be another user's, who
+/// could lay a link for root to follow, or move the directory away: so it is changed
+/// only where it was found to be what it should be.
+struct Held(File);
+
+impl Held {
+    fn open(directory: &Path) -> io::Result<Self> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let file = File::from(openat2(AT_FDCWD, directory, how)?);
+        if fstatfs(&file)?.filesystem_type() != BPF_FS_MAGIC {
+            return Err(io::Error::other("it is not in bpffs"));
+        }
+        Ok(Self(file))
+    }
+
+    /// The directory itself, wherever it is by now.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// A pin in it.
+    fn pin(&self, name: impl AsRef<OsStr>) -> PathBuf {
+        self.path().join(name.as_ref())
+    }
+}
+
 /// The name under which the link of a program is pinned.
 #[must_use]
 pub fn link_name(program: &str) -> String {
@@ -113,9 +144,10 @@ pub fn link_name(program: &str) -> String {
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove_links(directory: &Path) -> io::Result<()> {
+    let directory = Held::open(directory)?;
     let programs = [TcProgram::Ingress, TcProgram::Egress].map(TcProgram::name);
     for program in [XDP_PROGRAM].into_iter().chain(programs) {
-        match fs::remove_file(directory.join(link_name(program))) {
+        match fs::remove_file(directory.pin(link_name(program))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -129,11 +161,11 @@ pub fn remove_links(directory: &Path) -> io::Result<()> {
 ///
 /// If one cannot be removed.
 pub fn remove_all_links(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
+    let directory = Held::open(directory)?;
+    for entry in fs::read_dir(directory.path())? {
+        let name = entry?.file_name();
         if name.to_string_lossy().starts_with(LINK_PREFIX) {
-            fs::remove_file(entry.path())?;
+            fs::remove_file(directory.pin(name))?;
         }
     }
     Ok(())
@@ -155,8 +187,9 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        fs::remove_file(entry?.path())?;
+    let directory = Held::open(directory)?;
+    for entry in fs::read_dir(directory.path())? {
+        fs::remove_file(directory.pin(entry?.file_name()))?;
     }
     Ok(())
 }
@@ -174,11 +207,18 @@ pub fn share(directory: &Path) -> Result<()> {
     }
     let give = |path: &Path| lchown(path, Some(owner.uid()), Some(owner.gid()));
     let give_all = || {
-        for entry in fs::read_dir(directory)? {
-            give(&entry?.path())?;
+        let held = Held::open(directory)?;
+        for entry in fs::read_dir(held.path())? {
+            give(&held.pin(entry?.file_name()))?;
         }
-        give(directory)?;
-        directory.parent().map_or(Ok(()), give)
+        fchown(&held.0, Some(owner.uid()), Some(owner.gid()))?;
+        match directory.parent() {
+            Some(namespace) => {
+                let held = Held::open(namespace)?;
+                fchown(&held.0, Some(owner.uid()), Some(owner.gid()))
+            }
+            None => Ok(()),
+        }
     };
     give_all().with_context(|| {
         format!(

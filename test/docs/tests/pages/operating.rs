@@ -86,12 +86,12 @@ fn wireguard(page: &mut Page) {
 
 fn quic(page: &mut Page) {
     let [client, server] = two_hosts();
-    server
-        .run(
-            page,
-            "sudo sh -c 'umask 077; wg genkey > /etc/xdptun/secret'",
-        )
-        .unwrap();
+    for command in [
+        "sudo mkdir -p /etc/xdptun",
+        "sudo sh -c 'umask 077; wg genkey > /etc/xdptun/secret'",
+    ] {
+        server.run(page, command).unwrap();
+    }
     let secret = server.read("/etc/xdptun/secret").unwrap();
     client.write("/etc/xdptun/secret", &secret).unwrap();
     let attach = "sudo xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret";
