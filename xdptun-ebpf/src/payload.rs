@@ -92,7 +92,9 @@ fn walk<const BY: usize>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
     if len & 32 != 0 {
         run::<4, BY>(ctx, offset + within(len, !63), &mut sum);
     }
-    let blocks = len / BLOCK;
+    // Of which the compiler must not know that there are no more than the loop has
+    // rounds: it would count to this number alone, and kernel 6.1 forgets its bound.
+    let blocks = within(len, !(BLOCK - 1)) / BLOCK;
     for block in 0..MAX_LEN / BLOCK {
         if block >= blocks {
             break;
