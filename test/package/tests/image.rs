@@ -32,6 +32,7 @@ mount --bind /dev dev
 mount -t proc proc proc
 mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
+mount -t sysfs sysfs sys
 mount --bind /sys/fs/bpf sys/fs/bpf
 mount --bind \"$2\" etc/xdptun
 mount -o remount,bind,ro etc/xdptun

@@ -104,11 +104,21 @@ pub fn interfaces() -> Result<Vec<u32>> {
 
 /// A directory of pins, held open. What is below [`TOP`] may be another user's, who
 /// could lay a link for root to follow, or move the directory away: so it is changed
-/// only where it was found to be what it should be.
-struct Held(File);
+/// only where root found it to be what it should be. That other user has nothing to
+/// fear from himself, and in the service's sandbox may not go this way.
+struct Held {
+    path: PathBuf,
+    file: Option<File>,
+}
 
 impl Held {
     fn open(directory: &Path) -> io::Result<Self> {
+        if !geteuid().is_root() {
+            return Ok(Self {
+                path: directory.to_owned(),
+                file: None,
+            });
+        }
         let how = OpenHow::new()
             .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
@@ -116,17 +126,24 @@ impl Held {
         if fstatfs(&file)?.filesystem_type() != BPF_FS_MAGIC {
             return Err(io::Error::other("it is not in bpffs"));
         }
-        Ok(Self(file))
-    }
-
-    /// The directory itself, wherever it is by now.
-    fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        Ok(Self {
+            // The directory itself, wherever it is by now.
+            path: PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            file: Some(file),
+        })
     }
 
     /// A pin in it.
     fn pin(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.path().join(name.as_ref())
+        self.path.join(name.as_ref())
+    }
+
+    /// Gives the directory to another user.
+    fn give(&self, uid: u32, gid: u32) -> io::Result<()> {
+        match &self.file {
+            Some(file) => fchown(file, Some(uid), Some(gid)),
+            None => lchown(&self.path, Some(uid), Some(gid)),
+        }
     }
 }
 
@@ -162,7 +179,7 @@ pub fn remove_links(directory: &Path) -> io::Result<()> {
 /// If one cannot be removed.
 pub fn remove_all_links(directory: &Path) -> io::Result<()> {
     let directory = Held::open(directory)?;
-    for entry in fs::read_dir(directory.path())? {
+    for entry in fs::read_dir(&directory.path)? {
         let name = entry?.file_name();
         if name.to_string_lossy().starts_with(LINK_PREFIX) {
             fs::remove_file(directory.pin(name))?;
@@ -188,7 +205,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 /// If a pin exists and cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
     let directory = Held::open(directory)?;
-    for entry in fs::read_dir(directory.path())? {
+    for entry in fs::read_dir(&directory.path)? {
         fs::remove_file(directory.pin(entry?.file_name()))?;
     }
     Ok(())
@@ -208,15 +225,12 @@ pub fn share(directory: &Path) -> Result<()> {
     let give = |path: &Path| lchown(path, Some(owner.uid()), Some(owner.gid()));
     let give_all = || {
         let held = Held::open(directory)?;
-        for entry in fs::read_dir(held.path())? {
+        for entry in fs::read_dir(&held.path)? {
             give(&held.pin(entry?.file_name()))?;
         }
-        fchown(&held.0, Some(owner.uid()), Some(owner.gid()))?;
+        held.give(owner.uid(), owner.gid())?;
         match directory.parent() {
-            Some(namespace) => {
-                let held = Held::open(namespace)?;
-                fchown(&held.0, Some(owner.uid()), Some(owner.gid()))
-            }
+            Some(namespace) => Held::open(namespace)?.give(owner.uid(), owner.gid()),
             None => Ok(()),
         }
     };
