@@ -76,8 +76,18 @@ impl Maps {
     /// If one is missing.
     pub fn of(ebpf: &mut Ebpf) -> Result<Self> {
         Self::assemble(|name| {
-            ebpf.take_map(name)
-                .with_context(|| format!("the object has no map {name}"))
+            let map = ebpf
+                .take_map(name)
+                .with_context(|| format!("the object has no map {name}"))?;
+            // It may have been pinned, and the loader asks nothing of such a map.
+            match &map {
+                Map::HashMap(data)
+                | Map::LpmTrie(data)
+                | Map::PerCpuArray(data)
+                | Map::Array(data) => verify(name, data)?,
+                _ => bail!("{name} is of another kind"),
+            }
+            Ok(map)
         })
     }
 
@@ -108,17 +118,6 @@ impl Maps {
     }
 
     fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
-        let mut map = |name: &str| {
-            let map = map(name)?;
-            match &map {
-                Map::HashMap(data)
-                | Map::LpmTrie(data)
-                | Map::PerCpuArray(data)
-                | Map::Array(data) => verify(name, data)?,
-                _ => bail!("{name} is of another kind"),
-            }
-            Ok(map)
-        };
         let flows = map(FLOWS)?;
         let Map::HashMap(data) = &flows else {
             bail!("{FLOWS} is not a hash map");

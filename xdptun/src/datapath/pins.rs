@@ -11,8 +11,9 @@ use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
 use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
 
@@ -104,46 +105,33 @@ pub fn interfaces() -> Result<Vec<u32>> {
 
 /// A directory of pins, held open. What is below [`TOP`] may be another user's, who
 /// could lay a link for root to follow, or move the directory away: so it is changed
-/// only where root found it to be what it should be. That other user has nothing to
-/// fear from himself, and in the service's sandbox may not go this way.
-struct Held {
-    path: PathBuf,
-    file: Option<File>,
-}
+/// only where it was found to be what it should be.
+struct Held(File);
 
 impl Held {
+    /// Step by step: openat2(2), which could forbid links at once, is refused by the
+    /// service's sandbox (systemd's `RestrictSUIDSGID=` cannot look into it).
     fn open(directory: &Path) -> io::Result<Self> {
-        if !geteuid().is_root() {
-            return Ok(Self {
-                path: directory.to_owned(),
-                file: None,
-            });
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let below = directory.strip_prefix(TOP).map_err(io::Error::other)?;
+        let mut held = open(TOP, flags, Mode::empty())?;
+        for name in below {
+            held = openat(&held, name, flags, Mode::empty())?;
         }
-        let how = OpenHow::new()
-            .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-        let file = File::from(openat2(AT_FDCWD, directory, how)?);
-        if fstatfs(&file)?.filesystem_type() != BPF_FS_MAGIC {
+        if fstatfs(&held)?.filesystem_type() != BPF_FS_MAGIC {
             return Err(io::Error::other("it is not in bpffs"));
         }
-        Ok(Self {
-            // The directory itself, wherever it is by now.
-            path: PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            file: Some(file),
-        })
+        Ok(Self(held.into()))
+    }
+
+    /// The directory itself, wherever it is by now.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
     /// A pin in it.
     fn pin(&self, name: impl AsRef<OsStr>) -> PathBuf {
-        self.path.join(name.as_ref())
-    }
-
-    /// Gives the directory to another user.
-    fn give(&self, uid: u32, gid: u32) -> io::Result<()> {
-        match &self.file {
-            Some(file) => fchown(file, Some(uid), Some(gid)),
-            None => lchown(&self.path, Some(uid), Some(gid)),
-        }
+        self.path().join(name.as_ref())
     }
 }
 
@@ -179,7 +167,7 @@ pub fn remove_links(directory: &Path) -> io::Result<()> {
 /// If one cannot be removed.
 pub fn remove_all_links(directory: &Path) -> io::Result<()> {
     let directory = Held::open(directory)?;
-    for entry in fs::read_dir(&directory.path)? {
+    for entry in fs::read_dir(directory.path())? {
         let name = entry?.file_name();
         if name.to_string_lossy().starts_with(LINK_PREFIX) {
             fs::remove_file(directory.pin(name))?;
@@ -205,7 +193,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 /// If a pin exists and cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
     let directory = Held::open(directory)?;
-    for entry in fs::read_dir(&directory.path)? {
+    for entry in fs::read_dir(directory.path())? {
         fs::remove_file(directory.pin(entry?.file_name()))?;
     }
     Ok(())
@@ -222,15 +210,15 @@ pub fn share(directory: &Path) -> Result<()> {
     if owner.uid() == geteuid().as_raw() {
         return Ok(());
     }
-    let give = |path: &Path| lchown(path, Some(owner.uid()), Some(owner.gid()));
+    let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
     let give_all = || {
         let held = Held::open(directory)?;
-        for entry in fs::read_dir(&held.path)? {
-            give(&held.pin(entry?.file_name()))?;
+        for entry in fs::read_dir(held.path())? {
+            lchown(held.pin(entry?.file_name()), uid, gid)?;
         }
-        held.give(owner.uid(), owner.gid())?;
+        fchown(&held.0, uid, gid)?;
         match directory.parent() {
-            Some(namespace) => Held::open(namespace)?.give(owner.uid(), owner.gid()),
+            Some(namespace) => fchown(Held::open(namespace)?.0, uid, gid),
             None => Ok(()),
         }
     };
