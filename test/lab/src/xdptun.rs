@@ -13,7 +13,7 @@ use crate::command::run;
 use crate::link;
 use crate::netns::Netns;
 use crate::process::{Ender, Process};
-use crate::workspace;
+use crate::{wait, workspace};
 
 /// Loading passes the verifier, which takes its time on a slow machine.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -129,6 +129,19 @@ impl Attached {
     /// What it printed on standard output: the summary of the attachment.
     pub fn summary(&self) -> Vec<String> {
         self.process.stdout()
+    }
+
+    /// Waits until it has said so many times that an interface is ready.
+    pub fn wait_ready(&self, iface: &str, times: usize, limit: Duration) -> Result<()> {
+        let ready = format!("ready: {iface} ");
+        wait::until(limit, &ready, || {
+            let summary = self.summary();
+            summary
+                .iter()
+                .filter(|line| line.starts_with(&ready))
+                .count()
+                == times
+        })
     }
 
     /// Adds its counters, flows and output to an error.

@@ -23,6 +23,7 @@
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
 //! | [`traces`] | what an attachment leaves on a host |
+//! | [`traffic`] | datagrams that keep coming while something else happens |
 //! | [`vxlan`] | tunnels, whose packets have checksums of their own |
 
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub mod status;
 pub mod storm;
 pub mod tcp;
 pub mod traces;
+pub mod traffic;
 pub mod vxlan;
 pub mod wire;
 

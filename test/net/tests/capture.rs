@@ -4,9 +4,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use xdptun_lab::scratch::Scratch;
@@ -17,6 +14,7 @@ use xdptun_test_net::cli::{finish, run};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::discover_path;
 use xdptun_test_net::traces::Traces;
+use xdptun_test_net::traffic::Traffic;
 use xdptun_test_net::wire::{Wire, packets, segments};
 use xdptun_test_net::{LIMIT, PORT, kernel, raw, secret, socket, status};
 
@@ -328,19 +326,9 @@ fn wait_logged(attached: &Attached, line: &str, times: usize) {
 const BEGUN: &str = "packets are recorded";
 const ENDED: &str = "packets are not recorded any more";
 
-/// Says that it is time to stop, also when a test fails.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Neither a capture that begins nor one that ends loses a datagram, however it ends.
 #[test]
 fn traffic_goes_on_and_nothing_stays() {
-    const PAUSE: Duration = Duration::from_micros(50);
     for mode in [mode::TC, mode::XDP] {
         let net = Direct::new().unwrap();
         let attached = mode.attach_both(&net).unwrap();
@@ -351,39 +339,26 @@ fn traffic_goes_on_and_nothing_stays() {
         let to = sink.address();
         socket.send_to(&[0; 1200], to).unwrap();
         wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
-        let stop = AtomicBool::new(false);
-        let sent = thread::scope(|scope| {
-            let stopping = Stopping(&stop);
-            let sender = scope.spawn(|| {
-                let mut sent = 1;
-                while !stop.load(Ordering::Relaxed) {
-                    socket.send_to(&[7; 1200], to).unwrap();
-                    sent += 1;
-                    thread::sleep(PAUSE);
-                }
-                sent
-            });
-            let hosts = [&net.a, &net.b];
-            for ((host, bare), attached) in hosts.iter().zip(&bare).zip(&attached) {
-                let counted = Running::start(&host.netns, &["--count", "100"]).unwrap();
-                counted.finish().unwrap();
-                wait_logged(attached, ENDED, 1);
-                assert_eq!(sizes(host), *bare, "{mode:?}");
+        let traffic = Traffic::start(&socket, to, 1200).unwrap();
+        let hosts = [&net.a, &net.b];
+        for ((host, bare), attached) in hosts.iter().zip(&bare).zip(&attached) {
+            let counted = Running::start(&host.netns, &["--count", "100"]).unwrap();
+            counted.finish().unwrap();
+            wait_logged(attached, ENDED, 1);
+            assert_eq!(sizes(host), *bare, "{mode:?}");
 
-                let killed = Running::start(&host.netns, &[]).unwrap();
-                wait_logged(attached, BEGUN, 2);
-                let recording = sizes(host);
-                for (recording, bare) in recording.iter().zip(bare) {
-                    assert!(recording > bare, "{recording:?} {bare:?}");
-                }
-                killed.process.kill().unwrap();
-                wait_logged(attached, ENDED, 2);
-                assert_eq!(sizes(host), *bare, "{mode:?}");
+            let killed = Running::start(&host.netns, &[]).unwrap();
+            wait_logged(attached, BEGUN, 2);
+            let recording = sizes(host);
+            for (recording, bare) in recording.iter().zip(bare) {
+                assert!(recording > bare, "{recording:?} {bare:?}");
             }
-            drop(stopping);
-            let sent: u64 = sender.join().unwrap();
-            sent
-        });
+            killed.process.kill().unwrap();
+            wait_logged(attached, ENDED, 2);
+            assert_eq!(sizes(host), *bare, "{mode:?}");
+        }
+        // And the one that opened the flow.
+        let sent = 1 + traffic.stop().unwrap();
         wait::until(LIMIT, "the last datagram", || sink.datagrams() >= sent)
             .unwrap_or_else(|_| panic!("{mode:?}: {} of {sent}", sink.datagrams()));
         assert_eq!(sink.datagrams(), sent, "{mode:?}");

@@ -1,7 +1,6 @@
 //! `xdptun run`, `check` and `reload`: a file with interfaces.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use xdptun_test_net::service::{
     File, OTHER, add, attached, control_socket, delete, instead_of, ports, reload, reloads,
 };
 use xdptun_test_net::traces::Traces;
+use xdptun_test_net::traffic::Traffic;
 use xdptun_test_net::wire::Wire;
 use xdptun_test_net::{LIMIT, PORT, mode, socket, status};
 
@@ -44,14 +44,7 @@ fn all_interfaces_of_a_file_are_carried() {
     wait::until(LIMIT, "the loss to be noticed", waits).unwrap();
     udp::exchange(&socket, echo.address(), b"over eth0", LIMIT).unwrap();
     add(&net.a.netns, OTHER);
-    let again = || {
-        let summary = service.summary();
-        let ready = summary
-            .iter()
-            .filter(|line| line.starts_with("ready: eth1 "));
-        ready.count() == 2
-    };
-    wait::until(LIMIT, "the second attachment", again).unwrap();
+    service.wait_ready(OTHER, 2, LIMIT).unwrap();
     service.stop().unwrap();
     delete(&net.a.netns, OTHER);
     assert_eq!(Traces::of(&net.a).unwrap(), before);
@@ -90,29 +83,18 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     let busy = socket::roomy(netns, net.a.socket(Family::V4, PORT)).unwrap();
     busy.send_to(b"opens the flow", sink.address()).unwrap();
     wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
-    let stop = AtomicBool::new(false);
     file.write(&format!(
         "[interface.eth0]\nports = [8000, 9000]\npeers = [\"{peer}\"]\nkeepalive = 5\n"
     ));
     let log = || service.process().stderr().join("\n");
-    let sent = thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            let mut sent = 1;
-            while !stop.load(Ordering::Relaxed) {
-                busy.send_to(&[7; 1000], sink.address()).unwrap();
-                sent += 1;
-                thread::sleep(Duration::from_micros(50));
-            }
-            sent
-        });
-        service.process().signal(Signal::SIGHUP).unwrap();
-        let reloaded = wait::until(LIMIT, "the reload", || {
-            log().contains("reloaded: eth0: changed; eth1: detached")
-        });
-        stop.store(true, Ordering::Relaxed);
-        reloaded.unwrap();
-        sender.join().unwrap()
-    });
+    let traffic = Traffic::start(&busy, sink.address(), 1000).unwrap();
+    service.process().signal(Signal::SIGHUP).unwrap();
+    wait::until(LIMIT, "the reload", || {
+        log().contains("reloaded: eth0: changed; eth1: detached")
+    })
+    .unwrap();
+    // And the one that opened the flow.
+    let sent = 1 + traffic.stop().unwrap();
     wait::until(LIMIT, "the last datagram", || sink.datagrams() == sent).unwrap();
     assert_eq!(attached(netns), ["eth0"]);
     exchange(0);

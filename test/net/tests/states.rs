@@ -173,14 +173,7 @@ fn what_cannot_change_is_refused_also_while_the_interface_is_gone() {
     file.write(&format!("{ETH0}[interface.eth1]\nports = [10]\n"));
     reloads(netns, &["eth1: changed"]);
     add(netns, OTHER);
-    let again = || {
-        let summary = service.summary();
-        let ready = summary
-            .iter()
-            .filter(|line| line.starts_with("ready: eth1 "));
-        ready.count() == 2
-    };
-    wait::until(LIMIT, "the interface", again).unwrap();
+    service.wait_ready(OTHER, 2, LIMIT).unwrap();
     assert_eq!(ports(netns, OTHER), "10");
     service.stop().unwrap();
 }

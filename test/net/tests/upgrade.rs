@@ -1,15 +1,12 @@
 //! Another process goes on with what is attached: after a crash, and in the
 //! place of one that runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
 use aya::maps::{Array, Map, MapData};
 use nix::sys::signal::Signal;
 use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::traces::Traces;
+use xdptun_test_net::traffic::Traffic;
 use xdptun_test_net::wire::Wire;
 use xdptun_test_net::{LIMIT, PORT, cli, socket, status};
 
@@ -80,7 +77,6 @@ fn after_a_crash_the_next_attach_goes_on() {
 /// The upgrade of a busy tunnel: not one datagram is lost, on either end.
 #[test]
 fn a_running_one_is_replaced_without_loss() {
-    const PAUSE: Duration = Duration::from_micros(50);
     for mode in MODES {
         let net = Direct::new().unwrap();
         let before = both(&net);
@@ -91,40 +87,28 @@ fn a_running_one_is_replaced_without_loss() {
         socket.send_to(&[0; 1200], to).unwrap();
         wait::until(LIMIT, "the flow", || sink.datagrams() == 1).unwrap();
         let wire = Wire::watch(&[&net.a]).unwrap();
-        let stop = AtomicBool::new(false);
-        let sent = thread::scope(|scope| {
-            let sender = scope.spawn(|| {
-                let mut sent = 1;
-                while !stop.load(Ordering::Relaxed) {
-                    socket.send_to(&[7; 1200], to).unwrap();
-                    sent += 1;
-                    thread::sleep(PAUSE);
-                }
-                sent
-            });
-            let arguments = ["--port", "8000", "--take-over"];
-            let new = [&net.a, &net.b].map(|host| mode.attach(host, &arguments).unwrap());
-            let flowing = sink.datagrams();
-            wait::until(LIMIT, "traffic after it", || {
-                sink.datagrams() > flowing + 100
-            })
-            .unwrap();
-            stop.store(true, Ordering::Relaxed);
-            let sent: u64 = sender.join().unwrap();
-            for attached in &old {
-                let ended = || !attached.process().is_running().unwrap();
-                wait::until(LIMIT, "the old one to end", ended).unwrap();
-            }
-            wait::until(LIMIT, "the last datagram", || sink.datagrams() >= sent)
-                .unwrap_or_else(|_| panic!("{mode:?}: {} of {sent}", sink.datagrams()));
-            says(&new[0], "took over what was attached, with 1 flows");
-            let counted = status::counter(&net.a.netns, "tx_disguised").unwrap();
-            assert_eq!(counted, sent, "counters go on");
-            for attached in new {
-                attached.stop().unwrap();
-            }
-            sent
-        });
+        let traffic = Traffic::start(&socket, to, 1200).unwrap();
+        let arguments = ["--port", "8000", "--take-over"];
+        let new = [&net.a, &net.b].map(|host| mode.attach(host, &arguments).unwrap());
+        let flowing = sink.datagrams();
+        wait::until(LIMIT, "traffic after it", || {
+            sink.datagrams() > flowing + 100
+        })
+        .unwrap();
+        // And the one that opened the flow.
+        let sent = 1 + traffic.stop().unwrap();
+        for attached in &old {
+            let ended = || !attached.process().is_running().unwrap();
+            wait::until(LIMIT, "the old one to end", ended).unwrap();
+        }
+        wait::until(LIMIT, "the last datagram", || sink.datagrams() >= sent)
+            .unwrap_or_else(|_| panic!("{mode:?}: {} of {sent}", sink.datagrams()));
+        says(&new[0], "took over what was attached, with 1 flows");
+        let counted = status::counter(&net.a.netns, "tx_disguised").unwrap();
+        assert_eq!(counted, sent, "counters go on");
+        for attached in new {
+            attached.stop().unwrap();
+        }
         assert_eq!(sink.datagrams(), sent);
         let stats = WireStats::of(PORT, &wire.stop().unwrap());
         assert_eq!(
