@@ -1,18 +1,16 @@
-//! Bare instructions and maps into the kernel. aya loads objects that a compiler
-//! made; for these few instructions there is none. All unsafe code of it is here.
+//! Bare maps into the kernel, and runs of bare programs ([`classifier`]). All unsafe
+//! code of it is here.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
+use xdptun_lab::bpf::call;
+pub use xdptun_lab::bpf::classifier;
 
-/// `enum bpf_cmd`, `enum bpf_map_type` and `enum bpf_prog_type` of
-/// `include/uapi/linux/bpf.h`.
+/// `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
-const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
-const PROG_TYPE_SCHED_CLS: u32 = 3;
 
 /// The kernel's types of maps that are used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,20 +42,6 @@ struct ElementAttributes {
     flags: u64,
 }
 
-/// The same for `BPF_PROG_LOAD`.
-#[repr(C)]
-struct ProgramAttributes {
-    program_type: u32,
-    instruction_count: u32,
-    instructions: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-}
-
 /// The same for `BPF_PROG_TEST_RUN`.
 #[repr(C)]
 struct TestAttributes {
@@ -80,7 +64,9 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
         max_entries: room,
         flags: 0,
     };
-    let map = bpf(MAP_CREATE, &mut attributes).context("the kernel makes no such map")?;
+    // SAFETY: the record is that of the command.
+    let map =
+        unsafe { call(MAP_CREATE, &mut attributes) }.context("the kernel makes no such map")?;
     // SAFETY: the kernel just made this descriptor, and nobody else has it.
     let map = unsafe { OwnedFd::from_raw_fd(map) };
     let (key, value) = (vec![0_u8; key], vec![0_u8; value]);
@@ -91,30 +77,9 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
         value: value.as_ptr() as u64,
         flags: 0,
     };
-    bpf(MAP_UPDATE_ELEM, &mut attributes).context("the map takes no entry")?;
+    // SAFETY: as above; key and value have the map's lengths and outlive the call.
+    unsafe { call(MAP_UPDATE_ELEM, &mut attributes) }.context("the map takes no entry")?;
     Ok(map)
-}
-
-/// Loads a tc program; an error holds what the verifier said.
-pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
-    let mut log = vec![0_u8; 1 << 16];
-    let mut attributes = ProgramAttributes {
-        program_type: PROG_TYPE_SCHED_CLS,
-        instruction_count: (instructions.len() / 8) as u32,
-        instructions: instructions.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        log_level: 1,
-        log_size: log.len() as u32,
-        log: log.as_mut_ptr() as u64,
-        kernel_version: 0,
-        flags: 0,
-    };
-    let loaded = bpf(PROG_LOAD, &mut attributes).with_context(|| {
-        let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
-        format!("the verifier says\n{}", String::from_utf8_lossy(text))
-    })?;
-    // SAFETY: as above.
-    Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
 }
 
 /// Runs a program on a packet, `repeat` times: the packet after the last run, and
@@ -131,21 +96,7 @@ pub fn test_run(program: impl AsFd, packet: &[u8], repeat: u32) -> Result<(Vec<u
         repeat,
         duration: 0,
     };
-    bpf(PROG_TEST_RUN, &mut attributes).context("the kernel runs no tests of it")?;
+    // SAFETY: as above; both packets have the length that is told.
+    unsafe { call(PROG_TEST_RUN, &mut attributes) }.context("the kernel runs no tests of it")?;
     Ok((after, attributes.duration))
-}
-
-/// One call of bpf(2); the attributes have the layout that the command asks for.
-fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Result<i32> {
-    // SAFETY: the record has the kernel's layout and the length that is given;
-    // the buffers that it names outlive the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attributes),
-            size_of::<T>(),
-        )
-    };
-    Ok(i32::try_from(Errno::result(result)?)?)
 }

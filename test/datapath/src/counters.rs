@@ -9,7 +9,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya::util::nr_cpus;
+use nix::errno::Errno;
 use xdptun_common::counter::{COUNTERS, Outcome, Sent};
+use xdptun_lab::bpf;
 
 /// Which counters moved, and how far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Counters {
 }
 
 /// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd`, kernel 5.6; per-CPU arrays since 5.13.
-const LOOKUP_BATCH: libc::c_long = 24;
+const LOOKUP_BATCH: libc::c_int = 24;
 
 /// The `batch` member of `union bpf_attr`.
 #[repr(C)]
@@ -99,20 +101,12 @@ impl Counters {
         };
         // SAFETY: the kernel writes a position, `count` keys and `count` times
         // the number of CPUs values of eight bytes; there is room for each.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                LOOKUP_BATCH,
-                &raw mut attributes,
-                size_of::<Batch>(),
-            )
-        };
-        let error = std::io::Error::last_os_error();
+        let result = unsafe { bpf::call(LOOKUP_BATCH, &mut attributes) };
         // "No entry" only says that nothing follows the last one.
-        let whole = result == 0 || error.raw_os_error() == Some(libc::ENOENT);
+        let whole = matches!(result, Ok(_) | Err(Errno::ENOENT));
         assert!(
             whole && attributes.count == COUNTERS,
-            "cannot read the counters: {} of {COUNTERS}, {error}",
+            "cannot read the counters: {} of {COUNTERS}, {result:?}",
             attributes.count
         );
     }

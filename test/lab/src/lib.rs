@@ -5,6 +5,7 @@
 //! namespaces this crate makes. Whatever it makes is removed on success, on
 //! failure (drop) and on SIGINT, SIGTERM or SIGHUP ([`cleanup`]).
 
+pub mod bpf;
 pub mod burst;
 pub mod capture;
 pub mod checksum;

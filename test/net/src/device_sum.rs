@@ -7,13 +7,12 @@
 //! sum was its own. So a program behind xdptun's writes what is known into the
 //! packet mark, which the socket then tells.
 
-use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use nix::libc;
-use xdptun_lab::{Netns, link, sockopt};
+use xdptun_lab::{Netns, bpf, link, sockopt};
 
 use crate::socket::receive_with;
 
@@ -36,7 +35,8 @@ pub struct Witness {
 impl Witness {
     /// Attaches it behind all that is attached to TCX ingress so far.
     pub fn attach(netns: &Netns, dev: &str, question: Question) -> Result<Self> {
-        let program = load(question)?;
+        let program = program(question);
+        let program = bpf::classifier(program.as_flattened()).context("cannot load the witness")?;
         let index = link::index(netns, dev)?;
         // Interface indices are those of the calling thread's namespace.
         let link = netns.enter(|| attach(&program, index))??;
@@ -90,40 +90,22 @@ const NOT_VERIFIED: i32 = -libc::EACCES;
 
 /// An instruction: operation, registers (destination in the low half), offset
 /// and immediate value.
-#[repr(C)]
-struct Instruction(u8, u8, i16, i32);
-
-/// `context->mark = helper(context, 0); return TCX_NEXT;`
-const fn program(helper: Question) -> [Instruction; 6] {
-    [
-        Instruction(0xbf, 0x16, 0, 0),             // r6 = r1
-        Instruction(0xb7, 0x02, 0, 0),             // r2 = 0
-        Instruction(0x85, 0x00, 0, helper as i32), // call helper
-        Instruction(0x63, 0x06, 8, 0),             // *(u32 *)(r6 + offsetof(mark)) = r0
-        Instruction(0xb7, 0x00, 0, -1),            // r0 = TCX_NEXT
-        Instruction(0x95, 0x00, 0, 0),             // exit
-    ]
+const fn instruction(operation: u8, registers: u8, offset: i16, value: i32) -> [u8; 8] {
+    let [a, b] = offset.to_ne_bytes();
+    let [c, d, e, f] = value.to_ne_bytes();
+    [operation, registers, a, b, c, d, e, f]
 }
 
-fn load(question: Question) -> Result<OwnedFd> {
-    let program = program(question);
-    const PROG_LOAD: libc::c_int = 5;
-    /// The head of this command's part of `union bpf_attr`.
-    #[repr(C)]
-    struct Load {
-        program_type: u32,
-        count: u32,
-        instructions: u64,
-        license: u64,
-    }
-    const SCHED_CLS: u32 = 3;
-    let load = Load {
-        program_type: SCHED_CLS,
-        count: program.len() as u32,
-        instructions: program.as_ptr() as u64,
-        license: c"Dual MIT/GPL".as_ptr() as u64,
-    };
-    bpf(PROG_LOAD, &load).context("cannot load the witness")
+/// `context->mark = helper(context, 0); return TCX_NEXT;`
+const fn program(helper: Question) -> [[u8; 8]; 6] {
+    [
+        instruction(0xbf, 0x16, 0, 0),             // r6 = r1
+        instruction(0xb7, 0x02, 0, 0),             // r2 = 0
+        instruction(0x85, 0x00, 0, helper as i32), // call helper
+        instruction(0x63, 0x06, 8, 0),             // *(u32 *)(r6 + offsetof(mark)) = r0
+        instruction(0xb7, 0x00, 0, -1),            // r0 = TCX_NEXT
+        instruction(0x95, 0x00, 0, 0),             // exit
+    ]
 }
 
 fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
@@ -137,30 +119,16 @@ fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
         flags: u32,
     }
     const TCX_INGRESS: u32 = 46;
-    let create = Create {
+    let mut create = Create {
         program: program.as_raw_fd().cast_unsigned(),
         index,
         kind: TCX_INGRESS,
         flags: 0,
     };
-    bpf(LINK_CREATE, &create).context("cannot attach the witness")
-}
-
-/// A command that makes a descriptor, bpf(2).
-fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes as it is told the structure has,
-    // and what it points to outlives the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attributes),
-            size_of::<T>(),
-        )
-    };
-    match i32::try_from(result) {
-        // SAFETY: a descriptor that nobody else knows of.
-        Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
+    // SAFETY: the record is that of the command, and the descriptor that it makes
+    // nobody else's.
+    unsafe {
+        let link = bpf::call(LINK_CREATE, &mut create).context("cannot attach the witness")?;
+        Ok(OwnedFd::from_raw_fd(link))
     }
 }
