@@ -110,7 +110,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout this version writes, of the attachment, flows and counters.
-    pub const LAYOUT: u32 = 3;
+    pub const LAYOUT: u32 = 4;
 }
 
 /// What one `attach` set up, kept in a pinned map for other processes to read.

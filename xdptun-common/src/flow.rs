@@ -177,9 +177,26 @@ impl State {
 /// An entry of the flow table. The kernel changes its words one by one and
 /// atomically (no lock), so a reader may see a packet counted and its bytes not
 /// yet. Times are nanoseconds of `CLOCK_MONOTONIC`.
+///
+/// Ordered by how often a word changes, as datagrams of one flow go out on one CPU
+/// and come in on another, and a line of the cache that one has written costs the
+/// other a hundred nanoseconds. What every datagram changes lies between the bytes
+/// 32 and 96, which are one line of 64 bytes where the kernel allocates entries as it
+/// has since 6.1 (behind 8 bytes of the allocator, 48 of its own, and the key). Times
+/// change with the tick of the clock ([`Flow::sent_at`] and the three after it are
+/// written only if they do), the rest with the state.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
+    /// When a segment was last sent.
+    pub sent_at: u64,
+    /// When a valid segment last came.
+    pub received_at: u64,
+    /// When the first datagram or probe was sent after that; older than
+    /// `received_at` if none was.
+    pub unanswered_at: u64,
+    /// When a datagram last passed, either way.
+    pub data_at: u64,
     /// A [`State`].
     pub state: u32,
     /// Our initial sequence number.
@@ -192,15 +209,6 @@ pub struct Flow {
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,
-    /// When a segment was last sent.
-    pub sent_at: u64,
-    /// When a valid segment last came.
-    pub received_at: u64,
-    /// When the first datagram or probe was sent after that; older than
-    /// `received_at` if none was.
-    pub unanswered_at: u64,
-    /// When a datagram last passed, either way.
-    pub data_at: u64,
     /// Datagrams disguised.
     pub tx_packets: u64,
     /// Their payload bytes.
@@ -222,6 +230,11 @@ pub struct Flow {
 }
 
 crate::plain!(Flow: 128);
+
+/// What every datagram changes, see [`Flow`].
+const _: () = assert!(
+    core::mem::offset_of!(Flow, state) == 32 && core::mem::offset_of!(Flow, rx_bytes) + 8 <= 96
+);
 
 impl Flow {
     /// The state.

@@ -41,6 +41,17 @@ impl<T: Copy> Word<T> {
     }
 }
 
+impl Word<u64> {
+    /// Stores what is there already in most cases, and then does not write: other
+    /// CPUs keep their copies of the line.
+    #[inline(always)]
+    pub fn refresh(self, value: u64) {
+        if self.load() != value {
+            self.store(value);
+        }
+    }
+}
+
 macro_rules! read_modify_write {
     ($($word:ty),+) => {$(
         impl Word<$word> {

@@ -232,7 +232,7 @@ impl Entry {
         let sequence = word!(self, snd_nxt).fetch_add(len);
         let acknowledgment = self.acknowledge(now);
         self.expect_answer(now);
-        word!(self, data_at).store(now);
+        word!(self, data_at).refresh(now);
         word!(self, tx_bytes).fetch_add(u64::from(len));
         (
             sequence,
@@ -246,7 +246,7 @@ impl Entry {
     #[inline(always)]
     pub fn expect_answer(self, now: u64) {
         if !self.is_unanswered() {
-            word!(self, unanswered_at).store(now);
+            word!(self, unanswered_at).refresh(now);
         }
     }
 
@@ -261,7 +261,7 @@ impl Entry {
     pub fn acknowledge(self, now: u64) -> u32 {
         let acknowledgment = word!(self, rcv_nxt).load();
         word!(self, acked).store(acknowledgment);
-        word!(self, sent_at).store(now);
+        word!(self, sent_at).refresh(now);
         acknowledgment
     }
 
@@ -300,7 +300,7 @@ impl Entry {
     /// Notes a valid segment without data.
     #[inline(always)]
     pub fn received(self, now: u64) {
-        word!(self, received_at).store(now);
+        word!(self, received_at).refresh(now);
     }
 
     /// Notes what an acceptable segment acknowledges; whether that is the latest
@@ -322,7 +322,7 @@ impl Entry {
             self.advance_rcv_nxt(segment);
         }
         self.received(now);
-        word!(self, data_at).store(now);
+        word!(self, data_at).refresh(now);
         word!(self, rx_bytes).fetch_add(u64::from(segment.len));
         word!(self, rx_packets).fetch_add(1);
     }
