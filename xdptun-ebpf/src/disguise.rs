@@ -2,13 +2,14 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
+use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::window;
 use xdptun_common::translate::{Numbers, PayloadSum, disguise};
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::maps::link_len;
-use crate::packet::{Packet as _, Skb as _, now};
+use crate::packet::{Packet as _, Skb as _, device_finishes_a_checksum, now};
 use crate::payload;
 use crate::resize::{ResizeError, adjust_after_ip, set_len, shrink_after_ip};
 use crate::table::Entry;
@@ -108,22 +109,29 @@ fn make_room<I: Settle>(
     // difference; unless one inside is pending, as in one of 65536 lengths and pairs
     // of addresses in a tunnel, whose packets are then refused.
     let pending = udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending();
-    if absent && device_finishes_a_checksum(ctx, offset, udp)? {
+    let field = offset + UdpHeader::CHECKSUM_OFFSET;
+    let finishes = || device_finishes_a_checksum(ctx, field).ok_or(ResizeError);
+    if absent && finishes()? {
         return Err(Refusal::PendingInside);
     }
     let behind = payload_len <= LONGEST_MOVED
         && ctx.has_socket()
         && ctx.start() + ctx.len() as usize <= ctx.end()
         // One of a packet inside may be finished where it is, but not moved.
-        && (pending || absent || !device_finishes_a_checksum(ctx, offset, udp)?);
+        && (pending || absent || !finishes()?);
     let payload = offset + UdpHeader::LEN;
-    let sum = if behind {
+    if behind {
         set_len(ctx, payload + payload_len + TcpHeader::GROWTH)?;
-        PayloadSum::Known(payload::shift(ctx, payload, payload_len)?)
-    } else if pending || absent {
-        PayloadSum::Known(payload::sum(ctx, payload, payload_len)?)
-    } else {
-        PayloadSum::InUdpChecksum
+    }
+    let speaks = !pending && !absent;
+    let sum = match (speaks, behind) {
+        (false, true) => payload::shift_and_sum(ctx, payload, payload_len)?,
+        (false, false) => payload::sum(ctx, payload, payload_len)?,
+        (true, true) => {
+            payload::shift(ctx, payload, payload_len)?;
+            Sum::new()
+        }
+        (true, false) => Sum::new(),
     };
     let room = if behind {
         TcpHeader::LEN
@@ -135,30 +143,11 @@ fn make_room<I: Settle>(
     } else if !behind {
         adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
     }
-    Ok(if pending || absent {
-        sum
-    } else {
+    Ok(if speaks {
         PayloadSum::InUdpChecksum
+    } else {
+        PayloadSum::Known(sum)
     })
-}
-
-/// Whether the skb is `CHECKSUM_PARTIAL`: a device writes a checksum later, the
-/// datagram's own or that of a packet inside it.
-///
-/// `bpf_l4_csum_replace` without `BPF_F_PSEUDO_HDR` changes the field unless
-/// exactly that is the case (`inet_proto_csum_replace4`). The field itself is
-/// about to be overwritten, so nothing has to be undone.
-#[inline(always)]
-fn device_finishes_a_checksum(
-    ctx: &TcContext,
-    at: usize,
-    udp: UdpHeader,
-) -> Result<bool, ResizeError> {
-    let field = at + UdpHeader::CHECKSUM_OFFSET;
-    ctx.l4_csum_replace(field, 0, 1, 2)
-        .map_err(|_| ResizeError)?;
-    let after: u16 = ctx.read(field).ok_or(ResizeError)?;
-    Ok(after == u16::from_ne_bytes(udp.checksum()))
 }
 
 /// Ends a pending checksum and leaves room for the TCP header, where there was

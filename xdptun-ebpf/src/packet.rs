@@ -234,6 +234,21 @@ impl Skb for TcContext {
     }
 }
 
+/// Whether the skb is `CHECKSUM_PARTIAL`: a device writes a checksum later, that of
+/// the packet or of one inside it. `field` is where a checksum lies; `None` if it
+/// cannot be written.
+///
+/// `bpf_l4_csum_replace` without `BPF_F_PSEUDO_HDR` changes the field unless exactly
+/// that is the case (`inet_proto_csum_replace4`).
+#[inline(always)]
+pub fn device_finishes_a_checksum(ctx: &TcContext, field: usize) -> Option<bool> {
+    let before: u16 = ctx.read(field)?;
+    ctx.l4_csum_replace(field, 0, 1, 2).ok()?;
+    let after: u16 = ctx.read(field)?;
+    ctx.write(field, before)?;
+    Some(after == before)
+}
+
 /// The interface's MTU, if the packet, `growth` bytes longer, exceeds it. The
 /// helper asks the device, so a changed MTU counts at once (kernel 5.12).
 #[inline(always)]

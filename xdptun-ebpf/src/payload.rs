@@ -28,16 +28,31 @@ pub fn sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeErro
 }
 
 /// Moves `len` bytes from `offset`, which must be even, towards the end of the
-/// packet by what a TCP header is longer than a UDP header, and adds them up.
-/// The caller has made room for them.
+/// packet by what a TCP header is longer than a UDP header. The caller has made
+/// room for them.
 #[inline(always)]
-pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeError> {
+pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<(), ResizeError> {
+    has_room(ctx, offset, len)?;
+    xdptun_shift(ctx.raw(), offset as u32, len as u32);
+    Ok(())
+}
+
+/// Moves bytes as [`shift`] does, and adds them up on the way.
+#[inline(always)]
+pub fn shift_and_sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeError> {
+    has_room(ctx, offset, len)?;
+    let sum = xdptun_shift_and_sum(ctx.raw(), offset as u32, len as u32);
+    Ok(Sum::new().words(sum.to_ne_bytes()))
+}
+
+/// Whether bytes can be moved, before any are.
+#[inline(always)]
+fn has_room(ctx: &TcContext, offset: usize, len: usize) -> Result<(), ResizeError> {
     let end = offset + len + TcpHeader::GROWTH;
     if len > MAX_LEN || ctx.start() + end > ctx.end() {
         return Err(ResizeError);
     }
-    let sum = xdptun_shift(ctx.raw(), offset as u32, len as u32);
-    Ok(Sum::new().words(sum.to_ne_bytes()))
+    Ok(())
 }
 
 // Global functions (the verifier's word), which the verifier walks once and not
@@ -47,17 +62,25 @@ pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeEr
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<0>(&TcContext::new(skb), offset as usize, len as usize)
+    walk::<0, true>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
 /// See [`shift`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<{ TcpHeader::GROWTH }>(&TcContext::new(skb), offset as usize, len as usize)
+    walk::<{ TcpHeader::GROWTH }, false>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
-/// Adds up `len` bytes from `offset` and moves them `BY` bytes towards the end.
+/// See [`shift_and_sum`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
+    walk::<{ TcpHeader::GROWTH }, true>(&TcContext::new(skb), offset as usize, len as usize)
+}
+
+/// Moves `len` bytes from `offset` `BY` bytes towards the end, and adds them up if
+/// `SUM` says so; otherwise the sum is of some of them and means nothing.
 ///
 /// From the end to the start, as old and new place overlap; in pieces that start
 /// at multiples of their length, as the words of the sum must be even. Each
@@ -65,7 +88,7 @@ extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
 /// of the steps before, the verifier would follow what comes after once for each
 /// way through these.
 #[inline(always)]
-fn walk<const BY: usize>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
+fn walk<const BY: usize, const SUM: bool>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
     if offset > MAX_LEN || len > MAX_LEN {
         return 0;
     }
@@ -84,13 +107,13 @@ fn walk<const BY: usize>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
     }
     let mut sum = LongSum::new();
     if len & 8 != 0 {
-        run::<1, BY>(ctx, offset + within(len, !15), &mut sum);
+        run::<1, BY, SUM>(ctx, offset + within(len, !15), &mut sum);
     }
     if len & 16 != 0 {
-        run::<2, BY>(ctx, offset + within(len, !31), &mut sum);
+        run::<2, BY, SUM>(ctx, offset + within(len, !31), &mut sum);
     }
     if len & 32 != 0 {
-        run::<4, BY>(ctx, offset + within(len, !63), &mut sum);
+        run::<4, BY, SUM>(ctx, offset + within(len, !63), &mut sum);
     }
     // Of which the compiler must not know that there are no more than the loop has
     // rounds: it would count to this number alone, and kernel 6.1 forgets its bound.
@@ -100,7 +123,7 @@ fn walk<const BY: usize>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
             break;
         }
         let start = within(len - block * BLOCK - BLOCK, !(BLOCK - 1));
-        run::<{ BLOCK / 8 }, BY>(ctx, offset + start, &mut sum);
+        run::<{ BLOCK / 8 }, BY, SUM>(ctx, offset + start, &mut sum);
     }
     rest.combine(sum.sum()).unfolded()
 }
@@ -116,9 +139,13 @@ fn piece<T: Plain, const BY: usize>(ctx: &TcContext, offset: usize) -> Option<T>
     Some(value)
 }
 
-/// Moves a run of 64-bit words and adds them up.
+/// Moves a run of 64-bit words, and adds them up if `SUM` says so.
 #[inline(always)]
-fn run<const WORDS: usize, const BY: usize>(ctx: &TcContext, offset: usize, sum: &mut LongSum) {
+fn run<const WORDS: usize, const BY: usize, const SUM: bool>(
+    ctx: &TcContext,
+    offset: usize,
+    sum: &mut LongSum,
+) {
     let at = ctx.start() + offset;
     if at + WORDS * 8 + BY > ctx.end() {
         return;
@@ -132,7 +159,9 @@ fn run<const WORDS: usize, const BY: usize>(ctx: &TcContext, offset: usize, sum:
             if BY != 0 {
                 ((at + BY) as *mut u64).write(value);
             }
-            *sum = sum.long(value);
+            if SUM {
+                *sum = sum.long(value);
+            }
         }
     }
 }
