@@ -19,6 +19,7 @@ use crate::maps::{hidden, link_len, splitter};
 use crate::packet::{Skb as _, View, exceeded_mtu, now};
 use crate::proof::prove;
 use crate::resize::{ResizeError, make_linear, set_len};
+use crate::split::make_headroom;
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
 use crate::{fragments, icmp, options, rules};
@@ -79,8 +80,10 @@ fn send<I: Settle + Icmp>(
         return Outcome::TxDropVlan.into();
     }
     if ctx.is_super_packet() {
+        let checksum = located.offset + UdpHeader::CHECKSUM_OFFSET;
         return match splitter() {
-            Some(_) => Outcome::TxSplit,
+            Some(_) if make_headroom(ctx, checksum).is_ok() => Outcome::TxSplit,
+            Some(_) => Outcome::TxDropResize,
             None => Outcome::TxDropSuperPacket,
         }
         .into();

@@ -2,11 +2,12 @@
 
 use aya_ebpf::bindings::{BPF_F_RECOMPUTE_CSUM, bpf_adj_room_mode::BPF_ADJ_ROOM_NET};
 use aya_ebpf::helpers::generated::{
-    bpf_skb_change_head, bpf_skb_change_tail, bpf_skb_store_bytes, bpf_xdp_adjust_head,
+    bpf_skb_change_head, bpf_skb_change_tail, bpf_skb_store_bytes, bpf_skb_vlan_pop,
+    bpf_skb_vlan_push, bpf_xdp_adjust_head,
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
-use xdptun_common::wire::{EthernetHeader, Ip};
+use xdptun_common::wire::{EtherType, EthernetHeader, Ip};
 
 use crate::maps::{link_len, shrink_twice};
 use crate::options::MAX_LEN;
@@ -93,6 +94,27 @@ pub fn push_link(ctx: &TcContext, link: EthernetHeader) -> Result<(), ResizeErro
     // SAFETY: the context is valid; the helper checks the length.
     match unsafe { bpf_skb_change_head(ctx.raw(), EthernetHeader::LEN as u32, 0) } {
         0 => ctx.write(0, link).ok_or(ResizeError),
+        _ => Err(ResizeError),
+    }
+}
+
+/// Puts a VLAN tag with number 0 beside the packet; one that is there moves into it.
+#[inline(always)]
+pub fn push_tag(ctx: &TcContext) -> Result<(), ResizeError> {
+    let protocol = EtherType::VLAN.0.to_be();
+    // SAFETY: the context is valid.
+    match unsafe { bpf_skb_vlan_push(ctx.raw(), protocol, 0) } {
+        0 => Ok(()),
+        _ => Err(ResizeError),
+    }
+}
+
+/// Takes the outermost VLAN tag off.
+#[inline(always)]
+pub fn pop_tag(ctx: &TcContext) -> Result<(), ResizeError> {
+    // SAFETY: the context is valid.
+    match unsafe { bpf_skb_vlan_pop(ctx.raw()) } {
+        0 => Ok(()),
         _ => Err(ResizeError),
     }
 }

@@ -15,8 +15,10 @@ use xdptun_common::wire::{
 };
 
 use crate::maps::{has_ethernet, ifindex, splitter};
-use crate::packet::{View, send_out, send_up, skb_ip_version};
-use crate::resize::{make_linear, push_link};
+use crate::packet::{
+    Skb as _, View, device_finishes_a_checksum, send_out, send_up, skb_ip_version,
+};
+use crate::resize::{ResizeError, make_linear, pop_tag, push_link, push_tag};
 use crate::rules;
 
 /// The verdict that sends a super-packet to the splitter. The pair is Ethernet,
@@ -31,6 +33,33 @@ pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
         return TC_ACT_SHOT;
     }
     send_out(near_end)
+}
+
+/// Makes room before the headers of a super-packet whose checksum field is at
+/// `field`: its pieces get as much. What a socket of this host sends has none, and
+/// the kernel would copy each piece when `egress` makes it longer. A packet without
+/// link header gets enough with the one that [`hand_over`] gives it.
+///
+/// Whatever shortens a super-packet again makes the kernel forget how many pieces
+/// there are to be, which the near end goes by, but for one: a second VLAN tag moves
+/// the first into the packet, which makes room, and two pops leave all else as it was.
+///
+/// Not if the device computes no checksums: from 6.11 on such super-packets say where
+/// theirs starts, but not that it is pending, and so that place does not move with
+/// the headers (`skb_headers_offset_update`). Some kernels then refuse to cut them.
+#[inline(always)]
+pub fn make_headroom(ctx: &TcContext, field: usize) -> Result<(), ResizeError> {
+    if !has_ethernet() || ctx.has_tag() || device_finishes_a_checksum(ctx, field) != Some(true) {
+        return Ok(());
+    }
+    // Without memory, without room.
+    if push_tag(ctx).is_err() {
+        return Ok(());
+    }
+    if push_tag(ctx).is_ok() {
+        pop_tag(ctx)?;
+    }
+    pop_tag(ctx)
 }
 
 /// The verdict that sends a piece back. Only datagrams on the way out and
