@@ -1,8 +1,7 @@
 //! Datagrams that a host forwards, with room before their headers.
 //!
-//! A socket leaves none for the longer header, so that the kernel has to copy the
-//! head of each datagram. What comes from a tunnel device has some, as what
-//! kernel WireGuard sends has.
+//! A socket leaves none for the longer header, so that the payload has to move. What
+//! comes from a tunnel device has some, as what kernel WireGuard sends has.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;

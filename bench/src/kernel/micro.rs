@@ -44,7 +44,7 @@ const FLOWS: (MapType, usize, usize, u32) = (MapType::Hash, 36, 128, 65_536);
 
 /// What the programs are made of. Numbers are those of `enum bpf_func_id` and the
 /// offsets in `struct __sk_buff`.
-pub const PRICED: [Priced; 11] = [
+pub const PRICED: [Priced; 13] = [
     priced("nothing (counting itself)", 1, ""),
     Priced {
         map: Some(FLOWS),
@@ -94,6 +94,17 @@ pub const PRICED: [Priced; 11] = [
         "bpf_skb_adjust_room, 12 bytes less",
         1,
         "mov r1, r6\nmov r2, -12\nmov r3, 0\nmov r4, 0\ncall 50\n",
+    ),
+    priced(
+        "bpf_skb_adjust_room, 12 bytes less, then 12 more",
+        1,
+        "mov r1, r6\nmov r2, -12\nmov r3, 0\nmov r4, 0\ncall 50\n\
+         mov r1, r6\nmov r2, 12\nmov r3, 0\nmov r4, 0\ncall 50\n",
+    ),
+    priced(
+        "bpf_skb_change_tail, 12 bytes more",
+        1,
+        "mov r1, r6\nldxw r2, [r6+0]\nadd r2, 12\nmov r3, 0\ncall 38\n",
     ),
     priced(
         "bpf_skb_adjust_room, 40 bytes less, then 52 more",

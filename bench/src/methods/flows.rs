@@ -197,7 +197,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
         "ratio",
         EGRESS,
         INGRESS,
-        "both, of one flow",
+        "both, by those of one flow",
         "bar",
         ACKS,
         MEMORY,

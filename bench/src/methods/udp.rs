@@ -8,10 +8,11 @@ use xdptun_lab::Family;
 use crate::course::Course;
 use crate::document::Section;
 use crate::harness::{Extent, Harness, Round};
+use crate::kernel::Counting;
 use crate::load::{Load, Pace, carry, first_delivery, highest_lossless, round_trips};
 use crate::plot::Bars;
 use crate::results::Measured;
-use crate::statistics::percentile;
+use crate::statistics::{Summary, percentile};
 use crate::table::{Bar, Table, spread};
 
 /// Payload bytes of the one-way traffic: what WireGuard sends, or less.
@@ -28,6 +29,34 @@ const CHECKSUMS: [(&str, bool); 2] = [("complete", false), ("PARTIAL", true)];
 
 /// The metric that is a count.
 const FIRSTS_LOST: &str = "first datagrams lost, of 4";
+
+/// Traffic of which the table of parts tells.
+struct Traffic {
+    name: &'static str,
+    /// What its time comes from.
+    metric: &'static str,
+    /// How often each program runs meanwhile.
+    runs: f64,
+}
+
+const TRAFFIC: [Traffic; 2] = [
+    Traffic {
+        name: "saturated",
+        metric: "received/s, saturated",
+        runs: 1.0,
+    },
+    Traffic {
+        name: "round trip",
+        metric: "round trip us, p50",
+        runs: 2.0,
+    },
+];
+
+/// The programs that a datagram passes: whose host, its name, the metric.
+const PASSED: [(usize, &str, &str); 2] = [
+    (0, "xdptun_egress", "egress ns"),
+    (1, "xdptun_ingress", "ingress ns"),
+];
 
 /// Metrics, each with the bar that it has for either kind of checksum.
 pub const METRICS: [(&str, [Option<Bar>; 2]); 8] = [
@@ -63,6 +92,16 @@ impl Amount {
             trips: extent.pick(10_000, 100),
         }
     }
+
+    /// As fast as the kernel takes them.
+    fn saturated(&self) -> Load {
+        Load {
+            length: LENGTH,
+            pace: Pace::Saturated,
+            time: self.flood,
+            count: u64::MAX,
+        }
+    }
 }
 
 /// Direct against xdptun, with both kinds of checksums.
@@ -74,9 +113,36 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
                 course.net.offload("tx", offload)?;
                 course.explain(run(round, case, course))?;
             }
+            let [_, xdptun] = &courses;
+            xdptun.explain(count_programs(round, case, xdptun))?;
         }
         Ok(())
     })
+}
+
+/// How long the programs run for a datagram of either traffic; on its own, as the
+/// counting takes time.
+fn count_programs(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
+    let amount = Amount::of(round.extent());
+    let receiver = course.receiver(Family::V4)?;
+    let sender = course.sender(Family::V4)?;
+    first_delivery(&sender, &receiver)?.context("the first datagram was lost")?;
+    let _counting = Counting::start()?;
+    for Traffic { name, .. } in TRAFFIC {
+        let before = course.programs()?;
+        if name == "saturated" {
+            carry(&sender, &receiver, amount.saturated())?;
+        } else {
+            round_trips(&sender, &receiver, SMALL, amount.trips)?;
+        }
+        let after = course.programs()?;
+        for (host, program, metric) in PASSED {
+            let each = after[host].since(&before[host], program)?.each()?;
+            let metric = format!("{metric}, {name}");
+            round.record(case, course.name, &[(&metric, each)]);
+        }
+    }
+    Ok(())
 }
 
 /// Everything of one path.
@@ -93,13 +159,7 @@ pub fn run(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
     let sender = course.sender(Family::V4)?;
     let trips = round_trips(&sender, &receiver, SMALL, amount.trips)
         .with_context(|| format!("{}: round trips", course.name))?;
-    let load = Load {
-        length: LENGTH,
-        pace: Pace::Saturated,
-        time: amount.flood,
-        count: u64::MAX,
-    };
-    let flood = carry(&sender, &receiver, load)?;
+    let flood = carry(&sender, &receiver, amount.saturated())?;
     let lossless = highest_lossless(&sender, &receiver, LENGTH, flood.per_second(), amount.probe)?;
     let lossless =
         lossless.with_context(|| format!("{}: every rate loses 0.5 % or more", course.name))?;
@@ -143,7 +203,76 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
         }
     }
     let section = Section::new("udp", table.to_string());
-    Ok(vec![section.with_plot(plot(measured))])
+    Ok(vec![section.with_plot(plot(measured)), parts(measured)])
+}
+
+/// Where the time goes that xdptun takes: of a datagram, or of a round trip.
+fn parts(measured: &Measured) -> Section {
+    let columns = CHECKSUMS.iter().flat_map(|&(case, _)| {
+        let columns = TRAFFIC.iter().map(move |traffic| (case, traffic));
+        columns.map(|(case, traffic)| (format!("{case}, {}", traffic.name), case, traffic))
+    });
+    let columns: Vec<_> = columns.collect();
+    let heads = columns.iter().map(|(head, ..)| head.as_str());
+    let heads: Vec<&str> = ["ns"].into_iter().chain(heads).collect();
+    let mut table = Table::new(&heads);
+    let mut row = |name: String, of: &dyn Fn(&str, &Traffic) -> Rounds| {
+        let cells = columns.iter().map(|(_, case, traffic)| {
+            let values = of(case, traffic).into_iter();
+            spread(Summary::of(values.map(|(_, value)| value)))
+        });
+        table.row([name].into_iter().chain(cells));
+    };
+    let time = |path, case: &str, traffic: &Traffic| {
+        let values = measured.values(case, path, traffic.metric);
+        let is_rate = traffic.metric.starts_with("received/s");
+        each_round(&values, |value| match is_rate {
+            true => 1e9 / value,
+            false => value * 1e3,
+        })
+    };
+    let more = |case: &str, traffic: &Traffic| {
+        let [direct, xdptun] = ["direct", "xdptun"].map(|path| time(path, case, traffic));
+        minus(&xdptun, &direct)
+    };
+    let program = |metric: &str, case: &str, traffic: &Traffic| {
+        let metric = format!("{metric}, {}", traffic.name);
+        let values = measured.values(case, "xdptun", &metric);
+        each_round(&values, |value| value * traffic.runs)
+    };
+    for path in ["direct", "xdptun"] {
+        row(path.to_owned(), &|case, traffic| time(path, case, traffic));
+    }
+    row("xdptun less direct".to_owned(), &more);
+    for (_, program_name, metric) in PASSED {
+        let name = format!("of which {program_name}");
+        row(name, &|case, traffic| program(metric, case, traffic));
+    }
+    row("of which all else".to_owned(), &|case, traffic| {
+        let programs = PASSED.map(|(_, _, metric)| program(metric, case, traffic));
+        let rest = more(case, traffic);
+        programs.iter().fold(rest, |rest, part| minus(&rest, part))
+    });
+    Section::new("udp-parts", table.to_string())
+}
+
+/// A value for each round.
+type Rounds = Vec<(u32, f64)>;
+
+fn each_round(values: &[(u32, f64)], change: impl Fn(f64) -> f64) -> Rounds {
+    let values = values.iter();
+    values
+        .map(|&(round, value)| (round, change(value)))
+        .collect()
+}
+
+/// Values less those of the same round.
+fn minus(values: &[(u32, f64)], less: &[(u32, f64)]) -> Rounds {
+    let found = |round| less.iter().find(|(other, _)| *other == round);
+    let values = values.iter();
+    values
+        .filter_map(|&(round, value)| Some((round, value - found(round)?.1)))
+        .collect()
 }
 
 fn plot(measured: &Measured) -> Bars {
