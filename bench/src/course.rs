@@ -9,7 +9,7 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use nix::unistd::Pid;
 use xdptun_lab::{Attached, Direct, Family, Host, Process, udp};
 
-use crate::kernel::Programs;
+use crate::kernel::{Counting, Programs};
 
 /// The owned port.
 pub const PORT: u16 = 8000;
@@ -94,6 +94,19 @@ impl Course {
     pub fn programs(&self) -> Result<[Programs; 2]> {
         let of = |host| Programs::of_process(self.process(host)?);
         Ok([of(0)?, of(1)?])
+    }
+
+    /// Nanoseconds of one run of the sender's egress and of the receiver's ingress
+    /// program while something is sent, counting included.
+    pub fn time_programs<T>(&self, send: impl FnOnce() -> Result<T>) -> Result<[f64; 2]> {
+        let _counting = Counting::start()?;
+        let [out_before, in_before] = self.programs()?;
+        send()?;
+        let [out_after, in_after] = self.programs()?;
+        Ok([
+            out_after.since(&out_before, "xdptun_egress")?.each()?,
+            in_after.since(&in_before, "xdptun_ingress")?.each()?,
+        ])
     }
 
     /// A socket that gets what is sent; any address of the host.

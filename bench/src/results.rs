@@ -149,11 +149,21 @@ impl Measured {
 
 /// Values over those of the same round.
 fn ratios(values: &[(u32, f64)], base: &[(u32, f64)]) -> Option<Summary> {
-    let ratios = values.iter().filter_map(|(round, value)| {
-        let (_, base) = base.iter().find(|(other, _)| other == round)?;
-        Some(value / base)
+    let ratios = paired(values, base, |value, base| value / base);
+    Summary::of(ratios.into_iter().map(|(_, ratio)| ratio))
+}
+
+/// Values combined with those of the same round.
+pub fn paired(
+    values: &[(u32, f64)],
+    others: &[(u32, f64)],
+    combine: impl Fn(f64, f64) -> f64,
+) -> Vec<(u32, f64)> {
+    let pairs = values.iter().filter_map(|&(round, value)| {
+        let (_, other) = others.iter().find(|(other, _)| *other == round)?;
+        Some((round, combine(value, *other)))
     });
-    Summary::of(ratios)
+    pairs.collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use xdptun_lab::{Family, udp, xdptun};
 use crate::course::{Course, PORT};
 use crate::document::Section;
 use crate::harness::{Harness, Round};
-use crate::kernel::{Counting, map_memory};
+use crate::kernel::map_memory;
 use crate::load::{Batch, Load, Pace, carry_by};
 use crate::plot::Bars;
 use crate::results::Measured;
@@ -168,15 +168,10 @@ fn carry_over(
 ) -> Result<()> {
     let rate = rig.flood(sources, time)?;
     // Counting costs time, and so is not part of the rate.
-    let _counting = Counting::start()?;
     let acks_before = rig.acknowledged()?;
-    let [out_before, in_before] = rig.course.programs()?;
-    rig.flood(sources, time)?;
-    let [out_after, in_after] = rig.course.programs()?;
+    let [egress, ingress] = rig.course.time_programs(|| rig.flood(sources, time))?;
     let [acks, restored] = rig.acknowledged()?;
     let acks = (acks - acks_before[0]) / (restored - acks_before[1]);
-    let egress = out_after.since(&out_before, "xdptun_egress")?.each()?;
-    let ingress = in_after.since(&in_before, "xdptun_ingress")?.each()?;
     let values = [
         (RATE, rate),
         (EGRESS, egress),

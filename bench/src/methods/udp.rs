@@ -8,10 +8,9 @@ use xdptun_lab::Family;
 use crate::course::Course;
 use crate::document::Section;
 use crate::harness::{Extent, Harness, Round};
-use crate::kernel::Counting;
 use crate::load::{Load, Pace, carry, first_delivery, highest_lossless, round_trips};
 use crate::plot::Bars;
-use crate::results::Measured;
+use crate::results::{Measured, paired};
 use crate::statistics::{Summary, percentile};
 use crate::table::{Bar, Table, spread};
 
@@ -35,28 +34,31 @@ struct Traffic {
     name: &'static str,
     /// What its time comes from.
     metric: &'static str,
+    /// That time in nanoseconds, of a value of the metric.
+    ns: fn(f64) -> f64,
     /// How often each program runs meanwhile.
     runs: f64,
 }
 
+const SATURATED: &str = "saturated";
+
 const TRAFFIC: [Traffic; 2] = [
     Traffic {
-        name: "saturated",
+        name: SATURATED,
         metric: "received/s, saturated",
+        ns: |per_second| 1e9 / per_second,
         runs: 1.0,
     },
     Traffic {
         name: "round trip",
         metric: "round trip us, p50",
+        ns: |microseconds| microseconds * 1e3,
         runs: 2.0,
     },
 ];
 
-/// The programs that a datagram passes: whose host, its name, the metric.
-const PASSED: [(usize, &str, &str); 2] = [
-    (0, "xdptun_egress", "egress ns"),
-    (1, "xdptun_ingress", "ingress ns"),
-];
+/// The programs that a datagram passes.
+const PASSED: [&str; 2] = ["egress", "ingress"];
 
 /// Metrics, each with the bar that it has for either kind of checksum.
 pub const METRICS: [(&str, [Option<Bar>; 2]); 8] = [
@@ -127,22 +129,21 @@ fn count_programs(round: &mut Round<'_>, case: &str, course: &Course) -> Result<
     let receiver = course.receiver(Family::V4)?;
     let sender = course.sender(Family::V4)?;
     first_delivery(&sender, &receiver)?.context("the first datagram was lost")?;
-    let _counting = Counting::start()?;
     for Traffic { name, .. } in TRAFFIC {
-        let before = course.programs()?;
-        if name == "saturated" {
-            carry(&sender, &receiver, amount.saturated())?;
-        } else {
-            round_trips(&sender, &receiver, SMALL, amount.trips)?;
-        }
-        let after = course.programs()?;
-        for (host, program, metric) in PASSED {
-            let each = after[host].since(&before[host], program)?.each()?;
-            let metric = format!("{metric}, {name}");
-            round.record(case, course.name, &[(&metric, each)]);
+        let times = course.time_programs(|| match name {
+            SATURATED => carry(&sender, &receiver, amount.saturated()).map(drop),
+            _ => round_trips(&sender, &receiver, SMALL, amount.trips).map(drop),
+        })?;
+        for (program, each) in PASSED.into_iter().zip(times) {
+            round.record(case, course.name, &[(&time_of(program, name), each)]);
         }
     }
     Ok(())
+}
+
+/// What the time of a program's run is called in the results.
+fn time_of(program: &str, traffic: &str) -> String {
+    format!("{program} ns, {traffic}")
 }
 
 /// Everything of one path.
@@ -225,31 +226,28 @@ fn parts(measured: &Measured) -> Section {
     };
     let time = |path, case: &str, traffic: &Traffic| {
         let values = measured.values(case, path, traffic.metric);
-        let is_rate = traffic.metric.starts_with("received/s");
-        each_round(&values, |value| match is_rate {
-            true => 1e9 / value,
-            false => value * 1e3,
-        })
+        each_round(&values, traffic.ns)
     };
     let more = |case: &str, traffic: &Traffic| {
         let [direct, xdptun] = ["direct", "xdptun"].map(|path| time(path, case, traffic));
         minus(&xdptun, &direct)
     };
-    let program = |metric: &str, case: &str, traffic: &Traffic| {
-        let metric = format!("{metric}, {}", traffic.name);
-        let values = measured.values(case, "xdptun", &metric);
+    let time_of_program = |program: &str, case: &str, traffic: &Traffic| {
+        let values = measured.values(case, "xdptun", &time_of(program, traffic.name));
         each_round(&values, |value| value * traffic.runs)
     };
     for path in ["direct", "xdptun"] {
         row(path.to_owned(), &|case, traffic| time(path, case, traffic));
     }
     row("xdptun less direct".to_owned(), &more);
-    for (_, program_name, metric) in PASSED {
-        let name = format!("of which {program_name}");
-        row(name, &|case, traffic| program(metric, case, traffic));
+    for program in PASSED {
+        let name = format!("of which xdptun_{program}");
+        row(name, &|case, traffic| {
+            time_of_program(program, case, traffic)
+        });
     }
     row("of which all else".to_owned(), &|case, traffic| {
-        let programs = PASSED.map(|(_, _, metric)| program(metric, case, traffic));
+        let programs = PASSED.map(|program| time_of_program(program, case, traffic));
         let rest = more(case, traffic);
         programs.iter().fold(rest, |rest, part| minus(&rest, part))
     });
@@ -268,11 +266,7 @@ fn each_round(values: &[(u32, f64)], change: impl Fn(f64) -> f64) -> Rounds {
 
 /// Values less those of the same round.
 fn minus(values: &[(u32, f64)], less: &[(u32, f64)]) -> Rounds {
-    let found = |round| less.iter().find(|(other, _)| *other == round);
-    let values = values.iter();
-    values
-        .filter_map(|&(round, value)| Some((round, value - found(round)?.1)))
-        .collect()
+    paired(values, less, |value, less| value - less)
 }
 
 fn plot(measured: &Measured) -> Bars {
