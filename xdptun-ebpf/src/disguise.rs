@@ -123,6 +123,9 @@ fn make_room<I: Settle>(
     if behind {
         set_len(ctx, payload + payload_len + TcpHeader::GROWTH)?;
     }
+    // Whether its checksum speaks for the payload. Where it does, the sum is zero and
+    // not left out: the compiler would spill what has no value, and the verifier refuses
+    // to load that.
     let speaks = !pending && !absent;
     let sum = match (speaks, behind) {
         (false, true) => payload::shift_and_sum(ctx, payload, payload_len)?,
