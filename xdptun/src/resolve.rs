@@ -1,6 +1,8 @@
 //! Host names of peers: looked up, and looked up again.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -18,38 +20,69 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// peers.
 const MAX_ADDRESSES: usize = 16;
 
+/// The addresses that names had when they were last found, whoever looked them up. A
+/// file that is read again while no name server answers takes nothing away.
+#[derive(Clone, Debug, Default)]
+pub struct Known(Rc<RefCell<BTreeMap<String, Vec<IpNet>>>>);
+
+impl Known {
+    /// The host names among peers, with the addresses that are known already.
+    #[must_use]
+    pub fn names_among(&self, peers: &[Peer]) -> Names {
+        let names = peers.iter().filter_map(|peer| match peer {
+            Peer::Host(name) => Some((name.clone(), self.addresses(name))),
+            Peer::Net(_) => None,
+        });
+        Names {
+            names: names.collect(),
+            known: self.clone(),
+            failing: false,
+        }
+    }
+
+    fn addresses(&self, name: &str) -> Vec<IpNet> {
+        self.0.borrow().get(name).cloned().unwrap_or_default()
+    }
+
+    fn set(&self, name: &str, addresses: &[IpNet]) {
+        let mut all = self.0.borrow_mut();
+        all.insert(name.to_owned(), addresses.to_vec());
+    }
+}
+
 /// Names and the addresses that they had when they were last found.
 #[derive(Clone, Debug, Default)]
-pub struct Names(BTreeMap<String, Vec<IpNet>>);
+pub struct Names {
+    names: BTreeMap<String, Vec<IpNet>>,
+    known: Known,
+    /// Whether one was not found when they were last looked up.
+    failing: bool,
+}
 
 impl Names {
     /// The host names among peers, not looked up yet.
     #[must_use]
     pub fn among(peers: &[Peer]) -> Self {
-        let names = peers.iter().filter_map(|peer| match peer {
-            Peer::Host(name) => Some((name.clone(), Vec::new())),
-            Peer::Net(_) => None,
-        });
-        Self(names.collect())
+        Known::default().names_among(peers)
     }
 
     /// The names, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        self.names.keys().cloned().collect()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.names.is_empty()
     }
 
     /// All addresses; `None` as long as one of the names was never found.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<IpNet>> {
-        let known = self.0.values().all(|addresses| !addresses.is_empty());
-        known.then(|| self.0.values().flatten().copied().collect())
+        let known = self.names.values().all(|addresses| !addresses.is_empty());
+        known.then(|| self.names.values().flatten().copied().collect())
     }
 
     /// Looks all names up, at once. One that is not found keeps the addresses it had.
@@ -58,34 +91,34 @@ impl Names {
     ///
     /// Names one that is not found.
     pub async fn look_up(&mut self) -> Result<()> {
-        let answers = self.0.iter_mut().map(async |(name, addresses)| {
+        let known = &self.known;
+        let answers = self.names.iter_mut().map(async |(name, addresses)| {
             *addresses = look_up(name).await?;
+            known.set(name, addresses);
             Ok(())
         });
-        join_all(answers).await.into_iter().collect()
+        let found: Result<()> = join_all(answers).await.into_iter().collect();
+        self.failing = found.is_err();
+        found
     }
 
     /// Looks them up at each interval, and sooner after a failure; tells the
     /// addresses when they change. Ends only if there are no names.
     pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Option<Vec<IpNet>>)) {
         const AFTER_FAILURE: Duration = Duration::from_secs(5);
-        let mut failing = self.addresses().is_none();
-        while !self.0.is_empty() {
-            let pause = if failing {
+        while !self.is_empty() {
+            let pause = if self.failing {
                 interval.min(AFTER_FAILURE)
             } else {
                 interval
             };
             sleep(pause).await;
-            let before = self.addresses();
-            match self.look_up().await {
-                Ok(()) => failing = false,
+            let (before, told) = (self.addresses(), self.failing);
+            if let Err(error) = self.look_up().await
                 // Once: it is tried again and again.
-                Err(error) if !failing => {
-                    warn!("{error:#}; its last addresses stay");
-                    failing = true;
-                }
-                Err(_) => {}
+                && !told
+            {
+                warn!("{error:#}; its last addresses stay");
             }
             let now = self.addresses();
             if now != before {
@@ -132,12 +165,14 @@ mod tests {
         names.look_up().await.unwrap();
         let found = names.addresses().unwrap();
         assert!(found.iter().all(|net| net.addr().is_loopback()) && !found.is_empty());
-        let addresses = names.0.remove("localhost").unwrap();
-        names.0.insert("no-such-host.invalid".to_owned(), addresses);
+        let addresses = names.names.remove("localhost").unwrap();
+        let gone = "no-such-host.invalid".to_owned();
+        names.names.insert(gone, addresses);
         let error = names.look_up().await.unwrap_err();
         assert!(error.to_string().contains("peer no-such-host.invalid"));
         assert_eq!(names.addresses().unwrap(), found);
-        names.0.insert("never-found.invalid".to_owned(), Vec::new());
+        let never = "never-found.invalid".to_owned();
+        names.names.insert(never, Vec::new());
         assert_eq!(names.addresses(), None);
     }
 }

@@ -279,6 +279,8 @@ fn check_tells_what_is_wrong_and_where() {
         format!("ok: {}, 2 interfaces", file.name()),
     ];
     assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    let as_run_takes_it = run(netns, &["check", "--config", file.name()]).unwrap();
+    assert_eq!(as_run_takes_it.stdout, expected, "{as_run_takes_it:#?}");
     let [warning] = &outcome.stderr[..] else {
         panic!("{outcome:#?}");
     };
@@ -358,11 +360,20 @@ fn names_of_peers_are_looked_up_again() {
     // A name that is not found any more keeps its address.
     fs::write(&hosts, "").unwrap();
     let told = || {
-        let log = service.process().stderr().join("\n");
-        log.contains("peer peer.test: cannot look up the name")
+        let log = service.process().stderr();
+        let mut lines = log
+            .iter()
+            .filter(|line| line.contains("peer peer.test: cannot"));
+        lines.any(|line| line.ends_with("; its last addresses stay"))
     };
     wait::until(Duration::from_secs(20), "the failure to be told", told).unwrap();
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.9/32"]);
+    // Nor does it lose it when the file is read again.
+    let text = file.read();
+    file.write(&text.replace("[8000]", "[8000, 8001]"));
+    reloads(&net.a.netns, &["eth0: changed"]);
+    assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.9/32"]);
+    assert_eq!(ports(&net.a.netns, Host::DEV), "8000-8001");
     name(&peer);
     wait::until(LIMIT, "the address again", known).unwrap();
     udp::exchange(&socket, echo.address(), b"by name", LIMIT).unwrap();
@@ -385,7 +396,7 @@ fn names_of_peers_are_looked_up_again() {
     let why = refused.stderr.last().unwrap();
     assert!(why.starts_with("1025 peers are too many"), "{refused:#?}");
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
-    assert_eq!(ports(&net.a.netns, Host::DEV), "8000");
+    assert_eq!(ports(&net.a.netns, Host::DEV), "8000-8001");
     service.stop().unwrap();
 }
 

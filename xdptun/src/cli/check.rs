@@ -18,13 +18,18 @@ pub struct Arguments {
     /// The file.
     #[arg(value_name = "FILE", default_value = DEFAULT_PATH)]
     file: PathBuf,
+
+    /// The same, as `run` takes it.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     // Whatever reads the file warns through the log.
     let _log = Terminal::new(LogLevel::Warn);
-    let config = Config::read(&arguments.file)?;
+    let file = arguments.config.as_ref().unwrap_or(&arguments.file);
+    let config = Config::read(file)?;
     for (name, interface) in &config.interfaces {
         if let Some(secret) = &interface.secret {
             secret::read(secret).with_context(|| format!("interface {name}"))?;
@@ -43,9 +48,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let count = config.interfaces.len();
     let plural = if count == 1 { "" } else { "s" };
-    println!(
-        "ok: {}, {count} interface{plural}",
-        arguments.file.display()
-    );
+    println!("ok: {}, {count} interface{plural}", file.display());
     Ok(())
 }

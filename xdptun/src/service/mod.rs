@@ -27,7 +27,7 @@ use crate::control::{Asker, Command, Control, Place};
 use crate::daemon::{Observer, Order};
 use crate::datapath::Attached;
 use crate::notify::{self, Watchdog};
-use crate::resolve::Names;
+use crate::resolve::{Known, Names};
 use crate::running::Running;
 use crate::signals::{Termination, catch};
 use crate::tunnel::{Handle, Plan, Reason, TAKE_OVER};
@@ -93,6 +93,7 @@ pub async fn run(config: Config, mode: Mode, front: Rc<dyn Front>) -> Result<()>
         mode,
         front,
         links: BTreeMap::new(),
+        known: Known::default(),
         tasks: JoinSet::new(),
         captures: JoinSet::new(),
         metrics: None,
@@ -176,6 +177,8 @@ struct Service {
     trace: bool,
     resolve_interval: Duration,
     links: BTreeMap<String, Link>,
+    /// What the names of peers were last found to be.
+    known: Known,
     tasks: JoinSet<(String, Result<()>)>,
     /// Those who are told of packets.
     captures: JoinSet<()>,
@@ -271,11 +274,15 @@ impl Service {
 
     async fn prepare(&self, name: &str, config: &InterfaceConfig, trace: bool) -> Result<Prepared> {
         config.warn(name);
-        let mut names = Names::among(&config.peers);
+        let mut names = self.known.names_among(&config.peers);
         match names.look_up().await {
             Err(error) if self.mode.file.is_none() => return Err(error),
             Err(error) => {
-                warn!("{name}: {error:#}; until it is found, any address counts as a peer");
+                let meanwhile = match names.addresses() {
+                    Some(_) => "its last addresses stay",
+                    None => "until it is found, any address counts as a peer",
+                };
+                warn!("{name}: {error:#}; {meanwhile}");
             }
             Ok(()) => {}
         }
