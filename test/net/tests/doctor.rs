@@ -331,6 +331,89 @@ fn a_tcp_server_on_an_owned_port_is_told() {
     );
 }
 
+/// From a call to a peer without xdptun to a tunnel that works.
+#[test]
+fn a_peer_that_does_not_answer_is_told_with_the_reason() {
+    let net = Direct::new().unwrap();
+    let (netns, far) = (&net.a.netns, &net.b.netns);
+    let _attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let told = |level: &str, words: &[&str]| {
+        mend_of(&findings(&net.a), "flows", level, words);
+    };
+    told("ok", &["none yet"]);
+    let input = "table inet own { chain c { type filter hook input priority 0; drop; }; }";
+    far.run_with_input("nft", ["-f", "-"], input).unwrap();
+    let client = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
+    let peer = net.b.socket(Family::V4, PORT);
+    client.send_to(b"anybody?", peer).unwrap();
+    let counted = |counter: &str, least: u64| {
+        let grown = || status::counter(netns, counter).unwrap() >= least;
+        wait::until(LIMIT, counter, grown).unwrap();
+    };
+    counted("sent_syn", 3);
+    told("fail", &[&format!("no answer from {peer}: let TCP")]);
+    succeed(&net.b, "nft flush ruleset");
+    counted("rx_refused", 1);
+    told("fail", &[&format!("no answer from {peer}: a host refuses")]);
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let answers = || only(&findings(&net.a), "flows")["level"] == "ok";
+    wait::until(LIMIT, "an answer", answers).unwrap();
+    told("ok", &["1 is established"]);
+}
+
+#[test]
+fn a_peer_that_sends_undisguised_is_told() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let client = udp::bind(&net.b.netns, net.b.socket(Family::V4, 0)).unwrap();
+    let address = net.a.socket(Family::V4, PORT);
+    client.send_to(b"bare", address).unwrap();
+    let dropped = || status::counter(&net.a.netns, "rx_drop_plain_udp").unwrap() == 1;
+    wait::until(LIMIT, "the datagram", dropped).unwrap();
+    let words = ["1 datagrams came undisguised", "attach xdptun at the peer"];
+    mend_of(&findings(&net.a), "flows", "warn", &words);
+}
+
+#[test]
+fn a_peer_that_is_reached_another_way_is_told() {
+    let net = Direct::new().unwrap();
+    succeed(
+        &net.a,
+        "ip tuntap add other mode tun && ip link set other up && \
+         ip route add 192.0.2.0/24 dev other && ip -6 route add 2001:db8::/64 dev other",
+    );
+    let near: Vec<String> = Family::BOTH.map(|f| net.b.address(f).to_string()).into();
+    let peers = format!(
+        "{},192.0.2.1,2001:db8::1,198.51.100.1,2001:db8:1::1,203.0.113.0/24",
+        near.join(",")
+    );
+    let _attached = mode::TC
+        .attach(&net.a, &["--port", "8000", "--peer", &peers])
+        .unwrap();
+    let mut all = findings(&net.a);
+    all.retain(|finding| finding["check"] == "route");
+    let mut told: Vec<String> = all
+        .iter()
+        .map(|finding| format!("{}: {}", finding["level"], finding["what"]).replace('"', ""))
+        .collect();
+    told.sort();
+    let elsewhere = |peer: &str| {
+        format!(
+            "warn: eth0: what goes to {peer} leaves by other, where this attachment does not \
+             see it; attach to other, unless other rules lead it here"
+        )
+    };
+    let mut expected = vec![
+        elsewhere("192.0.2.1"),
+        elsewhere("2001:db8::1"),
+        "warn: eth0: there is no route to 198.51.100.1".to_owned(),
+        "warn: eth0: there is no route to 2001:db8:1::1".to_owned(),
+    ];
+    expected.extend(near.iter().map(|peer| format!("ok: eth0: leads to {peer}")));
+    expected.sort();
+    assert_eq!(told, expected);
+}
+
 /// The programs of xdptun under names that are somebody else's.
 fn others() -> Ebpf {
     let mut object = xdptun::datapath::OBJECT.to_vec();

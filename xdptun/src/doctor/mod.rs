@@ -9,6 +9,7 @@ mod clock;
 mod conntrack;
 mod driver;
 mod firewall;
+mod flows;
 mod host;
 mod interface;
 mod programs;
@@ -154,6 +155,9 @@ impl Subject {
         if let Some(pinned) = &self.pinned {
             let check = || attachment::check(pinned, seen.as_ref().ok());
             findings.extend(found("daemon", check()));
+            findings.extend(found("route", routes::check_peers(pinned)));
+            let flows = flows::check(pinned).map(|finding| vec![finding]);
+            findings.extend(found("flows", flows));
         }
         findings.extend(found("wireguard-mtu", wireguard::check(self)));
         findings.extend(found("tcp-server", attachment::check_servers(self)));
