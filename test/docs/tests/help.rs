@@ -66,6 +66,18 @@ fn attach(host: &Machine, example: &str) -> Attached {
     attached.unwrap_or_else(|error| panic!("`{example}`: {error:#}"))
 }
 
+/// What a terminal breaks cannot be copied from it.
+#[test]
+fn they_fit_a_terminal() {
+    let command = xdptun::cli::command();
+    for verb in command.get_subcommands().chain([&command]) {
+        let help = verb.get_after_help().map(ToString::to_string);
+        for line in help.iter().flat_map(|help| help.lines()) {
+            assert!(line.chars().count() <= 80, "{}: {line}", verb.get_name());
+        }
+    }
+}
+
 #[test]
 fn those_that_stay_attached() {
     let [host, _peer] = machine();

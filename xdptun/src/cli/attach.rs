@@ -79,20 +79,19 @@ pub struct Arguments {
 }
 
 const SECRET_HELP: &str = "\
-Answer only callers that know the secret in this file, the same on both hosts;
+Answer only callers that know the secret in this file, the same on both hosts; \
 whatever else comes to the ports is left to this host's own TCP.
 
-So a web server can share port 443 with the tunnel, and where nothing listens, a
-scan finds nothing. The clocks of both hosts must agree within three minutes.
-Needs Linux 6.1.
-`wg genkey > FILE` makes a good secret. docs/security.md says what it does not
-hide.";
+So a web server can share port 443 with the tunnel, and where nothing listens, a \
+scan finds nothing. The clocks of both hosts must agree within three minutes. \
+Needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md says what \
+it does not hide.";
 
 const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
-  xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.0/24 --peer 2001:db8::/32
+  xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
 
 /// Runs the verb.

@@ -63,7 +63,7 @@ Examples:
   xdptun capture --iface eth0 -w drops.pcapng --drops --duration 1m
   xdptun capture --iface eth0 -w headers.pcapng --snaplen 96 --count 1000
   ssh root@host xdptun capture --iface eth0 -w - | wireshark -k -i -
-  xdptun capture --iface eth0 -w - | tshark -r - -T fields -e frame.interface_name -e frame.comment";
+  xdptun capture --iface eth0 -w - | tshark -r - -T fields -e frame.comment";
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {

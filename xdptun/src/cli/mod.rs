@@ -39,13 +39,13 @@ Examples:
   xdptun attach --iface eth0 --port 51820        WireGuard's port, until Ctrl-C
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
-  xdptun flows --sort sent                       the flows alone, those that sent most first
+  xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   the same live, as rates
-  xdptun doctor                                  what is in the way, and how to mend it
-  xdptun capture --iface eth0 -w tunnel.pcapng   packets, on the wire and restored, for Wireshark
+  xdptun doctor                                  what is in the way, and cures
+  xdptun capture --iface eth0 -w tunnel.pcapng   packets, for Wireshark
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
-  xdptun run                                     as a service: all of /etc/xdptun/config.toml
+  xdptun run                                     as /etc/xdptun/config.toml says
   xdptun reload                                  apply what changed in it";
 
 #[derive(Subcommand)]

@@ -25,7 +25,7 @@ impl Screen {
 
     /// Shows text from the top, as much of it as fits.
     pub fn show(&mut self, text: &str) -> io::Result<()> {
-        let (columns, rows) = size()?;
+        let (columns, rows) = usable(size()?);
         let out = &mut self.0;
         queue!(out, BeginSynchronizedUpdate, Clear(ClearType::All))?;
         for (row, line) in (0..).zip(clipped(text, columns, rows)) {
@@ -41,6 +41,14 @@ impl Drop for Screen {
         // If the terminal is gone there is nothing to bring back.
         let _gone = execute!(self.0, Show, LeaveAlternateScreen);
     }
+}
+
+/// A size to go by: a terminal that was never told its own (a serial line) says zero.
+const fn usable((columns, rows): (u16, u16)) -> (u16, u16) {
+    (
+        if columns == 0 { 80 } else { columns },
+        if rows == 0 { 24 } else { rows },
+    )
 }
 
 /// The lines of a text that fit a screen, each as far as it fits.
@@ -59,5 +67,12 @@ mod tests {
         let text = "first line\nsecond  \n\nfourth\n";
         let lines: Vec<String> = clipped(text, 6, 3).collect();
         assert_eq!(lines, ["first ", "second", ""]);
+    }
+
+    #[test]
+    fn a_terminal_without_a_size_is_not_blank() {
+        assert_eq!(usable((0, 0)), (80, 24));
+        assert_eq!(usable((132, 0)), (132, 24));
+        assert_eq!(usable((1, 1)), (1, 1));
     }
 }
