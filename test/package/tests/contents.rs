@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 29] = [
+const FILES: [(&str, &str); 39] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/sysusers.d/xdptun.conf"),
@@ -26,10 +26,23 @@ const FILES: [(&str, &str); 29] = [
         "-rw-r--r--",
         "./usr/share/bash-completion/completions/xdptun",
     ),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/architecture.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/capture.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/changelog.Debian.gz"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/configuration.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/copyright"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/examples/eth0.env"),
+    (
+        "-rw-r--r--",
+        "./usr/share/doc/xdptun/grafana-dashboard.json",
+    ),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/json.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/kernels.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/operating.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/packages.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/security.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/third-party.txt.gz"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/troubleshooting.md"),
     (
         "-rw-r--r--",
         "./usr/share/fish/vendor_completions.d/xdptun.fish",

@@ -1,8 +1,8 @@
 //! What a package holds, and where that goes on a host.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, DirEntry};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -21,9 +21,15 @@ const UNITS: &str = "usr/lib/systemd/system";
 const DOCUMENTATION: &str = "usr/share/doc/xdptun";
 
 impl Contents {
-    /// Collects the binary, the files of `sources`, the generated ones of `manual`, and
-    /// the licences of what is linked.
-    pub fn collect(sources: &Path, binary: &Path, manual: &Path, notices: &str) -> Result<Self> {
+    /// Collects the binary, the files of `sources` and `docs`, the generated ones of
+    /// `manual`, and the licences of what is linked.
+    pub fn collect(
+        sources: &Path,
+        docs: &Path,
+        binary: &Path,
+        manual: &Path,
+        notices: &str,
+    ) -> Result<Self> {
         let mut contents = Self::default();
         contents.add("usr/bin/xdptun", Entry::program(read(binary)?));
         let copies = [
@@ -52,16 +58,15 @@ impl Contents {
         contents.add(&path, Entry::file(changelog));
         let path = format!("{DOCUMENTATION}/third-party.txt.gz");
         contents.add(&path, Entry::file(gzip(notices.as_bytes())?));
-        for file in fs::read_dir(manual)? {
-            let file = file?;
-            let name = file.file_name();
-            let name = name.to_str().context("a generated file's name")?;
-            let data = read(&file.path())?;
+        for (name, data) in read_all(docs)? {
+            contents.add(&format!("{DOCUMENTATION}/{name}"), Entry::file(data));
+        }
+        for (name, data) in read_all(manual)? {
             if name.ends_with(".1") {
                 let path = format!("usr/share/man/man1/{name}.gz");
                 contents.add(&path, Entry::file(gzip(&data)?));
             } else {
-                let path = completion(name).with_context(|| format!("{name}: what is it?"))?;
+                let path = completion(&name).with_context(|| format!("{name}: what is it?"))?;
                 contents.add(path, Entry::file(data));
             }
         }
@@ -101,6 +106,19 @@ fn completion(name: &str) -> Option<&'static str> {
         "xdptun.fish" => Some("usr/share/fish/vendor_completions.d/xdptun.fish"),
         _ => None,
     }
+}
+
+/// The files of a directory by their names.
+fn read_all(directory: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let files =
+        fs::read_dir(directory).with_context(|| format!("{}: cannot read", directory.display()))?;
+    let read = |file: io::Result<DirEntry>| {
+        let file = file?;
+        let name = file.file_name().into_string().ok();
+        let name = name.with_context(|| format!("{}: its name", file.path().display()))?;
+        Ok((name, read(&file.path())?))
+    };
+    files.map(read).collect()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

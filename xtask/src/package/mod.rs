@@ -75,13 +75,14 @@ pub fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("{}: cannot make", out.display()))?;
     let manual = manual()?;
     let sources = workspace::root().join("xdptun/package");
+    let docs = workspace::root().join("docs");
     let version = version(&sources.join("debian/changelog"))?;
     let time = time()?;
     for target in targets {
         let binary = build::binary(Some(target.triple()))?;
         let (triple, machine) = (target.triple(), target.debian());
         let notices = licences::notices(triple)?;
-        let contents = Contents::collect(&sources, &binary, manual.path(), &notices)?;
+        let contents = Contents::collect(&sources, &docs, &binary, manual.path(), &notices)?;
         let name = format!("xdptun-{}-{triple}", env!("CARGO_PKG_VERSION"));
         let archive = archive::tar_gz(&contents.entries(), &format!("{name}/"), time)?;
         write(&out.join(format!("{name}.tar.gz")), &archive)?;
