@@ -1,7 +1,7 @@
 //! Host names of peers: looked up, and looked up again.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -38,6 +38,18 @@ impl Known {
             known: self.clone(),
             failing: false,
         }
+    }
+
+    /// Forgets all names but those among peers: what a name meant long ago says nothing.
+    pub fn retain<'a>(&self, peers: impl Iterator<Item = &'a Peer>) {
+        let names: BTreeSet<&str> = peers
+            .filter_map(|peer| match peer {
+                Peer::Host(name) => Some(name.as_str()),
+                Peer::Net(_) => None,
+            })
+            .collect();
+        let mut all = self.0.borrow_mut();
+        all.retain(|name, _| names.contains(name.as_str()));
     }
 
     fn addresses(&self, name: &str) -> Vec<IpNet> {
@@ -85,21 +97,49 @@ impl Names {
         known.then(|| self.names.values().flatten().copied().collect())
     }
 
+    /// What holds for those that were not found.
+    #[must_use]
+    pub fn meanwhile(&self) -> String {
+        let unknown = self.names.iter().filter(|(_, found)| found.is_empty());
+        let unknown: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
+        if unknown.is_empty() {
+            return "its last addresses stay".to_owned();
+        }
+        let unknown = unknown.join(" and ");
+        format!("until {unknown} is found, any address counts as a peer")
+    }
+
     /// Looks all names up, at once. One that is not found keeps the addresses it had.
     ///
     /// # Errors
     ///
-    /// Names one that is not found.
+    /// Names those that are not found.
     pub async fn look_up(&mut self) -> Result<()> {
         let known = &self.known;
         let answers = self.names.iter_mut().map(async |(name, addresses)| {
-            *addresses = look_up(name).await?;
-            known.set(name, addresses);
-            Ok(())
+            match look_up(name).await {
+                Ok(found) => {
+                    known.set(name, &found);
+                    *addresses = found;
+                    Ok(())
+                }
+                Err(error) => {
+                    // Somebody else may have found it since.
+                    let last = known.addresses(name);
+                    if !last.is_empty() {
+                        *addresses = last;
+                    }
+                    Err(format!("{error:#}"))
+                }
+            }
         });
-        let found: Result<()> = join_all(answers).await.into_iter().collect();
-        self.failing = found.is_err();
-        found
+        let answers = join_all(answers).await;
+        let missed: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
+        self.failing = !missed.is_empty();
+        if self.failing {
+            bail!(missed.join("; "));
+        }
+        Ok(())
     }
 
     /// Looks them up at each interval, and sooner after a failure; tells the
@@ -118,7 +158,7 @@ impl Names {
                 // Once: it is tried again and again.
                 && !told
             {
-                warn!("{error:#}; its last addresses stay");
+                warn!("{error:#}; {}", self.meanwhile());
             }
             let now = self.addresses();
             if now != before {

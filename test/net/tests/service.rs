@@ -384,6 +384,17 @@ fn names_of_peers_are_looked_up_again() {
     file.write(&text.replace("peer.test", "other.test"));
     reloads(&net.a.netns, &["eth0: changed"]);
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
+    // What the other one was is not remembered: as long as it is not found, everybody
+    // is a peer again.
+    fs::write(&hosts, "").unwrap();
+    file.write(&file.read().replace("other.test", "peer.test"));
+    reloads(&net.a.netns, &["eth0: changed"]);
+    assert_eq!(peers(), [""; 0]);
+    name(&peer);
+    wait::until(LIMIT, "the address once more", known).unwrap();
+    fs::write(&hosts, "192.0.2.3 other.test\n").unwrap();
+    file.write(&file.read().replace("peer.test", "other.test"));
+    reloads(&net.a.netns, &["eth0: changed"]);
     let many: Vec<String> = (0..1025)
         .map(|n| format!("\"10.{}.{}.0/24\"", n / 256, n % 256))
         .collect();

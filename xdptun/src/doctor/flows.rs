@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::{Flow, FlowKey, RESTARTED, State};
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
 
-use super::Finding;
+use super::{Finding, some_of};
 use crate::datapath::Pinned;
 
 const CHECK: &str = "flows";
@@ -14,30 +14,35 @@ const CHECK: &str = "flows";
 /// After so many SYNs without an answer somebody should look: more than a second has
 /// passed.
 const MANY_SYNS: u16 = 3;
-/// How many peers to name.
-const NAMED: usize = 3;
 
 pub fn check(pinned: &Pinned) -> Result<Finding> {
     let counters = pinned.maps.counters()?;
-    let count = |outcome: Outcome| {
-        let counter = counters.iter().find(|(name, _)| *name == outcome.name());
+    let count = |wanted: &str| {
+        let counter = counters.iter().find(|(name, _)| *name == wanted);
         counter.map_or(0, |(_, count)| *count)
     };
     let seen = Seen {
-        refused: count(Outcome::RxRefused),
-        undisguised: count(Outcome::RxDropPlainUdp),
+        syns: count(Sent::Syn.name()),
+        answers: count(Outcome::RxSynAck.name()) + count(Outcome::RxRestored.name()),
+        refused: count(Outcome::RxRefused.name()),
+        undisguised: count(Outcome::RxDropPlainUdp.name()),
         has_secret: pinned.attachment.hidden != 0,
         ..Seen::of(&pinned.maps.flows()?)
     };
     Ok(judge(&pinned.name(), &seen))
 }
 
-/// What there is to judge by.
+/// What there is to judge by. Counts are those of the whole attachment and of all peers:
+/// they speak only as long as nothing ever worked.
 #[derive(Default)]
 struct Seen {
     established: usize,
-    /// Peers that do not answer.
+    /// Peers that were called, and do not answer.
     silent: Vec<SocketAddr>,
+    /// SYNs that were sent.
+    syns: u64,
+    /// SYN-ACKs and datagrams that came by xdptun.
+    answers: u64,
     /// Resets in answer to SYNs.
     refused: u64,
     /// Datagrams that came as such.
@@ -48,8 +53,6 @@ struct Seen {
 impl Seen {
     fn of(flows: &[(FlowKey, Flow)]) -> Self {
         let established = |(_, flow): &&(FlowKey, Flow)| flow.state() == State::Established;
-        let is_silent =
-            |flow: &Flow| flow.state() == State::SynSent && flow.syns & !RESTARTED >= MANY_SYNS;
         let silent = flows.iter().filter(|(_, flow)| is_silent(flow));
         let mut silent: Vec<SocketAddr> = silent.map(|(key, _)| key.remote()).collect();
         silent.sort_unstable();
@@ -62,52 +65,62 @@ impl Seen {
     }
 }
 
+/// Whether a flow's peer was called in vain. One that called us, as far as that shows, was
+/// not.
+fn is_silent(flow: &Flow) -> bool {
+    let calls = matches!(flow.state(), State::SynSent | State::SynReceived);
+    calls && flow.syns != REMEMBERED && flow.syns & !RESTARTED >= MANY_SYNS
+}
+
 fn judge(interface: &str, seen: &Seen) -> Finding {
-    let Seen {
-        established,
-        silent,
-        ..
-    } = seen;
-    let finding = if *established == 0 {
-        Finding::fail
-    } else {
-        Finding::warn
-    };
-    if !silent.is_empty() {
-        let named: Vec<String> = silent.iter().take(NAMED).map(ToString::to_string).collect();
-        let more = match silent.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = named.join(", ");
-        let why = if seen.refused > 0 {
-            "a host refuses: attach xdptun there, to the interface and port that are called, \
-             with this host among its `--peer`s if it has any"
-        } else if seen.has_secret {
-            "let TCP to that port in, in every firewall before it; is xdptun attached there, with \
-             the same secret and the right time?"
-        } else {
-            "let TCP to that port in, in every firewall before it; is xdptun attached there?"
-        };
-        return finding(
-            CHECK,
-            format!("{interface}: no answer from {named}{more}: {why}"),
-        );
-    }
-    if *established == 0 && seen.undisguised > 0 {
+    let works = seen.established > 0 || seen.answers > 0;
+    if !seen.silent.is_empty() {
         let what = format!(
-            "{interface}: {} datagrams came undisguised and were dropped, and no flow is \
-             established: attach xdptun at the peer that sent them",
+            "{interface}: no answer from {}: {}",
+            some_of(&seen.silent),
+            reason(seen, works)
+        );
+        // One of them may be switched off.
+        return match works {
+            true => Finding::warn(CHECK, what),
+            false => Finding::fail(CHECK, what),
+        };
+    }
+    if !works && seen.undisguised > 0 {
+        let what = format!(
+            "{interface}: datagrams came undisguised and were dropped ({}), and none came by \
+             xdptun since it was attached: attach it at the peer as well",
             seen.undisguised
         );
         return Finding::warn(CHECK, what);
     }
-    let what = match established {
-        0 => "none yet; the first datagram opens one".to_owned(),
+    if !works && seen.syns >= MANY_SYNS.into() {
+        let what = format!(
+            "{interface}: nobody answered since it was attached ({} SYNs): {}",
+            seen.syns,
+            reason(seen, works)
+        );
+        return Finding::warn(CHECK, what);
+    }
+    let what = match seen.established {
+        0 => "none now; the next datagram opens one".to_owned(),
         1 => "1 is established".to_owned(),
         more => format!("{more} are established"),
     };
     Finding::ok(CHECK, format!("{interface}: {what}"))
+}
+
+/// Why nobody answers, as far as that shows, and what to look at.
+fn reason(seen: &Seen, works: bool) -> &'static str {
+    if seen.refused > 0 && !works {
+        "a host refuses: attach xdptun there, to the interface and port that are called, with \
+         this host among its peers if it has any"
+    } else if seen.has_secret {
+        "let TCP to that port in, in every firewall before it; is xdptun attached there, with the \
+         same secret and the right time?"
+    } else {
+        "let TCP to that port in, in every firewall before it; is xdptun attached there?"
+    }
 }
 
 #[cfg(test)]
@@ -115,34 +128,79 @@ mod tests {
     use super::super::Level;
     use super::*;
 
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 8000))
+    }
+
     fn silent(count: u8) -> Seen {
-        let peer = |last| SocketAddr::from(([192, 0, 2, last], 8000));
         Seen {
-            silent: (1..=count).map(peer).collect(),
+            silent: (1..=count).map(address).collect(),
             ..Seen::default()
         }
+    }
+
+    /// A flow with peer number `last`.
+    fn flow(last: u8, state: State, syns: u16) -> (FlowKey, Flow) {
+        let mut bytes = [0; size_of::<Flow>()];
+        bytes[core::mem::offset_of!(Flow, state)] = state as u8;
+        let mut flow: Flow = xdptun_common::read_plain(&bytes).unwrap();
+        flow.syns = syns;
+        (FlowKey::new(address(200), address(last)), flow)
+    }
+
+    #[test]
+    fn only_who_was_called_in_vain_is_silent() {
+        let seen = Seen::of(&[
+            flow(1, State::SynSent, 2),
+            flow(2, State::SynSent, 3),
+            flow(3, State::SynReceived, 3 | RESTARTED),
+            flow(4, State::SynReceived, REMEMBERED),
+            flow(5, State::SynSent, REMEMBERED),
+            flow(6, State::Established, 3),
+            flow(7, State::Closed, 3),
+            flow(2, State::SynSent, 9),
+        ]);
+        assert_eq!(seen.silent, [address(2), address(3)]);
+        assert_eq!(seen.established, 1);
     }
 
     #[test]
     fn one_that_works_makes_the_others_a_warning() {
         assert_eq!(judge("eth0", &silent(1)).level, Level::Fail);
-        let mixed = Seen {
-            established: 1,
-            ..silent(1)
-        };
-        assert_eq!(judge("eth0", &mixed).level, Level::Warn);
-        let strays = Seen {
-            established: 1,
-            undisguised: 9,
-            ..Seen::default()
-        };
-        assert_eq!(judge("eth0", &strays).level, Level::Ok);
+        for (established, answers) in [(1, 0), (0, 1)] {
+            let mixed = Seen {
+                established,
+                answers,
+                // Of another peer, or of another time.
+                refused: 1,
+                ..silent(1)
+            };
+            let found = judge("eth0", &mixed);
+            assert_eq!(found.level, Level::Warn);
+            assert!(found.what.contains("every firewall"), "{}", found.what);
+        }
     }
 
     #[test]
-    fn only_some_of_many_are_named() {
-        let found = judge("eth0", &silent(5)).what;
-        let named = "no answer from 192.0.2.1:8000, 192.0.2.2:8000, 192.0.2.3:8000 and 2 more: ";
-        assert!(found.contains(named), "{found}");
+    fn what_came_before_it_worked_does_not_count() {
+        let strays = |answers| Seen {
+            answers,
+            undisguised: 9,
+            syns: 9,
+            ..Seen::default()
+        };
+        assert_eq!(judge("eth0", &strays(0)).level, Level::Warn);
+        assert_eq!(judge("eth0", &strays(1)).level, Level::Ok);
+    }
+
+    /// Between two tries there is no flow.
+    #[test]
+    fn who_never_answered_is_not_forgotten_with_the_flow() {
+        let called = |syns| Seen {
+            syns,
+            ..Seen::default()
+        };
+        assert_eq!(judge("eth0", &called(2)).level, Level::Ok);
+        assert_eq!(judge("eth0", &called(3)).level, Level::Warn);
     }
 }

@@ -102,6 +102,17 @@ fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
     })
 }
 
+/// The first of some things by name, and how many more there are.
+fn some_of(all: &[impl ToString]) -> String {
+    const NAMED: usize = 3;
+    let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+    let named = named.join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// An interface to look at.
 struct Subject {
     interface: Interface,
@@ -218,4 +229,16 @@ fn check_pins() -> Result<Vec<Finding>> {
         findings.push(Finding::fail("attachment", what));
     }
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_some_of_many_are_named() {
+        assert_eq!(some_of(&[1]), "1");
+        assert_eq!(some_of(&[1, 2, 3]), "1, 2, 3");
+        assert_eq!(some_of(&[1, 2, 3, 4, 5]), "1, 2, 3 and 2 more");
+    }
 }

@@ -277,13 +277,7 @@ impl Service {
         let mut names = self.known.names_among(&config.peers);
         match names.look_up().await {
             Err(error) if self.mode.file.is_none() => return Err(error),
-            Err(error) => {
-                let meanwhile = match names.addresses() {
-                    Some(_) => "its last addresses stay",
-                    None => "until it is found, any address counts as a peer",
-                };
-                warn!("{name}: {error:#}; {meanwhile}");
-            }
+            Err(error) => warn!("{name}: {error:#}; {}", names.meanwhile()),
             Ok(()) => {}
         }
         Ok(Prepared {

@@ -84,6 +84,9 @@ impl Service {
         if let Some(metrics) = metrics {
             self.metrics = metrics;
         }
+        let peers = config.interfaces.values();
+        self.known
+            .retain(peers.flat_map(|interface| &interface.peers));
         self.trace = config.log_level == LogLevel::Trace;
         self.front.log(config.log_level)
     }
