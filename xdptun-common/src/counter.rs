@@ -63,7 +63,7 @@ counters! {
     TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter." "The splitter could not be made. Switch UDP GSO off in the program (wireguard-go, QUIC), or look why veth devices cannot be made here.";
     TxTooBig "tx_too_big" "Datagrams whose segment would exceed the MTU; their sender was told by ICMP." "If it goes on, lower the MTU inside the tunnel to what `xdptun attach` prints.";
     TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment." "Lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to what `xdptun attach` prints.";
-    TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag; attach to the VLAN's own device." "Attach to the VLAN's own device, for example eth0.100.";
+    TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag." "Attach to the VLAN's own device, for example eth0.100.";
     TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "The sender asks for a route, authentication or very long options; send without.";
     TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were." "As for tx_too_big: lower the MTU inside the tunnel.";
     TxDropPending "tx_drop_pending" "Datagrams without a checksum dropped because the device was to finish one inside them (VXLAN, Geneve), so that the segment's cannot be known." "Let the tunnel inside send checksums of its own (`udpcsum`), or switch its offload off: `ethtool -K vxlan0 tx off`.";
@@ -77,11 +77,11 @@ counters! {
     RxAck "rx_ack" "Acknowledgements without data." "";
     RxFin "rx_fin" "FINs that ended a flow." "";
     RxRst "rx_rst" "Resets that ended a flow." "Now and then after a peer was started anew. If it goes on, something on the way resets connections: look with tcpdump where the resets come from.";
-    RxRefused "rx_refused" "Resets that answered our SYN: the peer's xdptun is not there yet." "Attach xdptun on the peer, to the interface and port that the peer is called at.";
+    RxRefused "rx_refused" "Resets that answered our SYN: from a host without xdptun there, or from a firewall." "Attach xdptun on the peer, to the interface and port that the peer is called at; let TCP to that port in, in every firewall before it.";
     RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP." "";
     RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "";
     RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they quote a sequence number that was not sent lately." "";
-    RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, or leave the peer out with `--peer`.";
+    RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, to the interface and port that it sends from, or leave the peer out with `--peer`. `xdptun capture --drops` shows who sends.";
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself." "Damaged or forged; if it goes on, look with tcpdump who sends them.";
     RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments: lower the MTU inside the tunnel on the peer.";
     RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "As for tx_drop_options, at the peer or on the way.";

@@ -336,7 +336,7 @@ fn a_tcp_server_on_an_owned_port_is_told() {
 fn a_peer_that_does_not_answer_is_told_with_the_reason() {
     let net = Direct::new().unwrap();
     let _attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
-    mend_of(&findings(&net.a), "flows", "ok", &["none now"]);
+    mend_of(&findings(&net.a), "flows", "ok", &["none yet"]);
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
     let peer = net.b.socket(Family::V4, PORT);
     // Who calls goes on to call: a flow without an answer is forgotten at some time.
@@ -356,7 +356,10 @@ fn a_peer_that_does_not_answer_is_told_with_the_reason() {
         .unwrap();
     told("fail", &format!("no answer from {peer}: let TCP"));
     succeed(&net.b, "nft flush ruleset");
-    told("fail", &format!("no answer from {peer}: a host refuses"));
+    told(
+        "fail",
+        &format!("no answer from {peer}: a host or a firewall refuses"),
+    );
     let _peer = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
     told("ok", "1 is established");
 }
@@ -470,7 +473,7 @@ fn whether_the_driver_has_xdp_is_told() {
         ("lo", "lo: the driver has no XDP; `attach` takes tc"),
         (
             "eth0",
-            "eth0: nothing is attached; `attach` takes tc, because it would switch TSO off",
+            "eth0: no XDP program; `attach` takes tc, because it would switch TSO off",
         ),
     ] {
         let look = run(&net.a.netns, &["doctor", "--json", "--iface", interface]).unwrap();

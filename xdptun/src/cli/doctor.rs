@@ -11,7 +11,8 @@ use crate::ports::PortRange;
 /// Look for what would keep datagrams from passing, and tell how to mend it.
 ///
 /// Looks at the kernel, and at every interface that xdptun is attached to or a
-/// default route leads to. Changes nothing.
+/// default route leads to: driver, MTU, firewall, other programs, routes to peers and
+/// whether these answer. Changes nothing.
 #[derive(Args)]
 #[command(after_help = AFTER)]
 pub struct Arguments {
@@ -25,7 +26,7 @@ pub struct Arguments {
     port: Vec<PortRange>,
 
     /// Print JSON: an array of {check, level, what, mend}; `level` is ok, warn or
-    /// fail, `mend` is a command, or null if it takes more than one.
+    /// fail, `mend` is a command, or null if none mends it here.
     #[arg(long)]
     json: bool,
 }

@@ -26,10 +26,19 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
         answers: count(Outcome::RxSynAck.name()) + count(Outcome::RxRestored.name()),
         refused: count(Outcome::RxRefused.name()),
         undisguised: count(Outcome::RxDropPlainUdp.name()),
+        unproven: count(Outcome::RxDropUnproven.name()),
         has_secret: pinned.attachment.hidden != 0,
         ..Seen::of(&pinned.maps.flows()?)
     };
     Ok(judge(&pinned.name(), &seen))
+}
+
+/// Of an interface without an attachment.
+pub fn none(interface: &str) -> Finding {
+    Finding::ok(
+        CHECK,
+        format!("{interface}: none, as xdptun is not attached"),
+    )
 }
 
 /// What there is to judge by. Counts are those of the whole attachment and of all peers:
@@ -47,6 +56,8 @@ struct Seen {
     refused: u64,
     /// Datagrams that came as such.
     undisguised: u64,
+    /// Segments without a proof of the secret.
+    unproven: u64,
     has_secret: bool,
 }
 
@@ -89,8 +100,17 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
     if !works && seen.undisguised > 0 {
         let what = format!(
             "{interface}: datagrams came undisguised and were dropped ({}), and none came by \
-             xdptun since it was attached: attach it at the peer as well",
+             xdptun since it was attached: attach it at the peer as well, to the interface and \
+             port that it sends from, with this host among its peers if it has any",
             seen.undisguised
+        );
+        return Finding::warn(CHECK, what);
+    }
+    if !works && seen.unproven > 0 {
+        let what = format!(
+            "{interface}: segments came without a proof of the secret ({}), and none with one \
+             since it was attached: is it the same at the peer, and the time right?",
+            seen.unproven
         );
         return Finding::warn(CHECK, what);
     }
@@ -103,6 +123,10 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
         return Finding::warn(CHECK, what);
     }
     let what = match seen.established {
+        0 if !works && seen.syns == 0 => {
+            "none yet: nothing was sent through it on its ports to a peer, and nobody called"
+                .to_owned()
+        }
         0 => "none now; the next datagram opens one".to_owned(),
         1 => "1 is established".to_owned(),
         more => format!("{more} are established"),
@@ -113,8 +137,8 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
 /// Why nobody answers, as far as that shows, and what to look at.
 fn reason(seen: &Seen, works: bool) -> &'static str {
     if seen.refused > 0 && !works {
-        "a host refuses: attach xdptun there, to the interface and port that are called, with \
-         this host among its peers if it has any"
+        "a host or a firewall refuses: attach xdptun there, to the interface and port that are \
+         called, with this host among its peers if it has any, and let TCP to that port in"
     } else if seen.has_secret {
         "let TCP to that port in, in every firewall before it; is xdptun attached there, with the \
          same secret and the right time?"
@@ -191,6 +215,13 @@ mod tests {
         };
         assert_eq!(judge("eth0", &strays(0)).level, Level::Warn);
         assert_eq!(judge("eth0", &strays(1)).level, Level::Ok);
+        let strangers = |answers| Seen {
+            answers,
+            unproven: 1,
+            ..Seen::default()
+        };
+        assert_eq!(judge("eth0", &strangers(0)).level, Level::Warn);
+        assert_eq!(judge("eth0", &strangers(1)).level, Level::Ok);
     }
 
     /// Between two tries there is no flow.

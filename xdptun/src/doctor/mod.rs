@@ -169,6 +169,8 @@ impl Subject {
             findings.extend(found("route", routes::check_peers(pinned)));
             let flows = flows::check(pinned).map(|finding| vec![finding]);
             findings.extend(found("flows", flows));
+        } else if !datapath::is_attached(self.name()) {
+            findings.push(flows::none(self.name()));
         }
         findings.extend(found("wireguard-mtu", wireguard::check(self)));
         findings.extend(found("tcp-server", attachment::check_servers(self)));

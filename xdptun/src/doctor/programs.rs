@@ -242,9 +242,9 @@ fn judge_xdp(
     }
     let what = match (takes_xdp, spared) {
         (Some(false), _) => "the driver has no XDP; `attach` takes tc".to_owned(),
-        (_, Some(reason)) => format!("nothing is attached; `attach` takes tc, because {reason}"),
-        (Some(true), None) => "nothing is attached; the driver has XDP".to_owned(),
-        (None, None) => "nothing is attached; `attach` tries whether the driver has XDP".to_owned(),
+        (_, Some(reason)) => format!("no XDP program; `attach` takes tc, because {reason}"),
+        (Some(true), None) => "no XDP program; the driver has XDP".to_owned(),
+        (None, None) => "no XDP program; `attach` tries whether the driver has XDP".to_owned(),
     };
     Finding::ok(XDP, format!("{interface}: {what}"))
 }

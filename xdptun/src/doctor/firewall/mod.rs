@@ -71,7 +71,10 @@ fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        let what = format!("{interface}: netfilter lets UDP port {port} in and out");
+        let what = format!(
+            "{interface}: no rule of netfilter drops UDP port {port} in or out, as far as that \
+             can be told"
+        );
         findings.push(Finding::ok(CHECK, what));
     }
     findings
@@ -87,8 +90,8 @@ fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: b
     } else {
         match hook {
             Hook::Input => format!(
-                "{interface}: chain `{chain_name}` drops UDP port {port}, unless this host \
-                 spoke first"
+                "{interface}: chain `{chain_name}` drops UDP port {port}, unless an \
+                 earlier rule lets answers in"
             ),
             Hook::Output => format!("{interface}: chain `{chain_name}` drops UDP port {port}"),
         }
