@@ -47,7 +47,8 @@ impl Traces {
     }
 }
 
-fn tcx() -> Result<Vec<String>> {
+/// Programs of both TCX hooks of an interface in this network namespace.
+pub fn tcx() -> Result<Vec<String>> {
     let mut names = Vec::new();
     if !kernel::has_tcx() {
         return Ok(names);

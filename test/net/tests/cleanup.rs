@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait, xdptun};
-use xdptun_test_net::traces::{Traces, pins};
+use xdptun_test_net::traces::{Traces, pins, tcx};
 use xdptun_test_net::wire::Wire;
-use xdptun_test_net::{LIMIT, PORT, cli, mode, status};
+use xdptun_test_net::{LIMIT, PORT, cli, kernel, mode, status};
 
 fn both(net: &Direct) -> [Traces; 2] {
     [&net.a, &net.b].map(|host| Traces::of(host).unwrap())
@@ -129,6 +130,32 @@ fn an_interrupted_attach_can_be_cleaned_up() {
         xdptun::run_in(&net.a.netns, &["detach", "--iface", Host::DEV]).unwrap();
         assert_eq!(both(&net), before, "{mode:?}");
         assert_eq!(pins(&net.a.netns).unwrap(), [""; 0], "{mode:?}");
+    }
+}
+
+/// What removes links has them detached when it is done: the kernel lets go of a link
+/// whose pin is removed only at some later time, and until then its program would run.
+#[test]
+fn what_is_detached_does_not_run_on() {
+    if !kernel::has_tcx() {
+        eprintln!("skipped: the kernel has no TCX");
+        return;
+    }
+    let net = Direct::new().unwrap();
+    for mode in [mode::TC, mode::XDP] {
+        let remains = mode.attach(&net.a, &["--port", "8000"]).unwrap().kill();
+        let left = net.a.netns.enter(|| {
+            assert_eq!(tcx().unwrap().len(), 2, "{mode:?}");
+            let index = if_nametoindex(Host::DEV).unwrap();
+            let directory = ::xdptun::datapath::pins::directory(index).unwrap();
+            ::xdptun::datapath::pins::remove_links(&directory).unwrap();
+            tcx().unwrap()
+        });
+        assert_eq!(left.unwrap(), [""; 0], "{mode:?}");
+        let details = net.a.netns.run("ip", ["link", "show", "dev", Host::DEV]);
+        let details = details.unwrap();
+        assert!(!details.contains("prog/xdp"), "{mode:?}: {details}");
+        drop(remains);
     }
 }
 

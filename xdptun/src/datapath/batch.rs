@@ -3,19 +3,21 @@
 //! The table of flows is read several times a second; key by key that would be
 //! two calls for each of its flows. aya has no such call.
 
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use nix::errno::Errno;
-use nix::libc;
 use xdptun_common::Plain;
+
+use super::sys::bpf;
 
 /// Entries of one call: more than share a bucket.
 const AT_ONCE: usize = 4096;
 
 /// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd` (kernel 5.6).
-const LOOKUP_BATCH: libc::c_int = 24;
+const LOOKUP_BATCH: c_int = 24;
 
 /// `batch` of `union bpf_attr`. Addresses as numbers.
 #[repr(C)]
@@ -82,16 +84,8 @@ impl<K: Plain, V: Plain> Part<K, V> {
         };
         // SAFETY: every address is of a buffer of this object, with room for
         // `count` keys or values, or for a place; the record has the kernel's
-        // layout and the length that is given.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                LOOKUP_BATCH,
-                &raw mut batch,
-                size_of::<Batch>(),
-            )
-        };
-        let more = match Errno::result(result) {
+        // layout.
+        let more = match unsafe { bpf(LOOKUP_BATCH, &mut batch) } {
             Ok(_) => true,
             // The end of the map; what was before it counts.
             Err(Errno::ENOENT) => false,

@@ -12,6 +12,7 @@ pub mod maps;
 pub mod pins;
 mod recorder;
 mod splitter;
+mod sys;
 
 pub use attach::{AttachOptions, Attached, DEFAULT_MAX_FLOWS, IngressChoice, TcChoice, try_load};
 pub use recorder::Recorder;

@@ -3,10 +3,10 @@
 //! bpffs is one for all network namespaces, and interface names may hold dots,
 //! which it refuses; hence the numbers.
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,11 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
+use tracing::debug;
 
 use super::XDP_PROGRAM;
 use super::hook::TcProgram;
+use super::sys::bpf;
 use crate::netns;
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -133,6 +135,56 @@ impl Held {
     fn pin(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path().join(name.as_ref())
     }
+
+    /// Takes the program of a pinned link off its hook, and removes the pin.
+    ///
+    /// If the pin alone is removed, the kernel lets go of the link only after a grace
+    /// period (`bpf_free_inode`), and what comes next meets a program that still runs.
+    fn remove_link(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        let name = name.as_ref();
+        // A symbolic link is opened as such, and leads nowhere.
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let pin = openat(&self.0, name, flags, Mode::empty())?;
+        if let Err(error) = detach(&pin) {
+            // The device is gone, or the link is of another kind: then removing it does.
+            debug!("{}: cannot detach it: {error}", name.display());
+        }
+        fs::remove_file(self.pin(name))
+    }
+}
+
+/// Takes the program of a pinned link off its hook.
+fn detach(pin: &impl AsRawFd) -> io::Result<()> {
+    /// `BPF_OBJ_GET` and `BPF_LINK_DETACH` (kernel 5.9) of `enum bpf_cmd`.
+    const OBJ_GET: c_int = 7;
+    const LINK_DETACH: c_int = 34;
+    #[repr(C)]
+    struct ObjGet {
+        pathname: u64,
+        bpf_fd: u32,
+        file_flags: u32,
+    }
+    #[repr(C)]
+    struct LinkDetach {
+        link_fd: u32,
+    }
+    let path = CString::new(format!("/proc/self/fd/{}", pin.as_raw_fd()))?;
+    let mut pinned = ObjGet {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: 0,
+        file_flags: 0,
+    };
+    // SAFETY: the attributes are those of the command, and the path outlives the call.
+    let link = unsafe { bpf(OBJ_GET, &mut pinned) }?;
+    // SAFETY: the kernel made the descriptor just now, and nobody else has it.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    let mut detached = LinkDetach {
+        link_fd: link.as_raw_fd().cast_unsigned(),
+    };
+    // SAFETY: the attributes are those of the command; of another object than a link
+    // the kernel tells that it is none.
+    unsafe { bpf(LINK_DETACH, &mut detached) }?;
+    Ok(())
 }
 
 /// The name under which the link of a program is pinned.
@@ -141,7 +193,7 @@ pub fn link_name(program: &str) -> String {
     format!("{LINK_PREFIX}{program}")
 }
 
-/// Removes the pins of links, which detaches the programs. Egress goes last:
+/// Detaches the programs that links hold, and removes the pins of these. Egress goes last:
 /// without ingress, answers to a SYN are merely lost, but without egress
 /// datagrams would leave undisguised while flows are open.
 ///
@@ -152,7 +204,7 @@ pub fn remove_links(directory: &Path) -> io::Result<()> {
     let directory = Held::open(directory)?;
     let programs = [TcProgram::Ingress, TcProgram::Egress].map(TcProgram::name);
     for program in [XDP_PROGRAM].into_iter().chain(programs) {
-        match fs::remove_file(directory.pin(link_name(program))) {
+        match directory.remove_link(link_name(program)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -170,7 +222,7 @@ pub fn remove_all_links(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory.path())? {
         let name = entry?.file_name();
         if name.to_string_lossy().starts_with(LINK_PREFIX) {
-            fs::remove_file(directory.pin(name))?;
+            directory.remove_link(name)?;
         }
     }
     Ok(())
