@@ -243,6 +243,15 @@ impl Flow {
         State::from_raw(self.state)
     }
 
+    /// Whether its peer is called and has not answered yet. One whose own SYN began the
+    /// flow is not.
+    #[must_use]
+    pub const fn is_called(&self) -> bool {
+        matches!(self.state(), State::SynSent | State::SynReceived)
+            && self.syns != 0
+            && self.syns != REMEMBERED
+    }
+
     /// Whether it is time for its first or next SYN.
     #[must_use]
     pub const fn wants_syn(&self, now: u64) -> bool {

@@ -93,7 +93,7 @@ fn syns_are_repeated_until_the_path_is_there() {
 #[test]
 fn a_refused_syn_is_repeated_until_the_peer_is_attached() {
     let net = Direct::new().unwrap();
-    let _near = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let near = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
     let wire = Wire::watch(&[&net.a]).unwrap();
     let sockets = Family::BOTH.map(|family| {
         let sink = socket::roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
@@ -105,6 +105,19 @@ fn a_refused_syn_is_repeated_until_the_peer_is_attached() {
     });
     wait::until_some(LIMIT, "both to be refused", || {
         Ok((status::counter(&net.a.netns, "rx_refused")? >= 2).then_some(()))
+    })
+    .unwrap();
+    // Whoever looks at the log hears of it at once, and not with every SYN.
+    let told = || {
+        let log = near.process().stderr();
+        let lines = log
+            .iter()
+            .filter(|line| line.contains("refuses: is xdptun attached there"));
+        lines.count()
+    };
+    wait::until(LIMIT, "the refusal to be told", || told() == 1).unwrap();
+    wait::until_some(LIMIT, "more refusals", || {
+        Ok((status::counter(&net.a.netns, "rx_refused")? >= 4).then_some(()))
     })
     .unwrap();
     let _far = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
@@ -123,6 +136,7 @@ fn a_refused_syn_is_repeated_until_the_peer_is_attached() {
         "{stats:#?}"
     );
     assert!(stats.syn >= 4, "{stats:#?}");
+    assert_eq!(told(), 1);
     assert_eq!((stats.rst, stats.bad_checksums), (0, 0), "{stats:#?}");
 }
 

@@ -6,8 +6,11 @@
 
 mod inject;
 mod queue;
+mod refusals;
 mod sweep;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -19,6 +22,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, warn};
 use xdptun_common::config::Request;
+use xdptun_common::counter::Outcome;
 use xdptun_common::event::{Event, Kind};
 use xdptun_common::flow::{Flow, FlowKey, State};
 
@@ -26,6 +30,7 @@ use crate::datapath::Attached;
 use crate::netlink::LinkChanges;
 use inject::Injector;
 use queue::Queue;
+use refusals::Refusals;
 use sweep::Doubts;
 
 /// Silence after which a flow is probed, unless an operator says otherwise, in
@@ -145,11 +150,14 @@ pub async fn run<T>(
     let mut events = watch(events)?;
     let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
     let mut links = LinkChanges::subscribe()?;
+    let refused = attached.maps.counter(Outcome::RxRefused.index());
+    let refused = refused.context("cannot read the counters")?;
     ready(attached)?;
     let mut daemon = Daemon {
         attached,
         injector,
         queue: Queue::default(),
+        refusals: Refusals::new(refused),
         doubts: Doubts::default(),
         timers,
         observer,
@@ -205,6 +213,7 @@ struct Daemon<'a> {
     attached: &'a mut Attached,
     injector: Injector,
     queue: Queue,
+    refusals: Refusals,
     doubts: Doubts,
     timers: Timers,
     observer: &'a dyn Observer,
@@ -276,7 +285,11 @@ impl Daemon<'_> {
     /// Sends what waits for a flow that is up by now, should the record of that
     /// be lost, and gives up on what has waited too long. The sweep repeats SYNs.
     fn serve_waiting(&mut self) {
-        for key in self.queue.waiting() {
+        let waiting = self.queue.waiting();
+        if let Err(error) = self.tell_refusals(!waiting.is_empty()) {
+            debug!("cannot tell of refusals: {error:#}");
+        }
+        for key in waiting {
             if self.is_established(&key) {
                 self.flush(&key);
             }
@@ -285,6 +298,29 @@ impl Daemon<'_> {
             self.observer.flow(&key, News::Unanswered { datagrams });
             self.count_lost(datagrams as u64);
         }
+    }
+
+    /// Tells at once of what usually means that the other end is not there yet: the
+    /// datagrams themselves are given up only after some time.
+    fn tell_refusals(&mut self, waits: bool) -> Result<()> {
+        let maps = &self.attached.maps;
+        let count = maps.counter(Outcome::RxRefused.index())?;
+        if !self.refusals.is_news(count, waits, Instant::now()) {
+            return Ok(());
+        }
+        // Which of those that are called it is, is not counted.
+        let flows = maps.flows()?;
+        let called = flows.iter().filter(|(_, flow)| flow.is_called());
+        let called: BTreeSet<SocketAddr> = called.map(|(key, _)| key.remote()).collect();
+        let peer = match (called.len(), called.first()) {
+            (1, Some(peer)) => peer.to_string(),
+            (more, _) => format!("one of {more} peers that are called"),
+        };
+        warn!(
+            "{peer}, or a firewall before it, refuses: is xdptun attached there, to the \
+             interface and port that are called? `xdptun doctor` tells more"
+        );
+        Ok(())
     }
 
     /// Begins handshakes anew that another process began: the programs may have

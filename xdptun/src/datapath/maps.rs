@@ -257,11 +257,20 @@ impl Maps {
             .map(|counter| (counter.name(), counter.index()));
         outcomes
             .chain(sent)
-            .map(|(name, index)| Ok((name, self.counters.get(&index, 0)?.iter().sum())))
+            .map(|(name, index)| Ok((name, self.counter(index)?)))
             .chain(std::iter::once_with(|| {
                 Ok((TX_LOST_IN_QUEUE, self.attachment()?.lost_in_queue))
             }))
             .collect()
+    }
+
+    /// A counter by `Outcome::index` or `Sent::index`, summed over the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counter(&self, index: u32) -> Result<u64, MapError> {
+        Ok(self.counters.get(&index, 0)?.iter().sum())
     }
 
     /// What the attachment is.

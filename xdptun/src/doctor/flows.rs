@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
+use xdptun_common::flow::{Flow, FlowKey, RESTARTED, State};
 
 use super::{Finding, some_of};
 use crate::datapath::Pinned;
@@ -16,17 +16,13 @@ const CHECK: &str = "flows";
 const MANY_SYNS: u16 = 3;
 
 pub fn check(pinned: &Pinned) -> Result<Finding> {
-    let counters = pinned.maps.counters()?;
-    let count = |wanted: &str| {
-        let counter = counters.iter().find(|(name, _)| *name == wanted);
-        counter.map_or(0, |(_, count)| *count)
-    };
+    let count = |outcome: Outcome| pinned.maps.counter(outcome.index());
     let seen = Seen {
-        syns: count(Sent::Syn.name()),
-        answers: count(Outcome::RxSynAck.name()) + count(Outcome::RxRestored.name()),
-        refused: count(Outcome::RxRefused.name()),
-        undisguised: count(Outcome::RxDropPlainUdp.name()),
-        unproven: count(Outcome::RxDropUnproven.name()),
+        syns: pinned.maps.counter(Sent::Syn.index())?,
+        answers: count(Outcome::RxSynAck)? + count(Outcome::RxRestored)?,
+        refused: count(Outcome::RxRefused)?,
+        undisguised: count(Outcome::RxDropPlainUdp)?,
+        unproven: count(Outcome::RxDropUnproven)?,
         has_secret: pinned.attachment.hidden != 0,
         ..Seen::of(&pinned.maps.flows()?)
     };
@@ -76,11 +72,9 @@ impl Seen {
     }
 }
 
-/// Whether a flow's peer was called in vain. One that called us, as far as that shows, was
-/// not.
-fn is_silent(flow: &Flow) -> bool {
-    let calls = matches!(flow.state(), State::SynSent | State::SynReceived);
-    calls && flow.syns != REMEMBERED && flow.syns & !RESTARTED >= MANY_SYNS
+/// Whether a flow's peer was called in vain.
+const fn is_silent(flow: &Flow) -> bool {
+    flow.is_called() && flow.syns & !RESTARTED >= MANY_SYNS
 }
 
 fn judge(interface: &str, seen: &Seen) -> Finding {
@@ -91,11 +85,18 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
             some_of(&seen.silent),
             reason(seen, works)
         );
-        // One of them may be switched off.
-        return match works {
-            true => Finding::warn(CHECK, what),
-            false => Finding::fail(CHECK, what),
+        return match seen.established {
+            0 => Finding::fail(CHECK, what),
+            _ => Finding::warn(CHECK, what),
         };
+    }
+    if !works && seen.syns >= MANY_SYNS.into() {
+        let what = format!(
+            "{interface}: nobody answered since it was attached ({} SYNs): {}",
+            seen.syns,
+            reason(seen, works)
+        );
+        return Finding::warn(CHECK, what);
     }
     if !works && seen.undisguised > 0 {
         let what = format!(
@@ -109,16 +110,9 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
     if !works && seen.unproven > 0 {
         let what = format!(
             "{interface}: segments came without a proof of the secret ({}), and none with one \
-             since it was attached: is it the same at the peer, and the time right?",
+             since it was attached: is it the same at the peer, and the time right, or does \
+             somebody scan?",
             seen.unproven
-        );
-        return Finding::warn(CHECK, what);
-    }
-    if !works && seen.syns >= MANY_SYNS.into() {
-        let what = format!(
-            "{interface}: nobody answered since it was attached ({} SYNs): {}",
-            seen.syns,
-            reason(seen, works)
         );
         return Finding::warn(CHECK, what);
     }
@@ -140,15 +134,17 @@ fn reason(seen: &Seen, works: bool) -> &'static str {
         "a host or a firewall refuses: attach xdptun there, to the interface and port that are \
          called, with this host among its peers if it has any, and let TCP to that port in"
     } else if seen.has_secret {
-        "let TCP to that port in, in every firewall before it; is xdptun attached there, with the \
-         same secret and the right time?"
+        "let TCP to that port in, in every firewall before it; is it up, and xdptun attached there, \
+         with the same secret and the right time?"
     } else {
-        "let TCP to that port in, in every firewall before it; is xdptun attached there?"
+        "let TCP to that port in, in every firewall before it; is it up, and xdptun attached there?"
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use xdptun_common::flow::REMEMBERED;
+
     use super::super::Level;
     use super::*;
 
@@ -182,6 +178,7 @@ mod tests {
             flow(5, State::SynSent, REMEMBERED),
             flow(6, State::Established, 3),
             flow(7, State::Closed, 3),
+            flow(8, State::SynSent, 0),
             flow(2, State::SynSent, 9),
         ]);
         assert_eq!(seen.silent, [address(2), address(3)]);
@@ -189,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_works_makes_the_others_a_warning() {
+    fn one_that_is_up_makes_the_others_a_warning() {
         assert_eq!(judge("eth0", &silent(1)).level, Level::Fail);
-        for (established, answers) in [(1, 0), (0, 1)] {
+        for (established, answers, level) in [(1, 0, Level::Warn), (0, 1, Level::Fail)] {
             let mixed = Seen {
                 established,
                 answers,
@@ -200,7 +197,7 @@ mod tests {
                 ..silent(1)
             };
             let found = judge("eth0", &mixed);
-            assert_eq!(found.level, Level::Warn);
+            assert_eq!(found.level, level);
             assert!(found.what.contains("every firewall"), "{}", found.what);
         }
     }
@@ -233,5 +230,13 @@ mod tests {
         };
         assert_eq!(judge("eth0", &called(2)).level, Level::Ok);
         assert_eq!(judge("eth0", &called(3)).level, Level::Warn);
+        // Nor hidden by whoever else sends something here.
+        let scanned = Seen {
+            undisguised: 1,
+            unproven: 1,
+            ..called(3)
+        };
+        let what = judge("eth0", &scanned).what;
+        assert!(what.contains("nobody answered"), "{what}");
     }
 }

@@ -64,65 +64,112 @@ pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
         IpAddr::V6(host) => !host.is_unicast_link_local(),
     });
     let hosts: Vec<IpAddr> = hosts.collect();
-    let ways = netlink::block_on(async |handle| ways_to(&handle, &hosts, pinned.ifindex).await)?;
-    let is_attached = |index: u32| Pinned::exists(index).unwrap_or_default();
-    Ok(judge(&pinned.name(), pinned.ifindex, &ways, is_attached))
+    let is_attached =
+        |index: u32| index == pinned.ifindex || Pinned::exists(index).unwrap_or_default();
+    let ways = netlink::block_on(async |handle| {
+        let choices = Choices::of(&handle, pinned.ifindex).await?;
+        let mut ways = Vec::new();
+        for host in hosts {
+            ways.extend(way_to(&handle, host, &choices, is_attached).await?);
+        }
+        anyhow::Ok(ways)
+    })?;
+    Ok(judge(&pinned.name(), pinned.ifindex, &ways))
 }
 
-/// A peer, and the interfaces that packets to it leave by, whatever it is that rules
-/// choose the way by.
-type Ways = (IpAddr, BTreeSet<u32>);
+/// What rules of this host choose a way by, as far as packets of a tunnel may have it.
+struct Choices {
+    marks: BTreeSet<u32>,
+    /// `None` stands for a packet that has no source yet.
+    sources: BTreeSet<Option<IpAddr>>,
+}
 
-/// The ways to hosts, without those that are this host.
-async fn ways_to(handle: &Handle, hosts: &[IpAddr], interface: u32) -> Result<Vec<Ways>> {
-    let mut marks = BTreeSet::from([0]);
-    for version in [IpVersion::V4, IpVersion::V6] {
-        let rules = handle.rule().get(version).execute();
-        let rules: Vec<RuleMessage> = rules.try_collect().await.context("cannot list the rules")?;
-        let attributes = rules.iter().flat_map(|rule| &rule.attributes);
-        marks.extend(attributes.filter_map(|attribute| match attribute {
+impl Choices {
+    async fn of(handle: &Handle, interface: u32) -> Result<Self> {
+        let mut rules: Vec<RuleMessage> = Vec::new();
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let listed = handle.rule().get(version).execute().try_collect();
+            let listed: Vec<RuleMessage> = listed.await.context("cannot list the rules")?;
+            rules.extend(listed);
+        }
+        let attributes = || rules.iter().flat_map(|rule| &rule.attributes);
+        let marks = attributes().filter_map(|attribute| match attribute {
             RuleAttribute::FwMark(mark) => Some(*mark),
             _ => None,
-        }));
-    }
-    let addresses = handle.address().get().set_link_index_filter(interface);
-    let addresses: Vec<AddressMessage> = addresses
-        .execute()
-        .try_collect()
-        .await
-        .context("cannot list the addresses")?;
-    let attributes = addresses.iter().flat_map(|address| &address.attributes);
-    let sources = attributes.filter_map(|attribute| match attribute {
-        AddressAttribute::Address(address) => Some(Some(*address)),
-        _ => None,
-    });
-    let sources: BTreeSet<Option<IpAddr>> = sources.chain([None]).collect();
-    let mut ways = Vec::new();
-    'hosts: for host in hosts {
-        let mut found = BTreeSet::new();
-        for (mark, source) in pairs(&marks, &sources) {
-            let route = route_to(handle, *host, source, mark).await?;
-            match route.as_ref().map(|route| route.header.kind) {
-                Some(RouteType::Local) => continue 'hosts,
-                _ => found.extend(route.and_then(|route| way_out(&route))),
-            }
-            if found.contains(&interface) {
-                break;
-            }
+        });
+        let mut sources = BTreeSet::from([None]);
+        if attributes().any(|attribute| matches!(attribute, RuleAttribute::Source(_))) {
+            let addresses = handle.address().get().set_link_index_filter(interface);
+            let addresses: Vec<AddressMessage> = addresses
+                .execute()
+                .try_collect()
+                .await
+                .context("cannot list the addresses")?;
+            sources.extend(addresses.iter().map(own_address));
         }
-        ways.push((*host, found));
+        Ok(Self {
+            marks: marks.chain([0]).collect(),
+            sources,
+        })
     }
-    Ok(ways)
+
+    fn all(&self) -> impl Iterator<Item = (u32, Option<IpAddr>)> {
+        let pairs = self.marks.iter();
+        pairs.flat_map(|mark| self.sources.iter().map(|source| (*mark, *source)))
+    }
 }
 
-/// All pairs of a mark and a source of packets.
-fn pairs<'a>(
-    marks: &'a BTreeSet<u32>,
-    sources: &'a BTreeSet<Option<IpAddr>>,
-) -> impl Iterator<Item = (u32, Option<IpAddr>)> + 'a {
-    marks
-        .iter()
-        .flat_map(|mark| sources.iter().map(|source| (*mark, *source)))
+/// This host's side of an address: of a point-to-point link the other is named as well.
+fn own_address(address: &AddressMessage) -> Option<IpAddr> {
+    let attributes = address.attributes.iter();
+    let (mut own, mut either) = (None, None);
+    for attribute in attributes {
+        match attribute {
+            AddressAttribute::Local(address) => own = Some(*address),
+            AddressAttribute::Address(address) => either = Some(*address),
+            _ => {}
+        }
+    }
+    own.or(either)
+}
+
+/// Where packets to a peer leave.
+struct Way {
+    to: IpAddr,
+    /// The first interface with an attachment, whatever chooses the way; else the first;
+    /// none if there is no route.
+    by: Option<u32>,
+    is_attached: bool,
+}
+
+/// The way to a host; `None` if it is this one.
+async fn way_to(
+    handle: &Handle,
+    to: IpAddr,
+    choices: &Choices,
+    is_attached: impl Fn(u32) -> bool,
+) -> Result<Option<Way>> {
+    let mut way = Way {
+        to,
+        by: None,
+        is_attached: false,
+    };
+    for (mark, source) in choices.all() {
+        let Some(route) = route_to(handle, to, source, mark).await? else {
+            continue;
+        };
+        if route.header.kind == RouteType::Local {
+            return Ok(None);
+        }
+        let by = way_out(&route);
+        if by.is_some_and(&is_attached) {
+            way.by = by;
+            way.is_attached = true;
+            break;
+        }
+        way.by = way.by.or(by);
+    }
+    Ok(Some(way))
 }
 
 /// The route of packets to an address, from one of this host if that is given, with a
@@ -171,37 +218,29 @@ fn way_out(route: &RouteMessage) -> Option<u32> {
     out.next()
 }
 
-fn judge(
-    interface: &str,
-    index: u32,
-    ways: &[Ways],
-    is_attached: impl Fn(u32) -> bool,
-) -> Vec<Finding> {
+fn judge(interface: &str, index: u32, ways: &[Way]) -> Vec<Finding> {
     const CHECK: &str = "route";
+    let hosts = |chosen: fn(&&Way) -> bool| -> Vec<IpAddr> {
+        ways.iter().filter(chosen).map(|way| way.to).collect()
+    };
+    let elsewhere = hosts(|way| way.by.is_some() && !way.is_attached);
+    let nowhere = hosts(|way| way.by.is_none());
     if ways.is_empty() {
         return Vec::new();
     }
-    let leads = ways.iter().filter(|(_, ways)| ways.contains(&index));
-    let leads = leads.count();
-    let elsewhere: Vec<&IpAddr> = ways
-        .iter()
-        .filter(|(_, ways)| !ways.is_empty() && !ways.contains(&index))
-        .filter(|(_, ways)| !ways.iter().any(|way| is_attached(*way)))
-        .map(|(host, _)| host)
-        .collect();
-    let nowhere = ways.iter().all(|(_, ways)| ways.is_empty());
     vec![if let Some(first) = elsewhere.first() {
         let what = format!(
             "{interface}: what goes to {} leaves by another interface, where xdptun is not \
-             attached; `ip route get {first}` tells which",
+             attached, unless a rule by port, protocol or user leads it here; `ip route get \
+             {first}` tells which",
             some_of(&elsewhere)
         );
         Finding::warn(CHECK, what)
-    } else if nowhere {
-        let hosts: Vec<&IpAddr> = ways.iter().map(|(host, _)| host).collect();
-        let what = format!("{interface}: there is no route to {}", some_of(&hosts));
+    } else if nowhere.len() == ways.len() {
+        let what = format!("{interface}: there is no route to {}", some_of(&nowhere));
         Finding::warn(CHECK, what)
     } else {
+        let leads = ways.iter().filter(|way| way.by == Some(index)).count();
         let what = format!("{interface}: leads to {leads} of {} peers", ways.len());
         Finding::ok(CHECK, what)
     }]
@@ -212,43 +251,47 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    const PEER: [IpAddr; 2] = [
-        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)),
-    ];
-
-    /// What is said of the peers that these interfaces lead to, at number 7, while one is
-    /// attached to number 8 as well.
-    fn said(ways: [&[u32]; 2]) -> (Level, String) {
-        let ways = ways.map(|ways| ways.iter().copied().collect());
-        let ways: Vec<Ways> = PEER.into_iter().zip(ways).collect();
-        let mut findings = judge("eth0", 7, &ways, |index| index == 8);
+    /// What is said of two peers that are reached by these interfaces, at number 7, while
+    /// one is attached to number 8 as well.
+    fn said(by: [Option<u32>; 2]) -> (Level, String) {
+        let way = |(last, by): (u8, Option<u32>)| Way {
+            to: IpAddr::from([192, 0, 2, last]),
+            by,
+            is_attached: matches!(by, Some(7 | 8)),
+        };
+        let ways: Vec<Way> = (1..).zip(by).map(way).collect();
+        let mut findings = judge("eth0", 7, &ways);
         let finding = findings.remove(0);
         (finding.level, finding.what)
     }
 
     #[test]
     fn a_way_that_no_attachment_is_on_is_a_warning() {
-        assert_eq!(
-            said([&[7], &[7, 9]]),
-            (Level::Ok, "eth0: leads to 2 of 2 peers".into())
-        );
-        let (level, what) = said([&[7], &[9]]);
+        let leads = |count| (Level::Ok, format!("eth0: leads to {count} of 2 peers"));
+        assert_eq!(said([Some(7), Some(7)]), leads(2));
+        assert_eq!(said([Some(8), Some(7)]), leads(1));
+        let (level, what) = said([Some(7), Some(9)]);
         assert_eq!(level, Level::Warn);
         assert!(what.contains("what goes to 192.0.2.2 leaves"), "{what}");
-        assert_eq!(
-            said([&[8], &[7]]),
-            (Level::Ok, "eth0: leads to 1 of 2 peers".into())
-        );
     }
 
     /// A name has an IPv6 address also where there is no IPv6.
     #[test]
     fn that_there_is_no_way_counts_if_it_holds_for_all() {
-        assert_eq!(said([&[7], &[]]).0, Level::Ok);
-        let (level, what) = said([&[], &[]]);
+        assert_eq!(said([Some(7), None]).0, Level::Ok);
+        let (level, what) = said([None, None]);
         assert_eq!(level, Level::Warn);
         assert!(what.ends_with("no route to 192.0.2.1, 192.0.2.2"), "{what}");
+    }
+
+    #[test]
+    fn of_a_point_to_point_link_ones_own_address_counts() {
+        let [own, peer] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+        let mut message = AddressMessage::default();
+        message.attributes = vec![AddressAttribute::Address(peer)];
+        assert_eq!(own_address(&message), Some(peer));
+        message.attributes.push(AddressAttribute::Local(own));
+        assert_eq!(own_address(&message), Some(own));
     }
 
     #[test]
