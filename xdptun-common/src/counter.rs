@@ -70,7 +70,7 @@ counters! {
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
-    TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes.";
+    TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
     RxRestored "rx_restored" "Segments turned back into datagrams." "";
     RxSyn "rx_syn" "SYNs received." "";
     RxSynAck "rx_syn_ack" "SYN-ACKs that completed a handshake." "";

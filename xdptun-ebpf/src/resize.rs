@@ -26,7 +26,9 @@ pub fn make_linear(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
     ctx.pull_data(len as u32).map_err(|_| ResizeError)
 }
 
-/// Sets the length of the packet, cutting its end off or appending zeros.
+/// Sets the length of the packet, cutting its end off or appending zeros. The kernel
+/// refuses it for a packet with another inside whose checksum is pending
+/// (`skb->encapsulation`).
 #[inline(always)]
 pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
     // SAFETY: the context is valid; the helper checks the length.
