@@ -103,10 +103,13 @@ fn a_refused_syn_is_repeated_until_the_peer_is_attached() {
             .unwrap();
         (client, sink)
     });
-    wait::until_some(LIMIT, "both to be refused", || {
-        Ok((status::counter(&net.a.netns, "rx_refused")? >= 2).then_some(()))
-    })
-    .unwrap();
+    let refused = |least: u64| {
+        wait::until_some(LIMIT, "refusals", || {
+            Ok((status::counter(&net.a.netns, "rx_refused")? >= least).then_some(()))
+        })
+        .unwrap();
+    };
+    refused(2);
     // Whoever looks at the log hears of it at once, and not with every SYN.
     let told = || {
         let log = near.process().stderr();
@@ -116,10 +119,7 @@ fn a_refused_syn_is_repeated_until_the_peer_is_attached() {
         lines.count()
     };
     wait::until(LIMIT, "the refusal to be told", || told() == 1).unwrap();
-    wait::until_some(LIMIT, "more refusals", || {
-        Ok((status::counter(&net.a.netns, "rx_refused")? >= 4).then_some(()))
-    })
-    .unwrap();
+    refused(4);
     let _far = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
     for (client, sink) in &sockets {
         let (payload, from) = udp::receive(sink, LIMIT).unwrap();

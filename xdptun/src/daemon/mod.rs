@@ -285,11 +285,7 @@ impl Daemon<'_> {
     /// Sends what waits for a flow that is up by now, should the record of that
     /// be lost, and gives up on what has waited too long. The sweep repeats SYNs.
     fn serve_waiting(&mut self) {
-        let waiting = self.queue.waiting();
-        if let Err(error) = self.tell_refusals(!waiting.is_empty()) {
-            debug!("cannot tell of refusals: {error:#}");
-        }
-        for key in waiting {
+        for key in self.queue.waiting() {
             if self.is_established(&key) {
                 self.flush(&key);
             }
@@ -302,14 +298,17 @@ impl Daemon<'_> {
 
     /// Tells at once of what usually means that the other end is not there yet: the
     /// datagrams themselves are given up only after some time.
-    fn tell_refusals(&mut self, waits: bool) -> Result<()> {
-        let maps = &self.attached.maps;
-        let count = maps.counter(Outcome::RxRefused.index())?;
+    fn tell_refusals(&mut self, flows: &[(FlowKey, Flow)]) {
+        let count = self.attached.maps.counter(Outcome::RxRefused.index());
+        let Ok(count) = count.inspect_err(|error| debug!("cannot read the counters: {error}"))
+        else {
+            return;
+        };
+        let waits = !self.queue.is_empty();
         if !self.refusals.is_news(count, waits, Instant::now()) {
-            return Ok(());
+            return;
         }
         // Which of those that are called it is, is not counted.
-        let flows = maps.flows()?;
         let called = flows.iter().filter(|(_, flow)| flow.is_called());
         let called: BTreeSet<SocketAddr> = called.map(|(key, _)| key.remote()).collect();
         let peer = match (called.len(), called.first()) {
@@ -320,7 +319,6 @@ impl Daemon<'_> {
             "{peer}, or a firewall before it, refuses: is xdptun attached there, to the \
              interface and port that are called? `xdptun doctor` tells more"
         );
-        Ok(())
     }
 
     /// Begins handshakes anew that another process began: the programs may have

@@ -58,6 +58,11 @@ impl Queue {
         self.flows.keys().copied().collect()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
     /// Drops what has waited too long; tells the flows and how many datagrams.
     pub fn give_up(&mut self) -> Vec<(FlowKey, usize)> {
         let late: Vec<FlowKey> = self

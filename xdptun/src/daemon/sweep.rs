@@ -176,6 +176,7 @@ impl Daemon<'_> {
                 return;
             }
         };
+        self.tell_refusals(&flows);
         let mut questions = self.doubts.begin(now);
         let mut asked = HashMap::new();
         for (key, flow) in flows {
