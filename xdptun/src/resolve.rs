@@ -29,12 +29,11 @@ impl Known {
     /// The host names among peers, with the addresses that are known already.
     #[must_use]
     pub fn names_among(&self, peers: &[Peer]) -> Names {
-        let names = peers.iter().filter_map(|peer| match peer {
-            Peer::Host(name) => Some((name.clone(), self.addresses(name))),
-            Peer::Net(_) => None,
-        });
+        let names = peers.iter().filter_map(Peer::host);
         Names {
-            names: names.collect(),
+            names: names
+                .map(|name| (name.to_owned(), self.addresses(name)))
+                .collect(),
             known: self.clone(),
             failing: false,
         }
@@ -42,12 +41,7 @@ impl Known {
 
     /// Forgets all names but those among peers: what a name meant long ago says nothing.
     pub fn retain<'a>(&self, peers: impl Iterator<Item = &'a Peer>) {
-        let names: BTreeSet<&str> = peers
-            .filter_map(|peer| match peer {
-                Peer::Host(name) => Some(name.as_str()),
-                Peer::Net(_) => None,
-            })
-            .collect();
+        let names: BTreeSet<&str> = peers.filter_map(Peer::host).collect();
         let mut all = self.0.borrow_mut();
         all.retain(|name, _| names.contains(name.as_str()));
     }

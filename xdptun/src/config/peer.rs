@@ -18,6 +18,17 @@ pub enum Peer {
     Host(String),
 }
 
+impl Peer {
+    /// The host name, if it is one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Host(name) => Some(name),
+            Self::Net(_) => None,
+        }
+    }
+}
+
 /// Why something is no peer.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(

@@ -15,6 +15,8 @@ const CHECK: &str = "flows";
 /// passed.
 const MANY_SYNS: u16 = 3;
 
+const NONE_NOW: &str = "none now; the next datagram opens one";
+
 pub fn check(pinned: &Pinned) -> Result<Finding> {
     let count = |outcome: Outcome| pinned.maps.counter(outcome.index());
     let seen = Seen {
@@ -70,6 +72,11 @@ impl Seen {
             ..Self::default()
         }
     }
+
+    /// Whether anything ever came through a tunnel.
+    const fn works(&self) -> bool {
+        self.established > 0 || self.answers > 0
+    }
 }
 
 /// Whether a flow's peer was called in vain.
@@ -78,59 +85,56 @@ const fn is_silent(flow: &Flow) -> bool {
 }
 
 fn judge(interface: &str, seen: &Seen) -> Finding {
-    let works = seen.established > 0 || seen.answers > 0;
-    if !seen.silent.is_empty() {
-        let what = format!(
-            "{interface}: no answer from {}: {}",
-            some_of(&seen.silent),
-            reason(seen, works)
-        );
-        return match seen.established {
-            0 => Finding::fail(CHECK, what),
-            _ => Finding::warn(CHECK, what),
+    let (finding, what): (fn(&'static str, String) -> Finding, String) = if !seen.silent.is_empty()
+    {
+        let level = match seen.established {
+            0 => Finding::fail,
+            _ => Finding::warn,
         };
-    }
-    if !works && seen.syns >= MANY_SYNS.into() {
+        let who = some_of(&seen.silent);
+        (level, format!("no answer from {who}: {}", reason(seen)))
+    } else if seen.works() {
+        let what = match seen.established {
+            0 => NONE_NOW.to_owned(),
+            1 => "1 is established".to_owned(),
+            more => format!("{more} are established"),
+        };
+        (Finding::ok, what)
+    } else if seen.syns >= MANY_SYNS.into() {
         let what = format!(
-            "{interface}: nobody answered since it was attached ({} SYNs): {}",
+            "nobody answered since it was attached ({} SYNs): {}",
             seen.syns,
-            reason(seen, works)
+            reason(seen)
         );
-        return Finding::warn(CHECK, what);
-    }
-    if !works && seen.undisguised > 0 {
+        (Finding::warn, what)
+    } else if seen.undisguised > 0 {
         let what = format!(
-            "{interface}: datagrams came undisguised and were dropped ({}), and none came by \
-             xdptun since it was attached: attach it at the peer as well, to the interface and \
-             port that it sends from, with this host among its peers if it has any",
+            "datagrams came undisguised and were dropped ({}), and none came by xdptun since it \
+             was attached: attach it at the peer as well, to the interface and port that it \
+             sends from, with this host among its peers if it has any",
             seen.undisguised
         );
-        return Finding::warn(CHECK, what);
-    }
-    if !works && seen.unproven > 0 {
+        (Finding::warn, what)
+    } else if seen.unproven > 0 {
         let what = format!(
-            "{interface}: segments came without a proof of the secret ({}), and none with one \
-             since it was attached: is it the same at the peer, and the time right, or does \
-             somebody scan?",
+            "segments came without a proof of the secret ({}), and none with one since it was \
+             attached: is it the same at the peer, and the time right, or does somebody scan?",
             seen.unproven
         );
-        return Finding::warn(CHECK, what);
-    }
-    let what = match seen.established {
-        0 if !works && seen.syns == 0 => {
-            "none yet: nothing was sent through it on its ports to a peer, and nobody called"
-                .to_owned()
-        }
-        0 => "none now; the next datagram opens one".to_owned(),
-        1 => "1 is established".to_owned(),
-        more => format!("{more} are established"),
+        (Finding::warn, what)
+    } else if seen.syns > 0 {
+        (Finding::ok, NONE_NOW.to_owned())
+    } else {
+        let what =
+            "none yet: nothing was sent through it on its ports to a peer, and nobody called";
+        (Finding::ok, what.to_owned())
     };
-    Finding::ok(CHECK, format!("{interface}: {what}"))
+    finding(CHECK, format!("{interface}: {what}"))
 }
 
 /// Why nobody answers, as far as that shows, and what to look at.
-fn reason(seen: &Seen, works: bool) -> &'static str {
-    if seen.refused > 0 && !works {
+fn reason(seen: &Seen) -> &'static str {
+    if seen.refused > 0 && !seen.works() {
         "a host or a firewall refuses: attach xdptun there, to the interface and port that are \
          called, with this host among its peers if it has any, and let TCP to that port in"
     } else if seen.has_secret {

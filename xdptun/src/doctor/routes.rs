@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
 use futures_util::TryStreamExt as _;
+use ipnet::IpNet;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
@@ -12,7 +13,6 @@ use rtnetlink::{Error, Handle, IpVersion, RouteMessageBuilder};
 
 use super::{Finding, some_of};
 use crate::datapath::Pinned;
-
 use crate::netlink;
 
 /// The indices of the interfaces that the default routes of both families lead to.
@@ -34,15 +34,20 @@ pub fn default_interfaces() -> Result<Vec<u32>> {
         }
         Ok(routes)
     })?;
-    Ok(routes.iter().flat_map(interfaces_of).collect())
+    Ok(routes.iter().flat_map(interfaces_of_default).collect())
 }
 
 /// The interfaces of a route, if it is a default route.
-fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
+fn interfaces_of_default(route: &RouteMessage) -> Vec<u32> {
     let header = &route.header;
     if header.destination_prefix_length != 0 || header.table != RouteHeader::RT_TABLE_MAIN {
         return Vec::new();
     }
+    interfaces_of(route)
+}
+
+/// The interfaces that a route leads to.
+fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
     let interfaces = route
         .attributes
         .iter()
@@ -161,7 +166,7 @@ async fn way_to(
         if route.header.kind == RouteType::Local {
             return Ok(None);
         }
-        let by = way_out(&route);
+        let by = interfaces_of(&route).first().copied();
         if by.is_some_and(&is_attached) {
             way.by = by;
             way.is_attached = true;
@@ -180,23 +185,15 @@ async fn route_to(
     from: Option<IpAddr>,
     mark: u32,
 ) -> Result<Option<RouteMessage>> {
-    let mut question = match (to, from) {
-        (IpAddr::V4(to), None) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(to, 32)
-            .build(),
-        (IpAddr::V4(to), Some(IpAddr::V4(from))) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(to, 32)
-            .source_prefix(from, 32)
-            .build(),
-        (IpAddr::V6(to), None) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(to, 128)
-            .build(),
-        (IpAddr::V6(to), Some(IpAddr::V6(from))) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(to, 128)
-            .source_prefix(from, 128)
-            .build(),
-        _ => return Ok(None),
-    };
+    let whole = IpNet::from(to).prefix_len();
+    let mut question = RouteMessageBuilder::<IpAddr>::new().destination_prefix(to, whole)?;
+    if let Some(from) = from {
+        if from.is_ipv4() != to.is_ipv4() {
+            return Ok(None);
+        }
+        question = question.source_prefix(from, whole)?;
+    }
+    let mut question = question.build();
     question.attributes.push(RouteAttribute::Mark(mark));
     let mut answers = Box::pin(handle.route().get(question).execute());
     match answers.try_next().await {
@@ -204,18 +201,6 @@ async fn route_to(
         Err(Error::NetlinkError(_)) => Ok(None),
         answer => answer.context("cannot ask for a route"),
     }
-}
-
-/// The interface that a route leads to.
-fn way_out(route: &RouteMessage) -> Option<u32> {
-    let mut out = route
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        });
-    out.next()
 }
 
 fn judge(interface: &str, index: u32, ways: &[Way]) -> Vec<Finding> {
@@ -299,11 +284,11 @@ mod tests {
         let mut route = RouteMessage::default();
         route.attributes = vec![RouteAttribute::Oif(7)];
         route.header.table = RouteHeader::RT_TABLE_MAIN;
-        assert_eq!(interfaces_of(&route), [7]);
+        assert_eq!(interfaces_of_default(&route), [7]);
         route.header.destination_prefix_length = 24;
-        assert!(interfaces_of(&route).is_empty());
+        assert!(interfaces_of_default(&route).is_empty());
         route.header.destination_prefix_length = 0;
         route.header.table = 255;
-        assert!(interfaces_of(&route).is_empty());
+        assert!(interfaces_of_default(&route).is_empty());
     }
 }
