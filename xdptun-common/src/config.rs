@@ -68,6 +68,9 @@ pub enum Request {
     /// Open the flow again, whose path is dead, and turn this datagram into the
     /// SYN.
     Reopen = Self::BASE + 4,
+    /// Not to `egress`, but to `ingress`: this ICMP error is `egress`'s own, about a
+    /// datagram that does not fit.
+    OwnError = Self::BASE + 5,
 }
 
 impl Request {
@@ -84,6 +87,7 @@ impl Request {
             2 => Some(Self::Probe),
             3 => Some(Self::Finish),
             4 => Some(Self::Reopen),
+            5 => Some(Self::OwnError),
             _ => None,
         }
     }
@@ -110,7 +114,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout this version writes, of the attachment, flows and counters.
-    pub const LAYOUT: u32 = 4;
+    pub const LAYOUT: u32 = 5;
 }
 
 /// What one `attach` set up, kept in a pinned map for other processes to read.

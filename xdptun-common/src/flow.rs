@@ -185,6 +185,8 @@ impl State {
 /// has since 6.1 (behind 8 bytes of the allocator, 48 of its own, and the key). Times
 /// change with the tick of the clock ([`Flow::sent_at`] and the three after it are
 /// written only if they do), the rest with the state.
+///
+/// Times of 32 bits count [`Tick`]s.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Flow {
@@ -199,8 +201,6 @@ pub struct Flow {
     pub data_at: u64,
     /// A [`State`].
     pub state: u32,
-    /// Our initial sequence number.
-    pub iss: u32,
     /// The highest acknowledgement number seen from the peer.
     pub snd_una: u32,
     /// The next sequence number to send.
@@ -209,6 +209,8 @@ pub struct Flow {
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,
+    /// Earlier values of `snd_una`, see [`AckMarks`].
+    pub ack_marks: AckMarks,
     /// Datagrams disguised.
     pub tx_packets: u64,
     /// Their payload bytes.
@@ -223,13 +225,115 @@ pub struct Flow {
     pub established_at: u64,
     /// When the last SYN was sent; in [`State::FinSent`], the first FIN.
     pub syn_at: u64,
-    /// The Ethernet header that reaches the peer, for segments the daemon asks for.
-    pub link: [u8; 14],
+    /// Our initial sequence number.
+    pub iss: u32,
+    /// When the flow last answered a segment with nothing but its numbers
+    /// ([`ANSWER_AGAIN`]).
+    pub answered_at: u32,
+    /// When an ICMP error about the flow last failed its proof ([`crate::sent`]).
+    pub distrusted_at: u32,
+    /// Hop limit (TTL) of the datagrams that this host sends.
+    pub hop_limit: u8,
+    /// Their traffic class (TOS).
+    pub traffic_class: u8,
     /// SYNs sent in this handshake, perhaps with [`RESTARTED`], or [`REMEMBERED`].
     pub syns: u16,
+    /// The Ethernet header that reaches the peer, for segments the daemon asks for.
+    pub link: [u8; 14],
+    /// Zero.
+    pub reserved: u16,
 }
 
-crate::plain!(Flow: 128);
+crate::plain!(Flow: 152);
+
+/// 2^20 ns, a little more than a millisecond, as short times are kept; the count of
+/// them since boot wraps after 52 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick(pub u32);
+
+impl Tick {
+    /// The present, from nanoseconds.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at(now_ns: u64) -> Self {
+        Self((now_ns >> 20) as u32)
+    }
+
+    /// How many ticks have passed since `then`. Readings of two CPUs may be out of
+    /// order; a time to come counts as now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn since(self, then: u32) -> u32 {
+        let passed = self.0.wrapping_sub(then);
+        if passed.cast_signed() < 0 && passed.wrapping_neg() < 1 << 10 {
+            0
+        } else {
+            passed
+        }
+    }
+}
+
+/// How long after a flow has answered a segment with nothing but its numbers (a
+/// challenge, RFC 5961; the answer to a probe) it does so again, in ticks. Each flow has
+/// a limit of its own: with a common one a stranger would count on one flow how many
+/// segments another answered, and so find its numbers (CVE-2016-5696). One answer
+/// serves every segment that came meanwhile, as it says the same to all.
+pub const ANSWER_AGAIN: u32 = 95;
+
+/// Earlier values of `snd_una`: how old an acknowledgement may be. Segments that
+/// overtook each other by half a second at least are taken, at any rate; of a flow that
+/// is idle, only the latest number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct AckMarks {
+    /// `snd_una` when the period before the present one began, and when the present
+    /// one did.
+    pub numbers: [u32; 2],
+    /// The [`Tick`] at which the present period began.
+    pub since: u32,
+}
+
+crate::plain!(AckMarks: 12);
+
+impl AckMarks {
+    /// The length of a period in ticks.
+    pub const PERIOD: u32 = 512;
+
+    /// Of a flow that begins with this number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(snd_una: u32, now: Tick) -> Self {
+        Self {
+            numbers: [snd_una; 2],
+            since: now.0,
+        }
+    }
+
+    /// The oldest acknowledgement number that is taken now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn oldest(&self, snd_una: u32, now: Tick) -> u32 {
+        match now.since(self.since) / Self::PERIOD {
+            0 => self.numbers[0],
+            1 => self.numbers[1],
+            _ => snd_una,
+        }
+    }
+
+    /// The marks after `snd_una` has moved on from `before`; `None` if they stay.
+    #[inline(always)]
+    #[must_use]
+    pub const fn moved(&self, before: u32, now: Tick) -> Option<Self> {
+        match now.since(self.since) / Self::PERIOD {
+            0 => None,
+            1 => Some(Self {
+                numbers: [self.numbers[1], before],
+                since: now.0,
+            }),
+            _ => Some(Self::new(before, now)),
+        }
+    }
+}
 
 /// What every datagram changes, see [`Flow`].
 const _: () = assert!(
@@ -268,6 +372,10 @@ pub const REMEMBERED: u16 = u16::MAX;
 /// peer had a flow in the way. Once only, or who spoofs what looks like that could
 /// keep a handshake from ending.
 pub const RESTARTED: u16 = 1 << 15;
+
+/// The count of SYNs goes no further: without a daemon a flow may go on sending them for
+/// days, and must not come to stand for [`REMEMBERED`].
+pub const MOST_SYNS: u16 = 1000;
 
 /// Whether SYN number `sent + 1` is due, if the last one left at `last`, in
 /// nanoseconds; zero stands for "never". Half a second after the first, then
@@ -338,9 +446,16 @@ pub const fn asks(window: u16) -> bool {
 /// How far a segment may lie from what is expected, in bytes: what the window
 /// above offers, rounded up.
 pub const MAX_WINDOW: u32 = 1 << 26;
-/// How far an acknowledgement number may lie behind the highest one seen, in
-/// bytes: segments overtake each other on the way.
-pub const MAX_REORDERING: u32 = 1 << 20;
+
+/// After how many ticks without a sign of the peer its sequence number may be any: more
+/// was lost meanwhile than the window holds, and the acknowledgement number alone tells
+/// that a segment is the peer's. On a flow that is idle that is one number of 2^32.
+pub const SILENCE: u32 = 64;
+
+/// How far one segment moves the number that we acknowledge, in bytes. After a loss of
+/// more it takes some segments to catch up. What forged ones have moved, the peer's own
+/// numbers move back.
+pub const MAX_STEP: u32 = 1 << 20;
 
 /// After how many unacknowledged bytes a pure ACK is due, and after how long
 /// (nanoseconds) if there are fewer. Middleboxes that follow the window need

@@ -11,9 +11,9 @@
 //! flow.
 
 use crate::counter::{Outcome, Sent};
-use crate::flow::{MAX_REORDERING, MAX_WINDOW, State};
+use crate::flow::{MAX_STEP, MAX_WINDOW, State};
 use crate::isn;
-use crate::seq::{distance, near};
+use crate::seq::{after, distance, near};
 use crate::wire::Flags;
 
 /// Whom a host answers.
@@ -68,7 +68,15 @@ pub struct Endpoint {
     pub snd_nxt: u32,
     /// The next sequence number expected.
     pub rcv_nxt: u32,
+    /// The oldest acknowledgement number that is taken ([`crate::flow::AckMarks`]).
+    pub oldest_ack: u32,
+    /// How far a sequence number may lie from `rcv_nxt`: [`MAX_WINDOW`], or
+    /// [`ANYWHERE`] after [`crate::flow::SILENCE`].
+    pub reach: u32,
 }
+
+/// Stands for any distance ([`Endpoint::reach`]).
+pub const ANYWHERE: u32 = u32::MAX;
 
 /// What of an inbound segment matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,25 +154,20 @@ impl Segment {
         self.len != 0 || self.flags.contains(Flags::PSH)
     }
 
-    /// The reset that a segment for nobody deserves (RFC 9293 section 3.10.7.1).
+    /// The reset that a segment without a flow deserves. One that acknowledges nothing
+    /// deserves none: an open port of Linux ignores NULL, FIN and Xmas scans (RFC 9293
+    /// section 3.10.7.2, "any other control or data-bearing segment"), and so the port
+    /// looks open, as it is. A reset gets none either.
     #[inline(always)]
     const fn reset(&self) -> Reply {
-        if self.flags.contains(Flags::ACK) {
-            Reply {
-                kind: Sent::Rst,
-                flags: Flags::RST,
-                sequence: self.acknowledgment,
-                acknowledgment: 0,
-            }
-        } else {
-            let syn = self.flags.contains(Flags::SYN) as u32;
-            let fin = self.flags.contains(Flags::FIN) as u32;
-            Reply {
-                kind: Sent::Rst,
-                flags: Flags::RST.with(Flags::ACK),
-                sequence: 0,
-                acknowledgment: self.end().wrapping_add(syn).wrapping_add(fin),
-            }
+        if !self.flags.contains(Flags::ACK) || self.flags.contains(Flags::RST) {
+            return Reply::NONE;
+        }
+        Reply {
+            kind: Sent::Rst,
+            flags: Flags::RST,
+            sequence: self.acknowledgment,
+            acknowledgment: 0,
         }
     }
 }
@@ -177,6 +180,8 @@ impl Endpoint {
         snd_una: 0,
         snd_nxt: 0,
         rcv_nxt: 0,
+        oldest_ack: 0,
+        reach: MAX_WINDOW,
     };
 
     /// An active open: about to send the first SYN.
@@ -189,6 +194,8 @@ impl Endpoint {
             snd_una: iss.wrapping_add(1),
             snd_nxt: iss.wrapping_add(1),
             rcv_nxt: 0,
+            oldest_ack: iss.wrapping_add(1),
+            reach: MAX_WINDOW,
         }
     }
 
@@ -218,25 +225,15 @@ impl Endpoint {
     }
 
     /// Whether sequence and acknowledgement number are plausible (RFC 9293
-    /// section 3.10.7.4, RFC 5961 section 5.2).
+    /// section 3.10.7.4, RFC 5961 section 5.2): it acknowledges something between what
+    /// was acknowledged a moment ago and the last byte sent, however many bytes that is
+    /// on a long and fast path.
     #[inline(always)]
     #[must_use]
     pub const fn acceptable(&self, segment: &Segment) -> bool {
-        let unacknowledged = distance(self.snd_nxt, segment.acknowledgment);
-        unacknowledged >= 0
-            && unacknowledged.cast_unsigned() <= MAX_WINDOW
-            && distance(self.snd_una, segment.acknowledgment) <= MAX_REORDERING.cast_signed()
-            && near(segment.sequence, self.rcv_nxt, MAX_WINDOW)
-    }
-
-    /// Whether an acceptable segment says the latest of what the peer received.
-    /// Only such a one moves the number that we acknowledge: who guesses has to
-    /// hit a number between the last acknowledgement and the last byte sent,
-    /// which is one of four thousand million if nothing is under way.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_latest(&self, segment: &Segment) -> bool {
-        distance(segment.acknowledgment, self.snd_una) >= 0
+        let plausible = self.snd_nxt.wrapping_sub(self.oldest_ack);
+        segment.acknowledgment.wrapping_sub(self.oldest_ack) <= plausible
+            && near(segment.sequence, self.rcv_nxt, self.reach)
     }
 
     #[inline(always)]
@@ -262,7 +259,7 @@ impl Endpoint {
     /// The same endpoint after what an acceptable segment acknowledges.
     #[inline(always)]
     const fn acknowledged(mut self, segment: &Segment) -> Self {
-        if self.is_latest(segment) {
+        if after(segment.acknowledgment, self.snd_una) {
             self.snd_una = segment.acknowledgment;
         }
         self
@@ -271,8 +268,17 @@ impl Endpoint {
     /// The same endpoint after an acceptable segment with data.
     #[inline(always)]
     const fn advanced(mut self, segment: &Segment) -> Self {
-        if self.is_latest(segment) && distance(segment.end(), self.rcv_nxt) > 0 {
-            self.rcv_nxt = segment.end();
+        self.rcv_nxt = next_expected(self.rcv_nxt, segment);
+        self.acknowledged(segment)
+    }
+
+    /// The same endpoint after an acceptable segment without data. If it names its
+    /// sender's latest numbers, they hold: a forged segment may have moved ours ahead of
+    /// them, and then the peer takes nothing that we send.
+    #[inline(always)]
+    const fn corrected(mut self, segment: &Segment) -> Self {
+        if segment.exact {
+            self.rcv_nxt = segment.sequence.wrapping_add(segment.asks as u32);
         }
         self.acknowledged(segment)
     }
@@ -310,24 +316,16 @@ impl Endpoint {
     /// (RFC 9293 section 3.10.7.3).
     #[inline(always)]
     const fn contradicts(self, segment: &Segment) -> Reaction {
-        let reply = match segment.flags.contains(Flags::ACK) {
-            true => segment.reset(),
-            false => Reply::NONE,
-        };
-        self.unchanged(Outcome::RxDropNoFlow, reply)
+        self.unchanged(Outcome::RxDropNoFlow, segment.reset())
     }
 
-    /// A segment of nobody that we know: refused, or not even that.
+    /// Unknown sender: reset, or ignored if the port is hidden.
     #[inline(always)]
     fn turned_away(self, segment: &Segment, door: &impl Door) -> Reaction {
         if door.is_hidden() {
             return self.unchanged(Outcome::RxDropUnproven, Reply::NONE);
         }
-        let reply = match segment.flags.contains(Flags::RST) {
-            true => Reply::NONE,
-            false => segment.reset(),
-        };
-        self.unchanged(Outcome::RxDropNoFlow, reply)
+        self.unchanged(Outcome::RxDropNoFlow, segment.reset())
     }
 
     #[inline(always)]
@@ -346,6 +344,25 @@ impl Endpoint {
     }
 }
 
+/// The number expected after an acceptable segment, if it was `expected` before: never
+/// further back, and no more than [`MAX_STEP`] ahead; but the segment's own after a
+/// silence in which more was lost than the window holds.
+#[inline(always)]
+#[must_use]
+pub const fn next_expected(expected: u32, segment: &Segment) -> u32 {
+    let end = segment.end();
+    let ahead = distance(end, expected);
+    if !near(segment.sequence, expected, MAX_WINDOW) {
+        end
+    } else if ahead <= 0 {
+        expected
+    } else if ahead.cast_unsigned() > MAX_STEP {
+        expected.wrapping_add(MAX_STEP)
+    } else {
+        end
+    }
+}
+
 /// The bits that make a segment more than data and acknowledgement.
 const CONTROL: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0);
 
@@ -360,6 +377,8 @@ pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
         snd_una: isn,
         snd_nxt: isn,
         rcv_nxt: 0,
+        oldest_ack: isn,
+        reach: MAX_WINDOW,
     };
     if segment.flags.contains(Flags::RST) {
         return nothing.turned_away(segment, door);
@@ -399,6 +418,8 @@ fn complete_by_cookie(segment: &Segment, door: &impl Door) -> Option<Reaction> {
         snd_una: segment.acknowledgment,
         snd_nxt: segment.acknowledgment,
         rcv_nxt: segment.end(),
+        oldest_ack: segment.acknowledgment,
+        reach: MAX_WINDOW,
     };
     Some(endpoint.unchanged(data_or_ack(segment), Reply::NONE))
 }
@@ -575,11 +596,13 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
         return endpoint.unchanged(Outcome::RxDropSequence, reply);
     }
     if segment.flags.contains(Flags::FIN) {
-        if segment.end() != endpoint.rcv_nxt {
+        // A peer that named its latest numbers after it sent the FIN has told of that.
+        let next = segment.end().wrapping_add(1);
+        if segment.end() != endpoint.rcv_nxt && next != endpoint.rcv_nxt {
             return endpoint.unchanged(Outcome::RxDropFin, challenge);
         }
         let over = Endpoint {
-            rcv_nxt: endpoint.rcv_nxt.wrapping_add(1),
+            rcv_nxt: next,
             ..endpoint.closed()
         };
         if matches!(endpoint.state, State::FinSent) {
@@ -606,7 +629,8 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
     // If that was lost it is ahead, as any ACK after a loss is, so it says what it
     // is; a middlebox may have taken that out.
     let probe = segment.asks || segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
-    endpoint.acknowledged(segment).unchanged(
+    let endpoint = endpoint.corrected(segment);
+    endpoint.unchanged(
         Outcome::RxAck,
         if probe {
             endpoint.ack(Sent::Ack)

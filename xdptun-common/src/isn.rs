@@ -1,21 +1,35 @@
 //! Initial sequence numbers that are also SYN cookies.
 //!
-//! The ISN of a flow is a keyed hash of its addresses and of a slowly moving
-//! epoch, for active and for passive opens alike (RFC 6528 asks for such a hash;
-//! RFC 4987 section 3.6 calls the passive use a SYN cookie). So a SYN costs no
-//! memory: the ACK of the handshake carries the number back, and whoever can
-//! name it has received our SYN-ACK. Both peers opening at once, or one opening
+//! The ISN of a flow is a keyed hash of its addresses and of the second in which it
+//! opens, for active and for passive opens alike (RFC 6528 asks for a hash of the
+//! addresses and a clock; RFC 4987 section 3.6 calls the passive use a SYN cookie). So a
+//! SYN costs no memory: the ACK of the handshake carries the number back, and a sender
+//! that can name it has received our SYN-ACK. Both peers opening at once, or one opening
 //! while the other's ACK is under way, agree on the same number without state.
+//!
+//! ```text
+//!  31     28 27     24 23                       0
+//! +---------+---------+--------------------------+
+//! | free    | epoch   | hash                     |
+//! +---------+---------+--------------------------+
+//! ```
+//!
+//! Four bits say in which of sixteen epochs the number was made, scrambled by the hash,
+//! so that one hash is enough to check it. Four more keep it far from the numbers of the
+//! flow before ([`far_from`]). A guess is right once in 2^24 times.
 //!
 //! If both hosts share a secret, a SYN also carries a keyed hash of its number and
 //! of the time, which shows that its sender knows the secret ([`ProofKey`]).
 
 use crate::flow::FlowKey;
 
-/// How long one epoch lasts, in nanoseconds. A cookie is good for the epoch it
-/// was made in and the next, so for 64 to 128 seconds: longer than any SYN-ACK
-/// is under way, too short to collect cookies.
-pub const EPOCH_NS: u64 = 1 << 36;
+/// How long one epoch lasts, in nanoseconds: 1.07 s. Two opens of the same addresses and
+/// ports have other numbers if they are further apart.
+pub const EPOCH_NS: u64 = 1 << 30;
+
+/// For how many epochs after its own a cookie is good: 12.9 s, longer than a SYN-ACK is
+/// under way, too short to collect cookies.
+pub const LIFETIME: u64 = 12;
 
 /// The key of the hash: 128 random bits, drawn at each attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +46,13 @@ impl Secret {
         self.isn_of_epoch(flow, epoch(now_ns))
     }
 
-    /// Whether `isn` is one that we gave to `flow` in this epoch or the last,
-    /// perhaps [far from](far_from) a predecessor.
+    /// Whether `isn` is one that we gave to `flow` not more than [`LIFETIME`] epochs
+    /// ago, perhaps [far from](far_from) a predecessor.
     #[inline(always)]
     #[must_use]
     pub fn gave(&self, isn: u32, flow: &FlowKey, now_ns: u64) -> bool {
-        is_cookie(isn, now_ns, |epoch| self.isn_of_epoch(flow, epoch))
+        self.epoch_of(isn, now_ns)
+            .is_some_and(|epoch| same_cookie(isn, self.isn_of_epoch(flow, epoch)))
     }
 
     /// The initial sequence number of `flow` in one epoch.
@@ -47,13 +62,43 @@ impl Secret {
         let [a, b, c, d] = flow.address_words();
         let ports = flow.port_word();
         // Five words: the epoch shares one with the ports.
-        siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32
+        let hash = siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32;
+        let stamp = (epoch as u32 & 0xf) << EPOCH_SHIFT;
+        hash & !EPOCH ^ stamp ^ self.scrambler(hash)
+    }
+
+    /// The epoch in which `isn` was made, if it is a cookie and not too old.
+    #[inline(always)]
+    #[must_use]
+    pub const fn epoch_of(&self, isn: u32, now_ns: u64) -> Option<u64> {
+        let now = epoch(now_ns);
+        let stamp = (isn ^ self.scrambler(isn)) >> EPOCH_SHIFT;
+        let age = now.wrapping_sub(stamp as u64) & 0xf;
+        if age > LIFETIME {
+            return None;
+        }
+        Some(now.wrapping_sub(age))
+    }
+
+    /// What the epoch's bits are scrambled with: the hash beside them decides, so that an
+    /// observer of many numbers sees no clock.
+    #[inline(always)]
+    const fn scrambler(&self, isn: u32) -> u32 {
+        let Self([key, _]) = self;
+        let mixed = ((isn & HASH) ^ *key as u32).wrapping_mul(0x9e37_79b1);
+        mixed >> 28 << EPOCH_SHIFT
     }
 }
 
-/// The bits of a number that keep it from its predecessor's; the others are the
-/// cookie.
+/// The bits of a number that keep it from its predecessor's.
 const DISTANCE: u32 = 0xf000_0000;
+/// Those that say in which epoch it was made, and where they are.
+const EPOCH: u32 = 0x0f00_0000;
+/// See [`EPOCH`].
+const EPOCH_SHIFT: u32 = 24;
+/// The hash.
+const HASH: u32 = 0x00ff_ffff;
+
 /// The initial number `isn`, moved half way round from `snd_nxt`: what is still
 /// under way of a flow that got that far cannot be taken for the next one's.
 #[inline(always)]
@@ -67,14 +112,6 @@ pub const fn far_from(snd_nxt: u32, isn: u32) -> u32 {
 #[must_use]
 pub const fn same_cookie(a: u32, b: u32) -> bool {
     (a ^ b) & !DISTANCE == 0
-}
-
-/// Whether `isn` is a cookie at `now_ns`: that of this epoch or of the last.
-#[inline(always)]
-#[must_use]
-pub fn is_cookie(isn: u32, now_ns: u64, isn_of_epoch: impl Fn(u64) -> u32) -> bool {
-    let epoch = epoch(now_ns);
-    same_cookie(isn, isn_of_epoch(epoch)) || same_cookie(isn, isn_of_epoch(epoch.wrapping_sub(1)))
 }
 
 /// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`): 275 s. A
@@ -216,12 +253,25 @@ mod tests {
         }
 
         #[test]
-        fn an_isn_is_good_for_its_epoch_and_the_next(secret: [u64; 2], now in EPOCH_NS..u64::MAX / 2) {
+        fn an_isn_is_good_for_its_lifetime(secret: [u64; 2], now in 32 * EPOCH_NS..u64::MAX / 2, before: u32) {
             let secret = Secret(secret);
-            let isn = secret.isn(&flow(), now);
-            prop_assert!(secret.gave(isn, &flow(), now));
-            prop_assert!(secret.gave(isn, &flow(), now + EPOCH_NS));
-            prop_assert!(!secret.gave(isn, &flow(), now + 2 * EPOCH_NS));
+            for isn in [secret.isn(&flow(), now), far_from(before, secret.isn(&flow(), now))] {
+                for later in 0..=LIFETIME {
+                    prop_assert!(secret.gave(isn, &flow(), now + later * EPOCH_NS));
+                }
+                // Then its stamp says another epoch, whose hash is another but by chance.
+                for later in LIFETIME + 1..16 {
+                    prop_assert!(!secret.gave(isn, &flow(), now + later * EPOCH_NS));
+                }
+            }
+        }
+
+        #[test]
+        fn opens_a_second_apart_have_other_numbers(secret: [u64; 2], now in 32 * EPOCH_NS..u64::MAX / 2) {
+            let secret = Secret(secret);
+            let isns = (0..16).map(|later| secret.isn(&flow(), now + later * EPOCH_NS) & !DISTANCE);
+            let different: std::collections::HashSet<u32> = isns.collect();
+            prop_assert!(different.len() >= 15, "{different:x?}");
         }
     }
 

@@ -5,9 +5,10 @@
 //!
 //! * [`wire`]: Ethernet, IP, UDP and TCP headers as they lie in a packet;
 //! * [`checksum`]: one's-complement arithmetic (RFC 1071, RFC 1624);
-//! * [`parse`]: which transport segment a packet holds, and where;
+//! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
+//!   where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
-//! * [`seq`], [`flow`], [`handshake`], [`isn`]: the fake connection;
+//! * [`seq`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake connection;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
 //!   other.
 //!
@@ -25,7 +26,9 @@ pub mod flow;
 pub mod handshake;
 pub mod isn;
 pub mod parse;
+pub mod quote;
 pub mod record;
+pub mod sent;
 pub mod seq;
 pub mod translate;
 pub mod wire;

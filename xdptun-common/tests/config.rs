@@ -23,11 +23,12 @@ fn requests_survive_the_mark_and_no_other_mark_is_one() {
         Request::Probe,
         Request::Finish,
         Request::Reopen,
+        Request::OwnError,
     ];
     for request in all {
         assert_eq!(Request::from_mark(request.mark()), Some(request));
     }
-    let (first, last) = (all[0].mark(), all[4].mark());
+    let (first, last) = (all[0].mark(), all[5].mark());
     for mark in [0, 1, first - 1, last + 1, u32::MAX] {
         assert_eq!(Request::from_mark(mark), None, "{mark:#x}");
     }

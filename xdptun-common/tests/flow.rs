@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
 use xdptun_common::flow::{FlowKey, MAX_WINDOW, REMEMBERED, State, syn_is_due, window};
-use xdptun_common::isn::{EPOCH_NS, Secret};
+use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
 use xdptun_common::wire::SynOptions;
 
 const STATES: [State; 5] = [
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn a_number_belongs_to_one_flow_and_time(
         secret: [u64; 2], local: SocketAddr, remote: SocketAddr, byte in 0usize..36, flip in 1..=u8::MAX,
-        now in 2 * EPOCH_NS..1 << 60,
+        now in 32 * EPOCH_NS..1 << 60,
     ) {
         let secret = Secret(secret);
         let key = FlowKey::new(local, remote);
@@ -92,8 +92,8 @@ proptest! {
         let start = now - now % EPOCH_NS;
         prop_assert_eq!(secret.isn(&key, start), isn);
         prop_assert_eq!(secret.isn(&key, start + EPOCH_NS - 1), isn);
-        prop_assert!(secret.gave(isn, &key, start + 2 * EPOCH_NS - 1));
-        prop_assert!(!secret.gave(isn, &key, start + 2 * EPOCH_NS));
+        prop_assert!(secret.gave(isn, &key, start + (LIFETIME + 1) * EPOCH_NS - 1));
+        prop_assert!(!secret.gave(isn, &key, start + (LIFETIME + 1) * EPOCH_NS));
         prop_assert!(!secret.gave(isn, &key, start - 1), "not given yet");
         prop_assert!(!secret.gave(isn.wrapping_add(1), &key, now));
 

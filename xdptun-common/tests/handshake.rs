@@ -6,8 +6,10 @@ mod host;
 use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{MAX_REORDERING, MAX_WINDOW, State};
-use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, listen, receive};
+use xdptun_common::flow::{MAX_STEP, MAX_WINDOW, State};
+use xdptun_common::handshake::{
+    ANYWHERE, Door, Endpoint, Reaction, Reply, Segment, listen, receive,
+};
 use xdptun_common::wire::Flags;
 
 /// Our initial number, which is also the one that a SYN-ACK would carry now.
@@ -25,6 +27,8 @@ const SYN_SENT: Endpoint = Endpoint {
     snd_una: ISS + 1,
     snd_nxt: ISS + 1,
     rcv_nxt: 0,
+    oldest_ack: ISS + 1,
+    reach: MAX_WINDOW,
 };
 const SYN_RECEIVED: Endpoint = Endpoint {
     state: State::SynReceived,
@@ -38,6 +42,8 @@ const OPEN: Endpoint = Endpoint {
     snd_una: ISS.wrapping_add(601),
     snd_nxt: ISS.wrapping_add(601),
     rcv_nxt: IRS.wrapping_add(301),
+    oldest_ack: ISS.wrapping_add(101),
+    reach: MAX_WINDOW,
 };
 const FIN_SENT: Endpoint = Endpoint {
     state: State::FinSent,
@@ -136,6 +142,8 @@ const fn made(iss: u32, rcv_nxt: u32) -> Endpoint {
         snd_una: iss.wrapping_add(1),
         snd_nxt: iss.wrapping_add(1),
         rcv_nxt,
+        oldest_ack: iss.wrapping_add(1),
+        reach: MAX_WINDOW,
     }
 }
 
@@ -147,6 +155,8 @@ fn listening() {
         snd_una: ISS,
         snd_nxt: ISS,
         rcv_nxt: 0,
+        oldest_ack: ISS,
+        reach: MAX_WINDOW,
     };
     let reset = Outcome::RxDropNoFlow;
     assert_rows(
@@ -227,21 +237,21 @@ fn listening() {
                 seg(Flags::PSH, 7, ISS + 1, 10),
                 nothing,
                 reset,
-                reply(Sent::Rst, RST_ACK, 0, 17),
+                None,
             ),
             (
                 "SYN and FIN",
                 seg(Flags::SYN | Flags::FIN, 7, 0, 0),
                 nothing,
                 reset,
-                reply(Sent::Rst, RST_ACK, 0, 9),
+                None,
             ),
             (
                 "no flags at all",
                 seg(Flags(0), 7, ISS + 1, 0),
                 nothing,
                 reset,
-                reply(Sent::Rst, RST_ACK, 0, 7),
+                None,
             ),
             ("RST", seg(Flags::RST, 7, 0, 0), nothing, reset, None),
             (
@@ -533,7 +543,7 @@ fn established() {
             (
                 "the last in the window",
                 seg(DATA, SEQ + window, ACK, 10),
-                at(SEQ + window + 10),
+                at(SEQ + MAX_STEP),
                 restored,
                 None,
             ),
@@ -552,22 +562,22 @@ fn established() {
                 CHALLENGE,
             ),
             (
-                "an older ACK moves nothing",
+                "an older ACK",
                 seg(DATA, SEQ, ACK - 1, 10),
-                OPEN,
+                at(SEQ + 10),
                 restored,
                 None,
             ),
             (
                 "the oldest ACK",
-                seg(DATA, SEQ, ACK.wrapping_sub(MAX_REORDERING), 10),
-                OPEN,
+                seg(DATA, SEQ, OPEN.oldest_ack, 10),
+                at(SEQ + 10),
                 restored,
                 None,
             ),
             (
                 "a too old ACK",
-                seg(DATA, SEQ, ACK.wrapping_sub(MAX_REORDERING + 1), 10),
+                seg(DATA, SEQ, OPEN.oldest_ack.wrapping_sub(1), 10),
                 OPEN,
                 dropped,
                 CHALLENGE,
@@ -663,8 +673,19 @@ fn established() {
                 CHALLENGE,
             ),
             (
-                "FIN behind",
+                "FIN that was counted already",
                 seg(FIN_ACK, SEQ - 1, ACK, 0),
+                Endpoint {
+                    snd_nxt: ACK + 1,
+                    rcv_nxt: SEQ,
+                    ..over
+                },
+                Outcome::RxFin,
+                reply(Sent::Fin, FIN_ACK, ACK, SEQ),
+            ),
+            (
+                "FIN behind",
+                seg(FIN_ACK, SEQ - 2, ACK, 0),
                 OPEN,
                 Outcome::RxDropFin,
                 CHALLENGE,
@@ -838,7 +859,7 @@ fn closed() {
 }
 
 /// With bytes under way: what the peer says of them moves the window of what it
-/// may say, and only who says the latest moves what we acknowledge.
+/// may say.
 #[test]
 fn under_way() {
     let una = ACK - 300;
@@ -875,7 +896,7 @@ fn under_way() {
             (
                 "overtaken",
                 seg(DATA, SEQ, una - 1, 10),
-                at(una, SEQ),
+                at(una, SEQ + 10),
                 restored,
                 None,
             ),
@@ -888,21 +909,109 @@ fn under_way() {
             ),
         ],
     );
-    // More sent than the window holds and all of it lost: the two must start over.
-    let lost = Endpoint {
-        snd_nxt: ACK.wrapping_add(MAX_WINDOW + 1),
+    // However many bytes are under way on a long and fast path.
+    let much = Endpoint {
+        snd_nxt: ACK.wrapping_add(MAX_WINDOW * 4),
         ..OPEN
     };
     assert_received(
-        lost,
+        much,
         &[(
-            "the challenge of a peer that lost track",
-            seg(Flags::ACK, SEQ, ACK, 0),
-            lost,
-            Outcome::RxDropSequence,
+            "data that was sent before most of it",
+            seg(DATA, SEQ, ACK, 10),
+            Endpoint {
+                rcv_nxt: SEQ + 10,
+                ..much
+            },
+            restored,
             None,
         )],
     );
+}
+
+/// After a silence the acknowledgement number alone tells, and the sequence number is
+/// where the peer goes on.
+#[test]
+fn after_a_silence() {
+    let silent = Endpoint {
+        reach: ANYWHERE,
+        ..OPEN
+    };
+    let far = SEQ.wrapping_add(MAX_WINDOW * 7);
+    let at = |rcv_nxt| Endpoint { rcv_nxt, ..silent };
+    let asking = |segment| Segment {
+        asks: true,
+        exact: true,
+        ..segment
+    };
+    assert_received(
+        silent,
+        &[
+            (
+                "data from far ahead",
+                seg(DATA, far, ACK, 10),
+                at(far.wrapping_add(10)),
+                Outcome::RxRestored,
+                None,
+            ),
+            (
+                "but not if it acknowledges what nobody sent",
+                seg(DATA, far, ACK + 1, 10),
+                silent,
+                Outcome::RxDropSequence,
+                CHALLENGE,
+            ),
+            (
+                "a probe from far ahead",
+                asking(seg(Flags::ACK, far, ACK, 0)),
+                at(far.wrapping_add(1)),
+                Outcome::RxAck,
+                reply(Sent::Ack, Flags::ACK, ACK, far.wrapping_add(1)),
+            ),
+            (
+                "a reset is as exact as ever",
+                seg(Flags::RST, far, 0, 0),
+                silent,
+                Outcome::RxDropReset,
+                None,
+            ),
+        ],
+    );
+}
+
+/// What a forged segment moved ahead, the peer's own numbers move back: it would take
+/// nothing else from us.
+#[test]
+fn numbers_that_were_moved_heal() {
+    let moved = |by: u32| Endpoint {
+        rcv_nxt: SEQ.wrapping_add(by),
+        ..OPEN
+    };
+    let exact = |segment| Segment {
+        exact: true,
+        ..segment
+    };
+    for by in [2, 1000, MAX_STEP, MAX_WINDOW] {
+        assert_received(
+            moved(by),
+            &[
+                (
+                    "a challenge",
+                    exact(seg(Flags::ACK, SEQ, ACK, 0)),
+                    OPEN,
+                    Outcome::RxAck,
+                    None,
+                ),
+                (
+                    "an acknowledgement that may be old",
+                    seg(Flags::ACK, SEQ.wrapping_add(by), ACK, 0),
+                    moved(by),
+                    Outcome::RxAck,
+                    None,
+                ),
+            ],
+        );
+    }
 }
 
 #[test]
@@ -913,6 +1022,8 @@ fn hidden_from_who_does_not_know_the_secret() {
         snd_una: ISS,
         snd_nxt: ISS,
         rcv_nxt: 0,
+        oldest_ack: ISS,
+        reach: MAX_WINDOW,
     };
     let unproven = Outcome::RxDropUnproven;
     let turned_away = |name, flags, endpoint| -> Row {
@@ -1303,8 +1414,8 @@ fn a_spoofed_syn_does_not_end_an_open() {
     assert_eq!(link.hosts[1].delivered, [1]);
 }
 
-/// More is lost than the window holds: neither end can believe the other any
-/// more. They find out, and start again.
+/// More is lost than the window holds: after a silence the receiver goes on where the
+/// sender is.
 #[test]
 fn an_outage_longer_than_the_window_is_survived() {
     for bytes in [
@@ -1322,6 +1433,9 @@ fn an_outage_longer_than_the_window_is_survived() {
                 link.send(host, number, 100);
                 link.settle();
             }
+            for host in &mut link.hosts {
+                host.silent = true;
+            }
             for (host, asked) in [(0, false), (1, false), (0, true), (1, true)] {
                 let sent = link.hosts[host].doubt(asked);
                 link.emit(host, sent);
@@ -1333,10 +1447,17 @@ fn an_outage_longer_than_the_window_is_survived() {
                 link.settle();
             }
         }
-        assert_consistent(&link);
         for host in &link.hosts {
             assert_eq!(host.delivered.last(), Some(&15), "{bytes} bytes lost");
         }
+        // One step for each segment.
+        for number in 16..16 + MAX_WINDOW / MAX_STEP {
+            for host in 0..2 {
+                link.send(host, number, 100);
+                link.settle();
+            }
+        }
+        assert_consistent(&link);
     }
 }
 

@@ -1,12 +1,19 @@
 //! How much may be sent in answer to what nobody has authenticated.
+//!
+//! Strangers share the budgets of a CPU. An open flow has a limit of its own
+//! ([`crate::table::Entry::may_answer`]), or a stranger could count on a flow of his own
+//! how often another one answers, and search its numbers (CVE-2016-5696). What an open flow
+//! refuses is charged all the same, as if there were no flow: else the budget that is left
+//! would tell that there is one.
 
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
-use xdptun_common::counter::Sent;
+use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{Reaction, Segment};
+use xdptun_common::wire::Flags;
 
-use crate::maps::{BUDGETS, RESETS};
+use crate::maps::{BUDGETS, RESETS, hidden};
 use crate::packet::now;
 use crate::table::find;
 
@@ -24,6 +31,38 @@ pub struct ResetKey {
     number: [u8; 4],
 }
 
+/// Whether the reply to `segment` may be sent now, if `decision` has one. `before` is the
+/// state that its flow had.
+#[inline(never)]
+pub fn may_answer(key: &FlowKey, segment: &Segment, before: State, decision: &Reaction) -> bool {
+    let open = matches!(before, State::Established | State::FinSent);
+    let refused = matches!(
+        decision.outcome,
+        Outcome::RxSyn | Outcome::RxDropFin | Outcome::RxDropSequence
+    );
+    // Where nobody else is answered, there is nothing to tell.
+    if open && refused && !hidden() {
+        charge(key, segment);
+    }
+    if !decision.reply.is_some() {
+        return false;
+    }
+    let after = decision.endpoint.state;
+    match decision.reply.kind {
+        Sent::SynAck => Budget::SynAcks.take(),
+        Sent::Rst => {
+            let budget = match after {
+                State::Closed => Budget::Resets,
+                _ => Budget::Openings,
+            };
+            budget.take() && may_reset(key, segment, decision)
+        }
+        // Once for each handshake and each end.
+        _ if after != before => true,
+        _ => find(key).is_some_and(|flow| flow.may_answer(now())),
+    }
+}
+
 /// Whether `segment` may be answered with the reset that `decision` has. If its flow
 /// waits for an answer to a SYN, the next SYN follows.
 ///
@@ -31,8 +70,8 @@ pub struct ResetKey {
 /// with a SYN, and the second would end that connection in every firewall between,
 /// which take a reset with any number while they know one side only. Another
 /// number is another matter: who guesses must not keep the true one from leaving.
-#[inline(never)]
-pub fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool {
+#[inline(always)]
+fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool {
     let Reaction {
         endpoint, reply, ..
     } = decision;
@@ -53,25 +92,50 @@ pub fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool 
         // One of the two is zero.
         _ => reply.sequence.wrapping_add(reply.acknowledgment),
     };
-    let key = ResetKey {
-        flow: *key,
-        number: number.to_be_bytes(),
-    };
-    if let Some(last) = RESETS.get_ptr_mut(key) {
-        // SAFETY: a word of a map value; CPUs that race send a reset each.
-        let last = unsafe { &mut *last };
-        // The clock of another CPU may be behind that of the last sender.
-        if now.saturating_sub(*last) < RESET_AGAIN {
-            return false;
-        }
-        *last = now;
-    } else {
-        let _ = RESETS.insert(key, now, u64::from(BPF_ANY));
+    if !is_due(key, number, now) {
+        return false;
     }
     if let (State::SynSent, Some(flow)) = (endpoint.state, flow) {
         flow.restart_syns();
     }
     true
+}
+
+/// Whether the reset of this number was not sent to the flow a moment ago; from now on it
+/// was.
+#[inline(always)]
+fn is_due(key: &FlowKey, number: u32, now: u64) -> bool {
+    let key = ResetKey {
+        flow: *key,
+        number: number.to_be_bytes(),
+    };
+    let Some(last) = RESETS.get_ptr_mut(key) else {
+        let _ = RESETS.insert(key, now, u64::from(BPF_ANY));
+        return true;
+    };
+    // SAFETY: a word of a map value; CPUs that race send a reset each.
+    let last = unsafe { &mut *last };
+    // The clock of another CPU may be behind that of the last sender.
+    if now.saturating_sub(*last) < RESET_AGAIN {
+        return false;
+    }
+    *last = now;
+    true
+}
+
+/// Takes from the budgets what the answer to a segment would have taken if its flow were
+/// not there.
+#[inline(always)]
+fn charge(key: &FlowKey, segment: &Segment) {
+    if segment.flags.contains(Flags::ACK) {
+        if !segment.flags.contains(Flags::RST) && Budget::Resets.take() {
+            is_due(key, segment.acknowledgment, now());
+        }
+    } else if segment.flags.contains(Flags::SYN)
+        && !segment.flags.intersects(Flags::FIN.with(Flags::RST))
+    {
+        Budget::SynAcks.take();
+    }
 }
 
 /// What is limited, each kind on each CPU by itself.
@@ -82,13 +146,13 @@ pub enum Budget {
     SynAcks = 0,
     /// Resets without a flow: anyone's segment takes one.
     Resets = 1,
-    /// Challenges: whoever knows the addresses and ports of a flow takes one.
-    Challenges = 2,
-    /// Acknowledgements of what only the peer can send; nobody else shall use
-    /// them up, for without them the peer takes the path for dead.
-    Acks = 3,
+    /// Resets of flows that wait for the answer to a SYN: those end what the peer still
+    /// has of the flow before, and strangers must not use them up.
+    Openings = 2,
     /// ICMP errors to senders behind us.
-    Errors = 4,
+    Errors = 3,
+    /// Flows that this host opens.
+    Opens = 4,
 }
 
 /// How many budgets there are.
@@ -104,23 +168,11 @@ pub struct Bucket {
 }
 
 impl Budget {
-    /// The budget of a reply, to a segment of a flow or of none.
-    #[inline(always)]
-    pub const fn of(reply: Sent, has_flow: bool) -> Self {
-        match reply {
-            Sent::SynAck => Self::SynAcks,
-            Sent::Rst if !has_flow => Self::Resets,
-            // The peer's old flow is ended by a reset.
-            Sent::Rst | Sent::ChallengeAck => Self::Challenges,
-            Sent::Syn | Sent::Ack | Sent::Probe | Sent::Fin | Sent::Limited => Self::Acks,
-        }
-    }
-
     /// Packets in a good second (2^30 ns), and at once after a pause.
     #[inline(always)]
     const fn limits(self) -> (u64, u64) {
         match self {
-            Self::SynAcks | Self::Resets | Self::Challenges | Self::Acks => (16384, 4096),
+            Self::SynAcks | Self::Resets | Self::Openings | Self::Opens => (16384, 4096),
             Self::Errors => (1024, 256),
         }
     }

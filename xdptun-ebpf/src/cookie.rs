@@ -3,7 +3,7 @@
 
 use xdptun_common::flow::FlowKey;
 use xdptun_common::handshake::Endpoint;
-use xdptun_common::isn::{epoch, is_cookie};
+use xdptun_common::isn::{epoch, same_cookie};
 
 use crate::maps::secret;
 
@@ -19,8 +19,11 @@ pub fn next_iss(endpoint: &Endpoint, flow: &FlowKey, now: u64) -> u32 {
     endpoint.next_iss(cookie(flow, epoch(now)))
 }
 
-/// Whether we gave `number` to the flow in this epoch or the last.
+/// Whether we gave `number` to the flow a short while ago.
 #[inline(always)]
 pub fn gave(number: u32, flow: &FlowKey, now: u64) -> bool {
-    is_cookie(number, now, |epoch| cookie(flow, epoch))
+    match secret().epoch_of(number, now) {
+        Some(epoch) => same_cookie(number, cookie(flow, epoch)),
+        None => false,
+    }
 }

@@ -10,9 +10,9 @@ use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHe
 
 use crate::maps::link_len;
 use crate::packet::{Packet as _, Skb as _, device_finishes_a_checksum, now};
-use crate::payload;
 use crate::resize::{ResizeError, adjust_after_ip, set_len, shrink_after_ip};
 use crate::table::Entry;
+use crate::{payload, sent};
 
 /// Payload bytes that are taken out and put back to settle a pending checksum
 /// (see [`settle`]): together with the UDP header they must be longer than
@@ -75,13 +75,16 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         .ok_or(ResizeError)?;
     let payload = make_room::<I>(ctx, at, &ip, udp, payload_len)?;
     // Numbers are taken last: a datagram that cannot leave must not use any.
-    let (sequence, acknowledgment, count) = flow.send_datagram(payload_len as u32, now());
+    let now = now();
+    let (sequence, acknowledgment, count) = flow.send_datagram(payload_len as u32, now);
     let numbers = Numbers {
         sequence,
         acknowledgment,
         window: window(count),
     };
     let (ip, tcp) = disguise(ip, udp, payload, numbers);
+    let len = udp.length().wrapping_add(TcpHeader::GROWTH as u16);
+    sent::remember(&ip, &tcp, len, now);
     ctx.write(link_len(), ip).ok_or(ResizeError)?;
     ctx.write(at, tcp).ok_or(ResizeError)?;
     Ok(())

@@ -11,6 +11,7 @@ use xdptun_common::wire::{
     Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
 
+use crate::budget::Budget;
 use crate::control::{Was, link_to_peer, mss, rewrite};
 use crate::cookie::next_iss;
 use crate::disguise::{self, Settle};
@@ -54,7 +55,7 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
         return None;
     }
     let verdict = match request {
-        None | Some(Request::Acknowledge) => send(ctx, &located, &key, flow),
+        None | Some(Request::Acknowledge | Request::OwnError) => send(ctx, &located, &key, flow),
         Some(request) => answer_daemon::<I>(ctx, request, &key, flow).into(),
     };
     trace!(
@@ -121,35 +122,40 @@ fn send<I: Settle + Icmp>(
             };
         }
         Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
-        Some((flow, State::SynSent | State::SynReceived)) => Some(flow),
+        Some((flow, State::SynSent | State::SynReceived)) => Ok(flow),
         Some((flow, State::Closed)) => open(ctx, key, Some(flow)),
         None if is_multicast_or_broadcast(key.remote_address()) => {
             return Outcome::TxDropDestination.into();
         }
         None => open(ctx, key, None),
     };
-    let Some(flow) = flow else {
-        return Outcome::TxDropTableFull.into();
-    };
-    hold::<I>(ctx, key, flow).into()
+    match flow {
+        Ok(flow) => hold::<I>(ctx, key, flow).into(),
+        Err(outcome) => outcome.into(),
+    }
 }
 
 /// Makes a flow that is about to send its first SYN, in the entry of a closed
-/// one if there is one; `None` if the table is full.
+/// one if there is one.
 #[inline(always)]
-fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Option<Entry> {
+fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, Outcome> {
     let now = now();
     let link = link_to_peer(ctx, Was::Outbound);
-    let before = closed.map_or(Endpoint::LISTENING, Entry::endpoint);
+    let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
     let iss = next_iss(&before, key, now);
     if let Some(flow) = closed {
         flow.reopen(State::Closed, iss, now);
         flow.set_link(link);
-        return closed;
+        return Ok(flow);
     }
-    match insert(key, Endpoint::opening(iss), link, now) {
-        Ok(()) | Err(InsertError::Exists) => find(key),
-        Err(InsertError::Full) => None,
+    // A program that sends to ever more addresses must not fill the table faster than the
+    // daemon clears it.
+    if !Budget::Opens.take() {
+        return Err(Outcome::TxDropOpening);
+    }
+    match insert(key, &Endpoint::opening(iss), link, now) {
+        Ok(()) | Err(InsertError::Exists) => find(key).ok_or(Outcome::TxDropTableFull),
+        Err(InsertError::Full) => Err(Outcome::TxDropTableFull),
     }
 }
 
@@ -180,7 +186,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
 /// The SYN of a flow, the first one or again.
 #[inline(always)]
 fn syn<I: Ip>(flow: Entry) -> Reply {
-    let sequence = flow.endpoint().iss;
+    let sequence = flow.iss();
     if hidden() {
         prove(sequence, mss::<I>());
     }
@@ -204,7 +210,7 @@ fn answer_daemon<I: Ip>(
         return Outcome::TxNotRequested;
     };
     let now = now();
-    let endpoint = flow.endpoint();
+    let endpoint = flow.endpoint(now);
     let segment = match request {
         Request::RetransmitSyn => {
             if !flow.claim_syn(now) {
@@ -244,7 +250,7 @@ fn answer_daemon<I: Ip>(
                 acknowledgment: flow.acknowledge(now),
             },
         },
-        Request::Acknowledge => return Outcome::TxNotRequested,
+        Request::Acknowledge | Request::OwnError => return Outcome::TxNotRequested,
     };
     requested::<I>(ctx, Was::Outbound, key, segment)
 }
@@ -263,7 +269,7 @@ fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
     let segment = Reply {
         kind: Sent::Ack,
         flags: Flags::ACK,
-        sequence: flow.endpoint().snd_nxt,
+        sequence: flow.snd_nxt(),
         acknowledgment: flow.acknowledge(now()),
     };
     requested::<I>(ctx, Was::Inbound, &key, segment)

@@ -3,19 +3,23 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
+use xdptun_common::config::Request;
 use xdptun_common::counter::Outcome;
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::flow::State;
+use xdptun_common::parse::{Bytes as _, Shape, is_extension, locate};
+use xdptun_common::quote::{Quote, quoted};
 use xdptun_common::wire::{
-    Icmp, IcmpHeader, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
+    Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
 
 use crate::budget::Budget;
 use crate::control::reverse_link;
 use crate::maps::link_len;
-use crate::packet::{Packet as _, Skb as _, View};
+use crate::opaque::bounded;
+use crate::packet::{Packet as _, Skb as _, View, now};
 use crate::resize::{ResizeError, replace_transport, store};
-use crate::table::find;
+use crate::sent::{Quoted, was_sent};
+use crate::table::{Entry, find};
 use crate::{payload, rules};
 
 /// Bytes of an error message behind its IP header: ICMP header, and of the
@@ -55,108 +59,192 @@ fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, ResizeError> 
     let icmp = I::too_big(mtu.saturating_sub(TcpHeader::GROWTH as u32));
     emit(ctx, outer, icmp, located.ip, udp)?;
     reverse_link(ctx)?;
+    ctx.set_mark(Request::OwnError.mark());
     Ok(true)
 }
 
-/// Whether a packet of IP version `I` holds nothing but an ICMP message. A
-/// subprogram, as its stack would be in the way of all others.
+/// Whether a packet of IP version `I` holds an ICMP message, or a part of one.
 #[inline(always)]
 pub fn is_icmp<I: Icmp>(ctx: &TcContext) -> bool {
     // Most packets are none, which one byte tells without a call.
-    let other = |ip: I| ip.protocol() != I::ICMP;
+    let other = |ip: I| {
+        ip.protocol() != I::ICMP
+            && (matches!(I::VERSION, IpVersion::V4) || !is_extension(ip.protocol()))
+    };
     !ctx.read::<I>(link_len()).is_some_and(other) && is_message::<I>(ctx)
 }
 
+/// A subprogram, as its stack would be in the way of all others.
 #[inline(never)]
 fn is_message<I: Icmp>(ctx: &TcContext) -> bool {
-    match View(ctx).read::<I>(link_len()) {
-        Some(ip) => {
-            ip.is_valid()
-                && ip.protocol() == I::ICMP
-                && ip.header_len() == I::LEN
-                && ip.fragment().is_none()
-        }
-        None => false,
+    locate::<I>(&View(ctx), link_len())
+        .is_some_and(|located| located.protocol == I::ICMP && located.shape != Shape::LaterFragment)
+}
+
+/// Where an error message may begin at most: behind an Ethernet header, an IPv6 header and
+/// 64 bytes of options.
+const MAX_OFFSET: usize = 128;
+
+/// An ICMP message that came in; `None` if it changes nothing that is ours.
+///
+/// No datagram of an owned port leaves as UDP, so an error that quotes one is no router's:
+/// but for those that `egress` makes, which bear a mark. One that quotes a segment has to
+/// prove that its sender saw it. One that changes the route to a peer and quotes anything
+/// else, which only this host could judge, is not believed either: the kernel applies it
+/// to all that is sent there, also if it quotes a ping that never was.
+#[inline(always)]
+pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
+    match judge::<I>(ctx) {
+        // The message gets a new checksum, so that damage would not show any more.
+        Some(Outcome::RxIcmp) if !is_intact::<I>(ctx) => Some(Outcome::RxDropIcmp),
+        Some(Outcome::RxIcmp) => Some(translate::<I>(ctx)),
+        other => other,
     }
 }
 
-/// An ICMP message that came in; `None` if it is not about a segment of ours.
+/// What becomes of an ICMP message: [`Outcome::RxIcmp`] if it is to be translated. These
+/// are subprograms of their own, as their stacks do not fit into one.
 #[inline(never)]
-pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
+fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     // Messages in a VLAN, as segments there, are for a program on its device.
     if ctx.is_in_vlan() {
         return None;
     }
-    let at = link_len() + I::LEN;
-    let quoted_at = at + IcmpHeader::LEN;
-    let icmp: IcmpHeader = View(ctx).read(at)?;
-    if !I::is_error(icmp) {
+    if Request::from_mark(ctx.mark()) == Some(Request::OwnError) {
+        ctx.set_mark(0);
         return None;
     }
-    let quoted = locate::<I>(&View(ctx), quoted_at)?;
-    if quoted.protocol != Protocol::TCP || quoted.shape == Shape::LaterFragment {
+    let located = locate::<I>(&View(ctx), link_len())?;
+    let icmp: IcmpHeader = View(ctx).read(located.offset)?;
+    if !I::quotes(icmp) {
         return None;
     }
-    // The quoted packet may end behind the ports and the sequence number.
-    let ports = quoted.ports(&View(ctx))?;
-    if !rules::owns_either(ports) {
-        return None;
-    }
-    let sequence = u32::from_be(View(ctx).read(quoted.offset + size_of::<u32>())?);
-    if !is_ours(&quoted.outbound(ports), sequence)? {
+    // No error is so long that it has to be fragmented (RFC 1812 section 4.3.2.3, RFC 4443
+    // section 2.4 (c)), and half of one cannot be judged. None stands behind more options
+    // than IPv4 can have, and what stands so far behind could not be read.
+    let at = bounded::<MAX_OFFSET>(located.offset as u32);
+    let Some(at) = at.filter(|_| located.shape != Shape::FirstFragment) else {
         return Some(Outcome::RxDropIcmp);
+    };
+    let quote = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN)?;
+    // Ports that cannot be read are nobody's, as port 0 is. Not an `Option`: the compiler
+    // would spill the value of one that has none, which the verifier refuses.
+    let ports = quote.ports(&View(ctx)).unwrap_or((0, 0));
+    match quote.protocol {
+        Protocol::TCP => {
+            if !rules::owns_either(ports) {
+                return None;
+            }
+            // Without a flow it is about a connection of this host, whose numbers the
+            // kernel compares.
+            let flow = find(&quote.sent(ports))?;
+            let end = located.offset + located.len;
+            let now = now();
+            if !proves(ctx, icmp, &quote, ports, flow, end, now) {
+                flow.distrust(now);
+                return Some(Outcome::RxDropIcmp);
+            }
+            Some(if I::is_error(icmp) {
+                Outcome::RxIcmp
+            } else {
+                Outcome::RxDropIcmp
+            })
+        }
+        Protocol::UDP if is_ours(&quote, ports) => Some(Outcome::RxDropIcmp),
+        protocol if I::VERSION == IpVersion::V6 && is_extension(protocol) => {
+            Some(Outcome::RxDropIcmp)
+        }
+        _ if I::changes_route(icmp) && rules::is_remote(quote.ip.destination()) => {
+            Some(Outcome::RxDropIcmp)
+        }
+        _ => None,
     }
-    let outer: I = View(ctx).read(link_len())?;
-    // The message gets a new checksum, so one that was damaged is left as it is
-    // for the stack to find.
-    let len = outer.payload_len()?;
-    let sum = outer
-        .icmp_pseudo_header(len as u16)
-        .combine(payload::sum(ctx, at, len).ok()?);
-    if !sum.is_intact() {
-        return None;
+}
+
+/// Whether a quoted datagram of this host would have left as a segment.
+#[inline(always)]
+fn is_ours<I: Ip>(quote: &Quote<I>, ports: (u16, u16)) -> bool {
+    rules::owns_either(ports)
+        && (rules::is_peer(quote.ip.destination()) || find(&quote.sent(ports)).is_some())
+}
+
+/// Whether a message that ends at `end` proves that its sender saw a segment of the flow
+/// (RFC 5927): no other host knows the flow's numbers.
+#[inline(always)]
+fn proves<I: Icmp>(
+    ctx: &TcContext,
+    icmp: IcmpHeader,
+    quote: &Quote<I>,
+    ports: (u16, u16),
+    flow: Entry,
+    end: usize,
+    now: u64,
+) -> bool {
+    let Some(sequence) = View(ctx).read::<u32>(quote.offset + size_of::<u32>()) else {
+        return false;
+    };
+    let sequence = u32::from_be(sequence);
+    // A packet that fits is not too big.
+    if I::mtu(icmp).is_some_and(|mtu| mtu as usize >= quote.ip_len) {
+        return false;
     }
-    Some(match translate(ctx, &outer, icmp, &quoted, ports) {
+    let field = quote.offset + TcpHeader::CHECKSUM_OFFSET;
+    let checksum = if field + size_of::<u16>() <= end {
+        View(ctx).read::<[u8; 2]>(field)
+    } else {
+        None
+    };
+    match flow.state() {
+        State::SynSent | State::SynReceived => sequence == flow.iss(),
+        State::Established | State::FinSent | State::Closed => {
+            let quoted = Quoted {
+                ports,
+                sequence,
+                len: quote.len,
+                checksum,
+            };
+            was_sent(&quote.ip, &quoted, flow, now)
+        }
+    }
+}
+
+/// Whether the checksum of a message is right.
+#[inline(never)]
+fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
+    let Some(located) = locate::<I>(&View(ctx), link_len()) else {
+        return false;
+    };
+    let pseudo_header = located.ip.icmp_pseudo_header(located.len as u16);
+    payload::sum(ctx, located.offset, located.len)
+        .is_ok_and(|sum| pseudo_header.combine(sum).is_intact())
+}
+
+/// Makes a message about a segment one about the datagram that the segment was.
+#[inline(never)]
+fn translate<I: Icmp>(ctx: &TcContext) -> Outcome {
+    match try_translate::<I>(ctx) {
         Ok(()) => Outcome::RxIcmp,
         Err(ResizeError) => Outcome::RxDropResize,
-    })
-}
-
-/// How many bytes ago a segment may have left that an error is about.
-const LATELY: u32 = 1 << 24;
-
-/// Whether a flow sent this sequence number a short while ago (RFC 5927 section
-/// 4.1): who is not on the path must guess, and is right once in 256 times. `None`
-/// if there is no such flow.
-#[inline(always)]
-fn is_ours(key: &FlowKey, sequence: u32) -> Option<bool> {
-    let endpoint = find(key)?.endpoint();
-    Some(match endpoint.state {
-        State::SynSent | State::SynReceived => sequence == endpoint.iss,
-        State::Established | State::FinSent | State::Closed => {
-            endpoint.snd_nxt.wrapping_sub(sequence) <= LATELY
-        }
-    })
+    }
 }
 
 #[inline(always)]
-fn translate<I: Icmp>(
-    ctx: &TcContext,
-    outer: &I,
-    icmp: IcmpHeader,
-    quoted: &Located<I>,
-    (source, destination): (u16, u16),
-) -> Result<(), ResizeError> {
-    // A segment is never shorter than its header; what claims to be is cut off
-    // at zero rather than refused, for the ports are right.
-    let udp_len = quoted.len.saturating_sub(TcpHeader::GROWTH) as u16;
+fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), ResizeError> {
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(ResizeError)?;
+    let at = bounded::<MAX_OFFSET>(located.offset as u32).ok_or(ResizeError)? as usize;
+    let icmp: IcmpHeader = View(ctx).read(at).ok_or(ResizeError)?;
+    let quote = quoted::<I>(&View(ctx), at + IcmpHeader::LEN).ok_or(ResizeError)?;
+    let (source, destination) = quote.ports(&View(ctx)).ok_or(ResizeError)?;
+    let udp_len = quote.len.saturating_sub(TcpHeader::GROWTH) as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
-    let outer = outer.with_payload(I::ICMP, message_len::<I>() as u16);
+    // Options of the message go.
+    let len = message_len::<I>() as u16;
+    let outer = located.ip.with_options(I::ICMP, 0, Sum::new(), len);
     emit(
         ctx,
-        outer,
+        outer.with_fresh_checksum(),
         I::about_shorter(icmp, TcpHeader::GROWTH as u32),
-        quoted.ip,
+        quote.ip,
         udp,
     )
 }

@@ -1,6 +1,6 @@
 //! tc ingress: what arrives, if XDP has not dealt with it.
 
-use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
 use xdptun_common::config::{IngressMode, Request};
@@ -11,12 +11,12 @@ use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive
 use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
 use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
-use crate::budget::{Budget, may_reset};
+use crate::budget::may_answer;
 use crate::control::{Was, link_to_peer, rewrite};
 use crate::cookie::{gave, next_iss};
 use crate::counters::count_sent;
 use crate::events::report;
-use crate::maps::{hidden, ifindex, link_len, splitter, xdp};
+use crate::maps::{REMOTES, hidden, ifindex, link_len, splitter, xdp};
 use crate::packet::{Packet as _, Skb as _, View, now};
 use crate::proof::is_proven;
 use crate::resize::make_linear;
@@ -190,23 +190,25 @@ pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
 #[inline(always)]
 fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Segment) -> Verdict {
     let now = now();
-    let before = match flow {
+    let endpoint = match flow {
         Some(flow) if segment.flags.contains(Flags::SYN.with(Flags::ACK)) && flow.owes_syn() => {
             return Outcome::RxDropNoFlow.into();
         }
-        Some(flow) => flow.endpoint(),
+        Some(flow) => flow.open_endpoint(now),
         None => Endpoint::LISTENING,
     };
     let mut decision = Reaction {
-        endpoint: before,
+        endpoint,
         outcome: Outcome::RxRestored,
         reply: Reply::NONE,
     };
+    // All that is needed of the endpoint before: two of them do not fit on the stack.
+    let (before, rcv_nxt) = (endpoint.state, endpoint.rcv_nxt);
     let mut flow = flow;
-    if !before.takes_datagram(segment) {
+    if !decision.endpoint.takes_datagram(segment) {
+        decision.endpoint.iss = flow.map_or(0, Entry::iss);
         decide(ctx.raw(), key, segment, now, &mut decision);
-        let after = decision.endpoint;
-        if after.state != before.state || after.rcv_nxt != before.rcv_nxt {
+        if decision.endpoint.state != before || decision.endpoint.rcv_nxt != rcv_nxt {
             flow = match step(ctx, key, flow, before, &decision, now) {
                 Ok(flow) => Some(flow),
                 Err(outcome) => return outcome.into(),
@@ -219,7 +221,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         }
         if decision.outcome.is_sign_of_life() {
             flow.received(now);
-            flow.acknowledged(segment);
+            flow.acknowledged(segment, now);
         }
     }
     // Also what contradicts a flow that was remembered beside a connection.
@@ -229,14 +231,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     if hidden() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
         return Outcome::RxToHost.into();
     }
-    if !decision.reply.is_some() {
-        return decision.outcome.into();
-    }
-    let has_flow = decision.endpoint.state != State::Closed;
-    if !Budget::of(decision.reply.kind, has_flow).take()
-        || decision.reply.kind == Sent::Rst && !may_reset(key, segment, &decision)
-    {
-        count_sent(Sent::Limited);
+    if !may_answer(key, segment, before, &decision) {
+        if decision.reply.is_some() {
+            count_sent(Sent::Limited);
+        }
         return decision.outcome.into();
     }
     answer::<I>(ctx, key, decision.outcome, &decision.reply)
@@ -248,17 +246,17 @@ fn step(
     ctx: &TcContext,
     key: &FlowKey,
     flow: Option<Entry>,
-    before: Endpoint,
+    before: State,
     decision: &Reaction,
     now: u64,
 ) -> Result<Entry, Outcome> {
     let link = link_to_peer(ctx, Was::Inbound);
-    let after = decision.endpoint;
+    let after = &decision.endpoint;
     let Some(flow) = flow else {
         return match insert(key, after, link, now) {
             Ok(()) => {
                 if after.state == State::Established {
-                    report(Kind::Established, key);
+                    report_established(key);
                 }
                 find(key).ok_or(Outcome::RxDropTableFull)
             }
@@ -266,12 +264,12 @@ fn step(
             Err(InsertError::Full) => Err(Outcome::RxDropTableFull),
         };
     };
-    if !flow.advance(&before, &after, now) {
+    if !flow.advance(before, after, now) {
         // Another CPU took the same step a moment ago.
         return Err(Outcome::RxAck);
     }
     flow.set_link(link);
-    report_change(key, before, after, decision.outcome);
+    report_change(key, before, after.state, decision.outcome);
     Ok(flow)
 }
 
@@ -328,14 +326,24 @@ impl Door for Listener<'_> {
 
 /// Tells the daemon of a flow that came up or went down.
 #[inline(always)]
-fn report_change(key: &FlowKey, before: Endpoint, after: Endpoint, outcome: Outcome) {
-    let kind = match after.state {
-        State::Established if before.state != State::Established => Kind::Established,
+fn report_change(key: &FlowKey, before: State, after: State, outcome: Outcome) {
+    let kind = match after {
+        State::Established if before != State::Established => {
+            return report_established(key);
+        }
         State::Closed if outcome == Outcome::RxRst => Kind::Reset,
-        State::Closed if before.state != State::Closed => Kind::Finished,
+        State::Closed if before != State::Closed => Kind::Finished,
         _ => return,
     };
     report(kind, key);
+}
+
+/// Tells the daemon of a flow that came up, and what judges ICMP errors of its peer.
+#[inline(never)]
+fn report_established(key: &FlowKey) {
+    // Without memory, errors about the peer are judged a little less strictly.
+    let _ = REMOTES.insert(key.remote_address(), 1, u64::from(BPF_ANY));
+    report(Kind::Established, key);
 }
 
 /// Turns the packet into `reply` and sends it back where it came from.

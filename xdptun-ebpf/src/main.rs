@@ -42,6 +42,7 @@ mod record;
 mod resize;
 mod restore;
 mod rules;
+mod sent;
 mod socket;
 mod split;
 mod table;

@@ -11,6 +11,7 @@ use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::{ProofKey, Secret};
 use xdptun_common::parse::FragmentKey;
 use xdptun_common::record::Record;
+use xdptun_common::sent::{SLOTS, SentSegment};
 
 use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
 use crate::options::Aside;
@@ -21,6 +22,10 @@ use crate::proof::Proven;
 /// capacity.
 #[map]
 pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
+
+/// The entry at hand that is about to be made. Not on the stack, which is full.
+#[map]
+pub static NEW_FLOW: PerCpuArray<Flow> = PerCpuArray::with_max_entries(1, 0);
 
 /// A bit for each port: set if it is ours.
 #[map]
@@ -61,6 +66,15 @@ pub static OWN_PROOFS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0)
 /// The options of the SYN at hand, with its proof. Not on the stack, which is full.
 #[map]
 pub static PROVEN: PerCpuArray<Proven> = PerCpuArray::with_max_entries(1, 0);
+
+/// Segments that left lately (`xdptun_common::sent`).
+#[map]
+pub static SENT: Array<SentSegment> = Array::with_max_entries(SLOTS, 0);
+
+/// Addresses that flows were established with; the daemon removes those without flows.
+/// Not preallocated; user space sets the capacity.
+#[map]
+pub static REMOTES: HashMap<[u8; 16], u32> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
 
 /// Resets that were sent, and when last (nanoseconds). LRU: anyone can make entries.
 #[map]

@@ -3,7 +3,7 @@
 use aya_ebpf::maps::lpm_trie::Key;
 use xdptun_common::config::port_bit;
 
-use crate::maps::{PEERS, PORTS, peers_only};
+use crate::maps::{PEERS, PORTS, REMOTES, peers_only};
 
 /// Whether a port is configured.
 #[inline(always)]
@@ -26,4 +26,10 @@ pub fn owns_either((source, destination): (u16, u16)) -> bool {
 #[inline(always)]
 pub fn is_peer(address: [u8; 16]) -> bool {
     !peers_only() || PEERS.get(Key::new(128, address)).is_some()
+}
+
+/// Whether a flow was established with this address, and is there or was a moment ago.
+#[inline(always)]
+pub fn is_remote(address: [u8; 16]) -> bool {
+    REMOTES.get_ptr(address).is_some()
 }

@@ -4,13 +4,14 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use xdptun_common::flow::{
-    ACK_BYTES, ACK_DELAY_NS, Flow, FlowKey, REMEMBERED, RESTARTED, State, syn_is_due,
+    ACK_BYTES, ACK_DELAY_NS, ANSWER_AGAIN, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS,
+    REMEMBERED, RESTARTED, SILENCE, State, Tick, syn_is_due,
 };
-use xdptun_common::handshake::{Endpoint, Segment};
-use xdptun_common::seq::distance;
+use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
+use xdptun_common::seq::{after, distance};
 
 use crate::atomic::Word;
-use crate::maps::FLOWS;
+use crate::maps::{FLOWS, NEW_FLOW};
 
 /// An entry of the table. Stays readable for the whole program run: the kernel
 /// frees it only after an RCU grace period, and the daemon removes only entries
@@ -20,10 +21,10 @@ pub struct Entry(*mut Flow);
 
 /// A word of the entry by its field name.
 macro_rules! word {
-    ($entry:expr, $field:ident) => {
+    ($entry:expr, $($field:tt)+) => {
         // SAFETY: a field of a map value that the look-up returned; `Flow` is
         // `repr(C)` and its words are aligned.
-        unsafe { Word::new(&raw mut (*$entry.0).$field) }
+        unsafe { Word::new(&raw mut (*$entry.0).$($field)+) }
     };
 }
 
@@ -49,12 +50,12 @@ pub enum InsertError {
 #[inline(always)]
 pub fn insert(
     key: &FlowKey,
-    endpoint: Endpoint,
+    endpoint: &Endpoint,
     link: [u8; 14],
     now: u64,
 ) -> Result<(), InsertError> {
     const EEXIST: i32 = -17;
-    match insert_new(key, &endpoint, &link, now) {
+    match insert_new(key, endpoint, &link, now) {
         0 => Ok(()),
         EEXIST => Err(InsertError::Exists),
         _ => Err(InsertError::Full),
@@ -70,17 +71,26 @@ const fn syns_at_first(state: State) -> u16 {
     }
 }
 
-/// A subprogram, because the new entry takes a quarter of the stack.
+/// A subprogram. The new entry does not fit on the stack, and is put together in a map.
 #[inline(never)]
 fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> i32 {
-    // SAFETY: all-zero bytes are a valid `Flow`.
-    let mut flow: Flow = unsafe { MaybeUninit::zeroed().assume_init() };
+    const ENOMEM: i32 = -12;
+    let Some(flow) = NEW_FLOW.get_ptr_mut(0) else {
+        return ENOMEM;
+    };
+    // SAFETY: a per-CPU value, which only this program run touches; all-zero bytes are a
+    // valid `Flow`.
+    let flow = unsafe {
+        flow.write(MaybeUninit::zeroed().assume_init());
+        &mut *flow
+    };
     flow.state = endpoint.state as u32;
     flow.iss = endpoint.iss;
     flow.snd_una = endpoint.snd_una;
     flow.snd_nxt = endpoint.snd_nxt;
     flow.rcv_nxt = endpoint.rcv_nxt;
     flow.acked = endpoint.rcv_nxt;
+    flow.ack_marks = AckMarks::new(endpoint.snd_una, Tick::at(now));
     flow.opened_at = now;
     flow.sent_at = now;
     flow.received_at = now;
@@ -90,6 +100,8 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     if matches!(endpoint.state, State::Established) {
         flow.established_at = now;
     }
+    // By reference: a copy would be on the stack.
+    let flow: &Flow = flow;
     match FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)) {
         Ok(()) => 0,
         Err(error) => error,
@@ -105,50 +117,98 @@ impl Entry {
 
     /// What the state machine looks at.
     #[inline(always)]
-    pub fn endpoint(self) -> Endpoint {
+    pub fn endpoint(self, now: u64) -> Endpoint {
         Endpoint {
-            state: self.state(),
-            iss: word!(self, iss).load(),
-            snd_una: word!(self, snd_una).load(),
-            snd_nxt: word!(self, snd_nxt).load(),
-            rcv_nxt: word!(self, rcv_nxt).load(),
+            iss: self.iss(),
+            ..self.open_endpoint(now)
         }
     }
 
-    /// Moves from the endpoint `before` to `after`. `false` if another CPU
+    /// The same but for the initial number, which lies on another line of the cache and
+    /// which a segment of an open flow does not need.
+    #[inline(always)]
+    pub fn open_endpoint(self, now: u64) -> Endpoint {
+        let snd_una = word!(self, snd_una).load();
+        let silence = Tick::at(now).since(Tick::at(word!(self, received_at).load()).0);
+        Endpoint {
+            state: self.state(),
+            iss: 0,
+            snd_una,
+            snd_nxt: word!(self, snd_nxt).load(),
+            rcv_nxt: word!(self, rcv_nxt).load(),
+            oldest_ack: self.ack_marks().oldest(snd_una, Tick::at(now)),
+            reach: if silence > SILENCE {
+                ANYWHERE
+            } else {
+                MAX_WINDOW
+            },
+        }
+    }
+
+    /// The initial sequence number.
+    #[inline(always)]
+    pub fn iss(self) -> u32 {
+        word!(self, iss).load()
+    }
+
+    /// The next sequence number to send.
+    #[inline(always)]
+    pub fn snd_nxt(self) -> u32 {
+        word!(self, snd_nxt).load()
+    }
+
+    #[inline(always)]
+    fn ack_marks(self) -> AckMarks {
+        AckMarks {
+            numbers: [
+                word!(self, ack_marks.numbers[0]).load(),
+                word!(self, ack_marks.numbers[1]).load(),
+            ],
+            since: word!(self, ack_marks.since).load(),
+        }
+    }
+
+    #[inline(always)]
+    fn set_ack_marks(self, marks: AckMarks) {
+        word!(self, ack_marks.numbers[0]).store(marks.numbers[0]);
+        word!(self, ack_marks.numbers[1]).store(marks.numbers[1]);
+        word!(self, ack_marks.since).store(marks.since);
+    }
+
+    /// Moves from the state `before` to `after`. `false` if another CPU
     /// changed the state meanwhile; then what it decided holds.
     ///
     /// A subprogram: it is rare, and its caller has no stack to spare.
     #[inline(never)]
-    pub fn advance(self, before: &Endpoint, after: &Endpoint, now: u64) -> bool {
+    pub fn advance(self, before: State, after: &Endpoint, now: u64) -> bool {
         let state = word!(self, state);
-        if state.load() != before.state as u32 {
+        if state.load() != before as u32 {
             return false;
         }
-        // The numbers first: whoever sees the new state must see them.
-        if after.iss != before.iss {
+        // The numbers first: a CPU that sees the new state must see them. Those that
+        // datagrams change are left to these while the connection is the same.
+        if after.iss != self.iss() {
             word!(self, iss).store(after.iss);
-        }
-        if after.snd_una != before.snd_una {
             word!(self, snd_una).store(after.snd_una);
-        }
-        if after.snd_nxt != before.snd_nxt {
+            word!(self, snd_nxt).store(after.snd_nxt);
+            // Nothing of the connection before is to be acknowledged.
+            self.set_ack_marks(AckMarks::new(after.snd_una, Tick::at(now)));
+        } else if matches!(after.state, State::Closed) && after.snd_nxt != self.snd_nxt() {
+            // A FIN takes a number.
             word!(self, snd_nxt).store(after.snd_nxt);
         }
-        if after.rcv_nxt != before.rcv_nxt {
-            word!(self, rcv_nxt).store(after.rcv_nxt);
-        }
-        if matches!(before.state, State::Closed) && after.state != before.state {
+        word!(self, rcv_nxt).store(after.rcv_nxt);
+        if matches!(before, State::Closed) && after.state != before {
             word!(self, opened_at).store(now);
             word!(self, syn_at).store(0);
             word!(self, syns).store(syns_at_first(after.state));
         }
-        if after.state != before.state && matches!(after.state, State::Established) {
+        if after.state != before && matches!(after.state, State::Established) {
             // The handshake acknowledged what it brought.
             word!(self, acked).store(after.rcv_nxt);
             word!(self, established_at).store(now);
         }
-        state.replace(before.state as u32, after.state as u32)
+        state.replace(before as u32, after.state as u32)
     }
 
     /// Opens again a flow that is in state `from`, with the initial sequence
@@ -176,6 +236,7 @@ impl Entry {
         word!(self, snd_una).store(fresh.snd_una);
         word!(self, snd_nxt).store(fresh.snd_nxt);
         word!(self, rcv_nxt).store(fresh.rcv_nxt);
+        self.set_ack_marks(AckMarks::new(fresh.snd_una, Tick::at(now)));
         let (syns, syn_at) = match now.saturating_sub(before) < HARDLY_LASTED {
             true => (1, before),
             false => (0, 0),
@@ -198,7 +259,9 @@ impl Entry {
         if !syn_is_due(last, sent, now) || !at.replace(last, now) {
             return false;
         }
-        syns.store(sent.wrapping_add(1));
+        if sent & !RESTARTED < MOST_SYNS {
+            syns.store(sent.wrapping_add(1));
+        }
         true
     }
 
@@ -208,8 +271,8 @@ impl Entry {
         word!(self, opened_at).load()
     }
 
-    /// Whether its SYN has to leave again after a reset. What answers one of before would complete a connection that firewalls between have
-    /// just seen reset.
+    /// Whether a fresh SYN is owed after a reset: an answer to an older SYN would complete
+    /// a connection that firewalls have just seen reset.
     #[inline(always)]
     pub fn owes_syn(self) -> bool {
         self.state() == State::SynSent && word!(self, syns).load() == RESTARTED
@@ -279,7 +342,7 @@ impl Entry {
                     None
                 }
             }
-            State::FinSent => Some(word!(self, snd_nxt).load().wrapping_sub(1)),
+            State::FinSent => Some(self.snd_nxt().wrapping_sub(1)),
             State::SynSent | State::SynReceived => {
                 word!(self, state).store(State::Closed as u32);
                 None
@@ -303,24 +366,45 @@ impl Entry {
         word!(self, received_at).refresh(now);
     }
 
-    /// Notes what an acceptable segment acknowledges; whether that is the latest
-    /// ([`Endpoint::is_latest`]).
+    /// Whether it is time to answer a segment with nothing but the flow's numbers; at most
+    /// one of all CPUs is told so.
     #[inline(always)]
-    pub fn acknowledged(self, segment: &Segment) -> bool {
+    pub fn may_answer(self, now: u64) -> bool {
+        let answered_at = word!(self, answered_at);
+        let (last, now) = (answered_at.load(), Tick::at(now));
+        now.since(last) >= ANSWER_AGAIN && answered_at.replace(last, now.0)
+    }
+
+    /// When an ICMP error last proved nothing.
+    #[inline(always)]
+    pub fn distrusted_at(self) -> u32 {
+        word!(self, distrusted_at).load()
+    }
+
+    /// Notes that an ICMP error proved nothing.
+    #[inline(always)]
+    pub fn distrust(self, now: u64) {
+        word!(self, distrusted_at).store(Tick::at(now).0);
+    }
+
+    /// Notes what an acceptable segment acknowledges.
+    #[inline(always)]
+    pub fn acknowledged(self, segment: &Segment, now: u64) {
         let snd_una = word!(self, snd_una);
-        let news = distance(segment.acknowledgment, snd_una.load());
-        if news > 0 {
+        let before = snd_una.load();
+        if after(segment.acknowledgment, before) {
+            if let Some(marks) = self.ack_marks().moved(before, Tick::at(now)) {
+                self.set_ack_marks(marks);
+            }
             snd_una.store(segment.acknowledgment);
         }
-        news >= 0
     }
 
     /// Counts a datagram and moves the acknowledgement number up to its end.
     #[inline(always)]
     pub fn receive_datagram(self, segment: &Segment, now: u64) {
-        if self.acknowledged(segment) {
-            self.advance_rcv_nxt(segment);
-        }
+        self.acknowledged(segment, now);
+        self.advance_rcv_nxt(segment);
         self.received(now);
         word!(self, data_at).refresh(now);
         word!(self, rx_bytes).fetch_add(u64::from(segment.len));
@@ -330,11 +414,12 @@ impl Entry {
     #[inline(always)]
     fn advance_rcv_nxt(self, segment: &Segment) {
         let rcv_nxt = word!(self, rcv_nxt);
-        // The number must never move back, whichever CPU comes last; after a
+        // The number must not move back, whichever CPU comes last; after a
         // few lost races the others have moved it further than we would.
         for _ in 0..4 {
             let seen = rcv_nxt.load();
-            if distance(segment.end(), seen) <= 0 || rcv_nxt.replace(seen, segment.end()) {
+            let next = next_expected(seen, segment);
+            if next == seen || rcv_nxt.replace(seen, next) {
                 break;
             }
         }

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::sent::SentSegment;
 
 use crate::diff;
 use crate::kernel::{Budget, Counted, Datapath, Limited, Ran, Reported};
 use crate::moment::Moment;
-use crate::packet::Fragmented;
+use crate::packet::{Fragmented, Packet};
 use crate::program::{Program, Skb};
 
 /// What becomes of the packet.
@@ -60,6 +61,8 @@ pub struct Case {
     fragmented: BTreeMap<Fragmented, u64>,
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
+    sent: Vec<SentSegment>,
+    remotes: Vec<IpAddr>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
@@ -83,6 +86,8 @@ impl Case {
             fragmented: BTreeMap::new(),
             proof: None,
             reset: None,
+            sent: Vec::new(),
+            remotes: Vec::new(),
             verdict: Verdict::Pass,
             expected_packet: Some(packet.clone()),
             expected_mark: 0,
@@ -120,6 +125,25 @@ impl Case {
         self
     }
 
+    /// This segment, without IP options, left so many ticks before `at`.
+    ///
+    /// # Panics
+    ///
+    /// If it is no segment.
+    #[must_use]
+    pub fn left(mut self, segment: &Packet, at: Moment, ticks: u32) -> Self {
+        self.sent
+            .push(segment.remembered(at.tick().wrapping_sub(ticks)));
+        self
+    }
+
+    /// A flow was established with this address.
+    #[must_use]
+    pub fn knows(mut self, remote: IpAddr) -> Self {
+        self.remotes.push(remote);
+        self
+    }
+
     /// The program meets this packet; what is expected stays.
     #[must_use]
     pub fn meets(mut self, packet: impl Into<Vec<u8>>) -> Self {
@@ -131,6 +155,13 @@ impl Case {
     #[must_use]
     pub fn marked(mut self, mark: u32) -> Self {
         self.skb.mark = mark;
+        self.expected_mark = mark;
+        self
+    }
+
+    /// The packet carries this mark afterwards.
+    #[must_use]
+    pub const fn marks(mut self, mark: u32) -> Self {
         self.expected_mark = mark;
         self
     }
@@ -287,6 +318,8 @@ impl Case {
         datapath.set_fragmented(&self.fragmented);
         datapath.set_proof(self.proof);
         datapath.set_reset(self.reset);
+        datapath.set_sent(&self.sent);
+        datapath.set_remotes(&self.remotes);
         for (limited, budget) in &self.budgets {
             datapath.set_budget(*limited, *budget);
         }

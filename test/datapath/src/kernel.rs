@@ -11,6 +11,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::config::global;
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::sent::{SentSegment, slot};
 use xdptun_common::wire::address_bytes;
 use xdptun_common::{Plain, read_plain};
 
@@ -78,12 +79,12 @@ pub enum Limited {
     SynAcks = 0,
     /// Resets.
     Resets = 1,
-    /// Challenge ACKs.
-    Challenges = 2,
-    /// Acknowledgements and FINs.
-    Acks = 3,
+    /// Resets of flows that are about to open.
+    Openings = 2,
     /// ICMP errors.
-    Errors = 4,
+    Errors = 3,
+    /// Flows that this host opens.
+    Opens = 4,
 }
 
 impl Limited {
@@ -91,16 +92,16 @@ impl Limited {
     pub const ALL: [Self; 5] = [
         Self::SynAcks,
         Self::Resets,
-        Self::Challenges,
-        Self::Acks,
+        Self::Openings,
         Self::Errors,
+        Self::Opens,
     ];
 
     /// How many may be sent at once after a pause.
     #[must_use]
     pub const fn burst(self) -> u64 {
         match self {
-            Self::SynAcks | Self::Resets | Self::Challenges | Self::Acks => 4096,
+            Self::SynAcks | Self::Resets | Self::Openings | Self::Opens => 4096,
             Self::Errors => 256,
         }
     }
@@ -122,6 +123,8 @@ pub struct Datapath {
     proofs: HashMap<MapData, u64, [u8; 16]>,
     resets: HashMap<MapData, Record<Reset>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
+    sent: Array<MapData, Record<SentSegment>>,
+    remotes: HashMap<MapData, [u8; 16], u32>,
     events: RingBuf<MapData>,
 }
 
@@ -176,6 +179,8 @@ impl Datapath {
             counters: Counters::take(&mut ebpf),
             budgets: take(&mut ebpf, "BUDGETS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
+            sent: take(&mut ebpf, "SENT"),
+            remotes: take(&mut ebpf, "REMOTES"),
             proofs: take(&mut ebpf, "PROOFS"),
             resets: take(&mut ebpf, "RESETS"),
             events: take(&mut ebpf, "EVENTS"),
@@ -365,6 +370,49 @@ impl Datapath {
         }
     }
 
+    /// Makes the programs remember these segments, and none near the numbers that the
+    /// flows of tests have.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_sent(&mut self, sent: &[SentSegment]) {
+        const NOTHING: SentSegment = SentSegment {
+            sequence: 0,
+            tag: 0,
+            at: 0,
+            len: 0,
+            checksum: [0; 2],
+        };
+        let around_zero = (0..8).map(|kilobyte: u32| slot((kilobyte << 10).wrapping_sub(4096)));
+        let entries = around_zero.map(|slot| (slot, NOTHING)).chain(
+            sent.iter()
+                .map(|segment| (slot(segment.sequence), *segment)),
+        );
+        for (slot, segment) in entries {
+            self.sent
+                .set(slot, Record(segment), 0)
+                .expect("the map of sent segments can be written");
+        }
+    }
+
+    /// Makes these the addresses that flows were established with.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_remotes(&mut self, remotes: &[IpAddr]) {
+        let known: Result<Vec<_>, _> = self.remotes.keys().collect();
+        for address in known.expect("nobody else writes to the map") {
+            self.remotes.remove(&address).expect("it was there");
+        }
+        for address in remotes {
+            self.remotes
+                .insert(address_bytes(*address), 1, 0)
+                .expect("the map of remotes can be written");
+        }
+    }
+
     /// Sets a budget of every CPU.
     ///
     /// # Panics
@@ -436,6 +484,8 @@ impl Datapath {
         self.set_fragmented([]);
         self.set_proof(None);
         self.set_reset(None);
+        self.set_sent(&[]);
+        self.set_remotes(&[]);
         let now = Moment::now().ns();
         for limited in Limited::ALL {
             self.set_budget(limited, [limited.burst(), now]);

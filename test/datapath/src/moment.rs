@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::{FlowKey, Tick};
 use xdptun_common::isn::{EPOCH_NS, ProofKey, Secret, proof_epoch};
 
 /// The key that all tests load the programs with.
@@ -42,6 +42,12 @@ impl Moment {
     #[must_use]
     pub const fn ns(self) -> u64 {
         self.0
+    }
+
+    /// In ticks, as flows keep short times.
+    #[must_use]
+    pub const fn tick(self) -> u32 {
+        Tick::at(self.0).0
     }
 
     /// Some nanoseconds ago; zero at the earliest.

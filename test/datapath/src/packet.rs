@@ -10,6 +10,10 @@ use etherparse::{
     TcpHeader, UdpHeader,
 };
 
+use xdptun_common::sent::{SentSegment, tag};
+use xdptun_common::{Plain, read_plain, wire};
+
+use crate::moment::SECRET;
 use crate::path::mac;
 
 /// TCP control bits (RFC 9293 section 3.1).
@@ -32,6 +36,11 @@ pub mod flags {
     pub const CWR: u8 = 0x80;
     /// What every segment with data carries.
     pub const DATA: u8 = PSH | ACK;
+}
+
+/// The IP header that a packet begins with.
+fn ip<I: Plain>(packet: &[u8]) -> I {
+    read_plain(packet).expect("an IP packet")
 }
 
 /// Bytes that look random and are the same each time.
@@ -170,6 +179,21 @@ impl Packet {
     #[must_use]
     pub fn window(mut self, window: u16) -> Self {
         self.tcp().window_size = window;
+        self
+    }
+
+    /// The segment with a sequence number that lies so far ahead.
+    #[must_use]
+    pub fn sequence_ahead(mut self, by: u32) -> Self {
+        let tcp = self.tcp();
+        tcp.sequence_number = tcp.sequence_number.wrapping_add(by);
+        self
+    }
+
+    /// The acknowledgement number.
+    #[must_use]
+    pub fn acknowledging(mut self, number: u32) -> Self {
+        self.tcp().acknowledgment_number = number;
         self
     }
 
@@ -432,6 +456,31 @@ impl Packet {
         let (_, transport) = self.transport();
         let after_ip = whole.len() - self.payload.len() - transport.len();
         whole[..after_ip + len].to_vec()
+    }
+
+    /// What the programs remember of this segment if it left at this tick.
+    ///
+    /// # Panics
+    ///
+    /// If it is no segment.
+    #[must_use]
+    pub fn remembered(&self, tick: u32) -> SentSegment {
+        let whole = self.clone().without_link().bytes();
+        let (_, transport) = self.transport();
+        let at = whole.len() - self.payload.len() - transport.len();
+        let tcp: wire::TcpHeader = read_plain(&whole[at..]).expect("a segment");
+        let ports = (tcp.source(), tcp.destination());
+        let tag = match &self.network {
+            Network::V4(_) => tag::<wire::Ipv4Header>(SECRET, &ip(&whole), ports),
+            Network::V6(..) => tag::<wire::Ipv6Header>(SECRET, &ip(&whole), ports),
+        };
+        SentSegment {
+            sequence: tcp.sequence(),
+            tag,
+            at: tick,
+            len: u16::try_from(whole.len() - at).expect("a segment"),
+            checksum: tcp.checksum(),
+        }
     }
 
     fn network(&self, protocol: IpNumber, transport_len: usize) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::{AckMarks, Flow, FlowKey, State, Tick};
 
 use crate::kernel::MTU;
 use crate::moment::Moment;
@@ -10,6 +10,8 @@ use crate::packet::{Packet, flags};
 
 /// A port that is configured as ours.
 pub const OWNED: u16 = 8000;
+/// How far behind the latest acknowledgement number the flows of tests take one.
+pub const OLDEST_ACK: u32 = 1 << 12;
 /// Another one: the port of this host's browser connections.
 pub const HTTPS: u16 = 443;
 /// A port that is not ours.
@@ -178,10 +180,14 @@ impl Path {
             snd_nxt: 0xffff_ffe0,
             rcv_nxt: 0xffff_fff0,
             acked: 0xffff_fff0,
+            ack_marks: AckMarks {
+                numbers: [0xffff_ffe0 - OLDEST_ACK, 0xffff_ffe0 - OLDEST_ACK / 2],
+                since: at.tick().wrapping_sub(100),
+            },
             syns: 1,
             sent_at: at.before_ms(5),
-            received_at: at.before_ms(1000),
-            unanswered_at: at.before_ms(1001),
+            received_at: at.before_ms(30),
+            unanswered_at: at.before_ms(31),
             data_at: at.before_ms(1000),
             tx_packets: 0x1_00fe,
             tx_bytes: 1_000_000,
@@ -191,6 +197,7 @@ impl Path {
             established_at: at.before_ms(4990),
             syn_at: at.before_ms(5000),
             link: self.outbound().link(),
+            ..NO_FLOW
         }
     }
 
@@ -218,9 +225,43 @@ impl Path {
             established_at: 0,
             syn_at: at.ns(),
             link: self.outbound().link(),
+            ack_marks: AckMarks::new(iss.wrapping_add(1), Tick(at.tick())),
+            ..NO_FLOW
         }
     }
 }
+
+/// A flow of which nothing is known.
+const NO_FLOW: Flow = Flow {
+    state: 0,
+    iss: 0,
+    snd_una: 0,
+    snd_nxt: 0,
+    rcv_nxt: 0,
+    acked: 0,
+    ack_marks: AckMarks {
+        numbers: [0; 2],
+        since: 0,
+    },
+    syns: 0,
+    sent_at: 0,
+    received_at: 0,
+    unanswered_at: 0,
+    data_at: 0,
+    tx_packets: 0,
+    tx_bytes: 0,
+    rx_packets: 0,
+    rx_bytes: 0,
+    opened_at: 0,
+    established_at: 0,
+    syn_at: 0,
+    answered_at: 0,
+    distrusted_at: 0,
+    hop_limit: 0,
+    traffic_class: 0,
+    link: [0; 14],
+    reserved: 0,
+};
 
 /// The options of our SYN: maximum segment size, SACK permitted, window scale
 /// 10 (RFC 9293 section 3.2, RFC 2018, RFC 7323).

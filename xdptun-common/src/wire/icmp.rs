@@ -46,6 +46,14 @@ pub trait Icmp: Ip {
     fn too_big(mtu: u32) -> IcmpHeader;
     /// Whether the message says that the packet it quotes did not arrive.
     fn is_error(icmp: IcmpHeader) -> bool;
+    /// Whether a host may act upon a packet that the message quotes right behind its
+    /// header.
+    fn quotes(icmp: IcmpHeader) -> bool;
+    /// Whether the message changes the route to the quoted packet's destination: its MTU
+    /// or its next hop. A host applies that to everything that it sends there.
+    fn changes_route(icmp: IcmpHeader) -> bool;
+    /// The MTU that the message names, if it is about that; zero names none (RFC 792).
+    fn mtu(icmp: IcmpHeader) -> Option<u32>;
     /// The same message, without checksum, about a packet that is `by` bytes
     /// shorter: if it names an MTU, that is `by` bytes less.
     fn about_shorter(icmp: IcmpHeader, by: u32) -> IcmpHeader;
@@ -67,6 +75,25 @@ impl Icmp for Ipv4Header {
         const TIME_EXCEEDED: u8 = 11;
         const PARAMETER_PROBLEM: u8 = 12;
         matches!(icmp.kind, UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM)
+    }
+
+    #[inline(always)]
+    fn quotes(icmp: IcmpHeader) -> bool {
+        const SOURCE_QUENCH: u8 = 4;
+        Self::is_error(icmp) || matches!(icmp.kind, SOURCE_QUENCH | REDIRECT)
+    }
+
+    #[inline(always)]
+    fn changes_route(icmp: IcmpHeader) -> bool {
+        icmp.kind == REDIRECT || Self::mtu(icmp).is_some()
+    }
+
+    #[inline(always)]
+    fn mtu(icmp: IcmpHeader) -> Option<u32> {
+        match (icmp.kind, icmp.code) {
+            (UNREACHABLE, FRAGMENTATION_NEEDED) => Some(u32::from_be_bytes(icmp.rest) & 0xffff),
+            _ => None,
+        }
     }
 
     #[inline(always)]
@@ -92,6 +119,9 @@ impl Icmp for Ipv4Header {
 const UNREACHABLE: u8 = 3;
 /// See [`UNREACHABLE`].
 const FRAGMENTATION_NEEDED: u8 = 4;
+/// RFC 792. IPv6's (RFC 4861) quotes its packet in an option, and counts only from a
+/// neighbour on the link.
+const REDIRECT: u8 = 5;
 
 impl Icmp for Ipv6Header {
     const ICMP: Protocol = Protocol::ICMPV6;
@@ -110,6 +140,25 @@ impl Icmp for Ipv6Header {
             PACKET_TOO_BIG => u32::from_be_bytes(icmp.rest) >= MINIMUM_MTU,
             1 | 3 | 4 => true,
             _ => false,
+        }
+    }
+
+    #[inline(always)]
+    fn quotes(icmp: IcmpHeader) -> bool {
+        // Errors that are not defined go to the sockets as well (RFC 4443 section 2.4 (a)).
+        icmp.kind < 128
+    }
+
+    #[inline(always)]
+    fn changes_route(icmp: IcmpHeader) -> bool {
+        icmp.kind == PACKET_TOO_BIG
+    }
+
+    #[inline(always)]
+    fn mtu(icmp: IcmpHeader) -> Option<u32> {
+        match icmp.kind {
+            PACKET_TOO_BIG => Some(u32::from_be_bytes(icmp.rest)),
+            _ => None,
         }
     }
 

@@ -56,8 +56,11 @@ pub trait Ip: crate::Plain {
     /// Which version it is.
     const VERSION: IpVersion;
 
-    /// Whether the version field is right.
+    /// Whether the version field is right, and the addresses are of this version.
     fn is_valid(&self) -> bool;
+    /// Whether the addresses are of this version: a v4-mapped one in an IPv6 header would
+    /// name an IPv4 flow.
+    fn has_own_addresses(&self) -> bool;
     /// Length of header and options in bytes; IPv6 extension headers count as payload.
     fn header_len(&self) -> usize;
     /// The protocol of what follows the fixed header and IPv4 options.
@@ -176,6 +179,11 @@ impl Ip for Ipv4Header {
     #[inline(always)]
     fn is_valid(&self) -> bool {
         self.version_ihl >> 4 == 4 && self.header_len() >= Self::LEN
+    }
+
+    #[inline(always)]
+    fn has_own_addresses(&self) -> bool {
+        true
     }
 
     #[inline(always)]
@@ -332,11 +340,13 @@ impl Ip for Ipv6Header {
 
     #[inline(always)]
     fn is_valid(&self) -> bool {
-        // A v4-mapped address on the wire (the stack drops it too, RFC 4291
-        // leaves it no meaning) would name an IPv4 flow.
-        self.version_class_flow[0] >> 4 == 6
-            && !is_mapped(self.source)
-            && !is_mapped(self.destination)
+        self.version_class_flow[0] >> 4 == 6 && self.has_own_addresses()
+    }
+
+    #[inline(always)]
+    fn has_own_addresses(&self) -> bool {
+        // The stack drops them too; RFC 4291 leaves them no meaning on the wire.
+        !is_mapped(self.source) && !is_mapped(self.destination)
     }
 
     #[inline(always)]

@@ -94,6 +94,8 @@ impl TcpHeader {
     pub const FLAGS_OFFSET: usize = offset_of!(Self, flags);
     /// Where the window is.
     pub const WINDOW_OFFSET: usize = offset_of!(Self, window);
+    /// Where the checksum is.
+    pub const CHECKSUM_OFFSET: usize = offset_of!(Self, checksum);
     /// Where the header's own length is.
     pub const LENGTH_OFFSET: usize = offset_of!(Self, data_offset);
     /// How much longer than a UDP header: the cost of the disguise, in bytes.

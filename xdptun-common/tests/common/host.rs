@@ -2,8 +2,8 @@
 //! state machine, with nothing of packets in it.
 
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::handshake::{Endpoint, Reaction, Reply, Segment, listen, receive};
+use xdptun_common::flow::{FlowKey, MAX_WINDOW, State};
+use xdptun_common::handshake::{ANYWHERE, Endpoint, Reaction, Reply, Segment, listen, receive};
 use xdptun_common::isn::Secret;
 use xdptun_common::wire::Flags;
 
@@ -45,6 +45,8 @@ pub struct Host {
     pub delivered: Vec<u32>,
     /// Something was sent, and nothing came since that makes sense.
     unanswered: bool,
+    /// Nothing came for so long that a sequence number may be any.
+    pub silent: bool,
 }
 
 impl Host {
@@ -57,6 +59,7 @@ impl Host {
             queue: Vec::new(),
             delivered: Vec::new(),
             unanswered: false,
+            silent: false,
         }
     }
 
@@ -130,6 +133,7 @@ impl Host {
     /// in vain.
     pub fn doubt(&mut self, asked: bool) -> Option<Packet> {
         let flow = self.flow.filter(|flow| flow.state == State::Established)?;
+        self.silent |= asked;
         if !self.unanswered {
             return None;
         }
@@ -173,6 +177,9 @@ impl Host {
                 if flow.state == State::Closed {
                     flow.iss = flow.next_iss(self.isn());
                 }
+                if self.silent {
+                    flow.reach = ANYWHERE;
+                }
                 receive(flow, segment, &gave)
             }
         }
@@ -183,10 +190,14 @@ impl Host {
         let before = self.state();
         let reaction = self.reaction(&packet.segment);
         if self.flow.is_some() || reaction.endpoint.state == State::Established {
-            self.flow = Some(reaction.endpoint);
+            self.flow = Some(Endpoint {
+                reach: MAX_WINDOW,
+                ..reaction.endpoint
+            });
         }
         if reaction.outcome.is_sign_of_life() {
             self.unanswered = false;
+            self.silent = false;
         }
         if reaction.outcome == Outcome::RxRestored {
             self.delivered.extend(packet.datagram);

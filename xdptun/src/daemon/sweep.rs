@@ -22,6 +22,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(3);
 const FINISHING: Duration = Duration::from_secs(5);
 /// How long after a FIN the next one follows.
 const FIN_AGAIN: Duration = Duration::from_millis(500);
+/// How often addresses without flows are removed.
+const TIDY: Duration = Duration::from_secs(1);
 /// How long what was sent may go unanswered before the peer is asked. It answers
 /// by itself within [`xdptun_common::flow::ACK_DELAY_NS`] of most datagrams, but
 /// not of all.
@@ -57,6 +59,8 @@ pub struct Doubts {
     swept: u64,
     /// When the flow was last opened again.
     reopened: HashMap<FlowKey, u64>,
+    /// When addresses without flows were last removed.
+    tidied: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -177,6 +181,12 @@ impl Daemon<'_> {
             }
         };
         self.tell_refusals(&flows);
+        if since(now, self.doubts.tidied) > TIDY {
+            self.doubts.tidied = now;
+            if let Err(error) = self.attached.maps.retain_remotes(&flows) {
+                warn!("cannot remove addresses without flows: {error}");
+            }
+        }
         let mut questions = self.doubts.begin(now);
         let mut asked = HashMap::new();
         for (key, flow) in flows {

@@ -467,7 +467,8 @@ fn load(
         .override_global(global::XDP, &attachment.ingress, true)
         .override_global(global::RECORD, &record, true)
         .override_global(aya_log::LEVEL, &log_level, true)
-        .map_max_entries("FLOWS", options.max_flows);
+        .map_max_entries("FLOWS", options.max_flows)
+        .map_max_entries("REMOTES", options.max_flows);
     for map in PROOFS {
         loader.map_max_entries(map, if hidden != 0 { MAX_PROOFS } else { 1 });
     }

@@ -1,5 +1,6 @@
 //! The maps of the kernel side, typed.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -35,6 +36,7 @@ pub struct Maps {
     max_flows: u32,
     ports: Array<MapData, u64>,
     peers: LpmTrie<MapData, [u8; 16], u32>,
+    remotes: HashMap<MapData, [u8; 16], u32>,
     counters: PerCpuArray<MapData, u64>,
     attachment: Array<MapData, Record<Attachment>>,
     owner: Array<MapData, Record<Owner>>,
@@ -44,6 +46,7 @@ pub struct Maps {
 const FLOWS: &str = "FLOWS";
 const PORTS: &str = "PORTS";
 const PEERS: &str = "PEERS";
+const REMOTES: &str = "REMOTES";
 const COUNTERS: &str = "COUNTERS";
 const ATTACHMENT: &str = "ATTACHMENT";
 const OWNER: &str = "OWNER";
@@ -56,11 +59,12 @@ pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 pub const PROOFS: [&str; 2] = ["PROOFS", "OWN_PROOFS"];
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
-pub const PINNED: [&str; 9] = [
+pub const PINNED: [&str; 10] = [
     OWNER,
     FLOWS,
     PORTS,
     PEERS,
+    REMOTES,
     COUNTERS,
     ATTACHMENT,
     EVENTS,
@@ -109,7 +113,7 @@ impl Maps {
         Self::assemble(|name| {
             let data = open(directory, name)?;
             Ok(match name {
-                FLOWS => Map::HashMap(data),
+                FLOWS | REMOTES => Map::HashMap(data),
                 PEERS => Map::LpmTrie(data),
                 COUNTERS => Map::PerCpuArray(data),
                 _ => Map::Array(data),
@@ -130,6 +134,7 @@ impl Maps {
             max_flows,
             ports: map(PORTS)?.try_into()?,
             peers: map(PEERS)?.try_into()?,
+            remotes: map(REMOTES)?.try_into()?,
             counters: map(COUNTERS)?.try_into()?,
             attachment: map(ATTACHMENT)?.try_into()?,
             owner: map(OWNER)?.try_into()?,
@@ -161,6 +166,21 @@ impl Maps {
     /// If the table cannot be written.
     pub fn remove_flow(&mut self, key: &FlowKey) -> Result<(), MapError> {
         absent(self.flows.remove(&Record(*key))).map(|_| ())
+    }
+
+    /// Removes the addresses that no flow of these leads to any more.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read or written.
+    pub fn retain_remotes(&mut self, flows: &[(FlowKey, Flow)]) -> Result<(), MapError> {
+        let used: HashSet<[u8; 16]> = flows.iter().map(|(key, _)| key.remote_address()).collect();
+        let present: Vec<_> = self.remotes.keys().collect::<Result<_, _>>()?;
+        let unused = present.iter().filter(|address| !used.contains(*address));
+        for address in unused {
+            absent(self.remotes.remove(address))?;
+        }
+        Ok(())
     }
 
     /// Sets the owned ports.
@@ -335,6 +355,7 @@ fn verify(name: &str, data: &MapData) -> Result<()> {
     let (kind, key, value) = match name {
         FLOWS => (MapType::Hash, size_of::<FlowKey>(), size_of::<Flow>()),
         PEERS => (MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>()),
+        REMOTES => (MapType::Hash, size_of::<[u8; 16]>(), size_of::<u32>()),
         COUNTERS => (MapType::PerCpuArray, INDEX, size_of::<u64>()),
         PORTS => (MapType::Array, INDEX, size_of::<u64>()),
         ATTACHMENT => (MapType::Array, INDEX, size_of::<Attachment>()),

@@ -1,6 +1,6 @@
 //! What a packet leaves in its flow's entry.
 
-use xdptun_common::flow::{Flow, State};
+use xdptun_common::flow::{AckMarks, Flow, State, Tick};
 use xdptun_test_datapath::Moment;
 
 /// A datagram of `len` payload bytes left.
@@ -44,4 +44,12 @@ pub fn restored(flow: &mut Flow, at: Moment, len: usize) {
 pub fn in_state(mut flow: Flow, state: State) -> Flow {
     flow.state = state as u32;
     flow
+}
+
+/// The flow begins anew with this number.
+pub fn begun(flow: &mut Flow, at: Moment, iss: u32) {
+    flow.iss = iss;
+    flow.snd_una = iss.wrapping_add(1);
+    flow.snd_nxt = flow.snd_una;
+    flow.ack_marks = AckMarks::new(flow.snd_una, Tick(at.tick()));
 }

@@ -3,12 +3,12 @@
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, RESTARTED, State, asking, challenging};
-use xdptun_common::isn::far_from;
+use xdptun_common::isn::{LIFETIME, far_from};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};
 
-use crate::effects::{in_state, restored};
+use crate::effects::{begun, in_state, restored};
 use crate::{datapath, paths};
 
 const SYN_ACK: u8 = flags::SYN | flags::ACK;
@@ -42,18 +42,17 @@ fn servers() -> [Path; 2] {
 
 /// The flow of an acknowledgement that completes a handshake.
 pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
-    Flow {
+    let mut flow = Flow {
         state: State::Established as u32,
-        iss,
-        snd_una: iss.wrapping_add(1),
-        snd_nxt: iss.wrapping_add(1),
         rcv_nxt,
         acked: rcv_nxt,
         syns: 0,
         syn_at: 0,
         established_at: at.ns(),
         ..path.opening(at)
-    }
+    };
+    begun(&mut flow, at, iss);
+    flow
 }
 
 #[test]
@@ -115,7 +114,13 @@ fn no_answer_is_longer_than_its_cause() {
     let mut datapath = datapath();
     let mut longer = Vec::new();
     for path in servers() {
-        for flags in [flags::SYN, SYN_ACK, flags::ACK, flags::DATA, flags::FIN, 0] {
+        for flags in [
+            flags::SYN,
+            SYN_ACK,
+            flags::ACK,
+            flags::DATA,
+            flags::FIN | flags::ACK,
+        ] {
             datapath.reset();
             let segment = path.inbound().segment(flags, 1, 2).bytes();
             let ran = datapath.run(Program::Ingress, &segment, Skb::default());
@@ -138,7 +143,11 @@ fn a_cookie_makes_the_flow() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();
-        for (name, epochs) in [("", 0), (" of the epoch before", 1)] {
+        for (name, epochs) in [
+            ("", 0),
+            (" of the epoch before", 1),
+            (" of the oldest epoch", LIFETIME),
+        ] {
             rows.push(row(format!("{path:?}, ACK{name}"), move |at| {
                 let iss = at.earlier_isn(&key, epochs);
                 Case::ingress(from_peer(path, flags::ACK, 1000, iss.wrapping_add(1)))
@@ -181,9 +190,7 @@ fn a_cookie_makes_the_flow() {
                 .reports(Kind::Established, key)
                 .changes(key, |flow| {
                     flow.state = State::Established as u32;
-                    flow.iss = iss;
-                    flow.snd_una = iss.wrapping_add(1);
-                    flow.snd_nxt = iss.wrapping_add(1);
+                    begun(flow, at, iss);
                     flow.rcv_nxt = 1000;
                     flow.acked = 1000;
                     (flow.syns, flow.syn_at) = (0, 0);
@@ -242,7 +249,7 @@ fn segments_for_nobody_are_reset() {
             },
         ));
         rows.push(row(format!("{path:?}, cookie too old"), move |at| {
-            let number = at.earlier_isn(&key, 2).wrapping_add(1);
+            let number = at.earlier_isn(&key, LIFETIME + 1).wrapping_add(1);
             let segment = from_peer(path, flags::ACK, 1000, number);
             reset(at, segment, flags::RST, number, 0)
         }));
@@ -269,17 +276,18 @@ fn segments_for_nobody_are_reset() {
                 reset(at, segment, flags::RST, number, 0)
             }));
         }
-        // Without ACK the reset acknowledges all that came: RST and ACK.
-        for (name, flags, more) in [
-            ("no flags", 0, 0),
-            ("PSH", flags::PSH, 0),
-            ("FIN", flags::FIN, 1),
-            ("SYN and FIN", flags::SYN | flags::FIN, 2),
+        // As an open port of Linux does.
+        for (name, flags) in [
+            ("no flags", 0),
+            ("PSH", flags::PSH),
+            ("FIN", flags::FIN),
+            ("SYN and FIN", flags::SYN | flags::FIN),
+            ("FIN, PSH and URG", flags::FIN | flags::PSH | flags::URG),
         ] {
-            rows.push(row(format!("{path:?}, {name}"), move |at| {
+            rows.push(row(format!("{path:?}, {name}"), move |_| {
                 let segment = path.inbound().payload(payload(5));
                 let segment = segment.segment(flags, u32::MAX - 2, 77);
-                reset(at, segment, RST_ACK, 0, 2 + more)
+                Case::ingress(segment).drops(Outcome::RxDropNoFlow)
             }));
         }
         rows.push(row(

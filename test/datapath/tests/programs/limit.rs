@@ -1,10 +1,13 @@
-//! Ingress: each kind of reply has a budget, so that nobody makes us flood
-//! anyone, and strangers cannot use up what the peer needs.
+//! Ingress: each kind of reply to strangers has a budget, so that nobody makes us flood
+//! anyone, and each open flow a limit of its own.
 
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::State;
-use xdptun_test_datapath::path::syn_options;
-use xdptun_test_datapath::{Case, Family, Limited, Moment, Path, Program, Skb, check, flags, row};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{ANSWER_AGAIN, Flow, FlowKey, State, challenging};
+use xdptun_test_datapath::path::{OWNED, syn_options};
+use xdptun_test_datapath::{
+    Case, Family, Limited, Moment, Packet, Path, Program, Row, Skb, check, flags, row,
+};
 
 use crate::datapath;
 use crate::effects::in_state;
@@ -15,7 +18,6 @@ pub const EMPTY: [u64; 2] = [0, u64::MAX];
 #[test]
 fn without_budget_nothing_is_answered() {
     let path = Path::server(Family::V4);
-    let key = path.key();
     let syn = move || {
         let syn = path.inbound().segment(flags::SYN, 7, 0);
         syn.options(&syn_options(Family::V4))
@@ -33,52 +35,153 @@ fn without_budget_nothing_is_answered() {
                 .drops(Outcome::RxDropNoFlow)
                 .sends(Sent::Limited)
         }),
-        row("SYN on an open flow", move |at| {
-            Case::ingress(syn())
-                .budget(Limited::Challenges, EMPTY)
-                .flow(key, path.established(at))
-                .drops(Outcome::RxSyn)
-                .sends(Sent::Limited)
+        row("a flow that this host opens", move |_| {
+            Case::egress(path.outbound())
+                .budget(Limited::Opens, EMPTY)
+                .drops(Outcome::TxDropOpening)
         }),
-        row("the state changes all the same", move |at| {
-            let flow = in_state(path.established(at), State::FinSent);
-            let fin = flags::FIN | flags::ACK;
-            Case::ingress(path.inbound().segment(fin, flow.rcv_nxt, flow.snd_nxt))
-                .budget(Limited::Acks, EMPTY)
-                .flow(key, flow)
-                .drops(Outcome::RxFin)
-                .sends(Sent::Limited)
-                .reports(xdptun_common::event::Kind::Finished, key)
-                .changes(key, |flow| {
-                    flow.state = State::Closed as u32;
-                    flow.rcv_nxt = flow.rcv_nxt.wrapping_add(1);
-                    flow.received_at = at.ns();
-                })
-        }),
-        row(
-            "a probe of the peer, when all others are spent",
-            move |at| {
-                let flow = path.established(at);
-                let probe =
-                    path.inbound()
-                        .segment(flags::ACK, flow.rcv_nxt.wrapping_sub(1), flow.snd_nxt);
-                Case::ingress(probe)
-                    .budget(Limited::SynAcks, EMPTY)
-                    .budget(Limited::Resets, EMPTY)
-                    .budget(Limited::Challenges, EMPTY)
-                    .flow(key, flow)
-                    .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
-                    .counts(Outcome::RxAck)
-                    .sends(Sent::Ack)
-                    .changes(key, |flow| flow.received_at = at.ns())
-            },
-        ),
-        row("what needs no answer goes on", move |at| {
-            crate::restored::restores(Program::Ingress, at, path, &path.inbound(), 0)
-                .budget(Limited::Acks, EMPTY)
+        row("an open flow needs none", move |at| {
+            let case = crate::restored::restores(Program::Ingress, at, path, &path.inbound(), 0);
+            spent(case)
         }),
     ];
     check(&mut datapath(), rows);
+}
+
+/// All budgets are spent.
+fn spent(case: Case) -> Case {
+    let all = Limited::ALL.into_iter();
+    all.fold(case, |case, limited| case.budget(limited, EMPTY))
+}
+
+/// What an open flow answers with nothing but its numbers: challenges and the answers to
+/// probes.
+fn answered(path: Path, flow: &Flow) -> [(&'static str, Packet, Outcome, Sent); 4] {
+    let segment = |flags, ahead: u32| {
+        let sequence = flow.rcv_nxt.wrapping_add(ahead);
+        path.inbound().segment(flags, sequence, flow.snd_nxt)
+    };
+    let syn = segment(flags::SYN, 77).options(&syn_options(path.family()));
+    let reset = segment(flags::RST, 77);
+    let fin = segment(flags::FIN | flags::ACK, 77);
+    let probe = segment(flags::ACK, u32::MAX);
+    [
+        ("SYN", syn, Outcome::RxSyn, Sent::ChallengeAck),
+        ("RST", reset, Outcome::RxDropReset, Sent::ChallengeAck),
+        ("FIN", fin, Outcome::RxDropFin, Sent::ChallengeAck),
+        ("probe", probe, Outcome::RxAck, Sent::Ack),
+    ]
+}
+
+/// A flow answers so often and no oftener, whatever strangers have used up elsewhere, and
+/// whoever sends it what: nobody can count on one flow what another one answers.
+#[test]
+fn an_open_flow_has_a_limit_of_its_own() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, which) in crate::paths().flat_map(|path| (0..4).map(move |which| (path, which))) {
+        let key = path.key();
+        for (ticks, due) in [(0, false), (ANSWER_AGAIN - 1, false), (ANSWER_AGAIN, true)] {
+            let name = format!("{path:?}, {which}, {ticks} ticks after the last");
+            rows.push(row(name, move |at| {
+                let mut flow = path.established(at);
+                flow.answered_at = at.tick().wrapping_sub(ticks);
+                let (_, segment, outcome, sent) = answered(path, &flow)[which].clone();
+                let answer = path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
+                let window = match sent {
+                    Sent::ChallengeAck => challenging(at.window()),
+                    _ => at.window(),
+                };
+                let case = spent(Case::ingress(segment).flow(key, flow)).changes(key, |flow| {
+                    if outcome == Outcome::RxAck {
+                        flow.received_at = at.ns();
+                    }
+                });
+                if due {
+                    case.answers(answer.window(window))
+                        .counts(outcome)
+                        .sends(sent)
+                        .changes(key, |flow| flow.answered_at = at.tick())
+                } else {
+                    case.drops(outcome).sends(Sent::Limited)
+                }
+            }));
+        }
+    }
+    // What ends the flow is answered once, so always.
+    rows.extend(crate::paths().map(|path| {
+        row(format!("{path:?}, the peer's FIN"), move |at| {
+            let mut flow = in_state(path.established(at), State::FinSent);
+            flow.answered_at = at.tick();
+            let fin = flags::FIN | flags::ACK;
+            let rcv_nxt = flow.rcv_nxt.wrapping_add(1);
+            let segment = path.inbound().segment(fin, flow.rcv_nxt, flow.snd_nxt);
+            spent(Case::ingress(segment).flow(path.key(), flow))
+                .answers(path.control(at, flags::ACK, flow.snd_nxt, rcv_nxt))
+                .counts(Outcome::RxFin)
+                .sends(Sent::Ack)
+                .reports(Kind::Finished, path.key())
+                .changes(path.key(), |flow| {
+                    flow.state = State::Closed as u32;
+                    flow.rcv_nxt = rcv_nxt;
+                    flow.received_at = at.ns();
+                })
+        })
+    }));
+    check(&mut datapath(), rows);
+}
+
+/// What a stranger has left tells nothing of whether there is a flow: a segment that an
+/// open flow refuses takes what it would have taken without one.
+#[test]
+fn refused_segments_are_charged_as_if_there_were_no_flow() {
+    let mut datapath = datapath();
+    for path in crate::paths().filter(|path| path.local.port() == OWNED) {
+        let at = Moment::now();
+        let flow = path.established(at);
+        let far = |flags| {
+            let sequence = flow.rcv_nxt.wrapping_add(1 << 30);
+            let segment = path.inbound().segment(flags, sequence, 5);
+            segment.options(if flags & flags::SYN == 0 {
+                &[]
+            } else {
+                &[1; 12]
+            })
+        };
+        for flags in [
+            flags::SYN,
+            flags::SYN | flags::ACK,
+            flags::ACK,
+            flags::DATA,
+            flags::FIN | flags::ACK,
+            flags::RST,
+            flags::RST | flags::ACK,
+            0,
+        ] {
+            let segment = far(flags).bytes();
+            let mut left = |flows: &[(FlowKey, Flow)]| {
+                datapath.reset();
+                datapath.set_flows(flows.iter().map(|(key, flow)| (key, flow)));
+                let budget = [100, u64::MAX];
+                for limited in Limited::ALL {
+                    datapath.set_budget(limited, budget);
+                }
+                // Twice: what is not answered twice is not charged twice.
+                for _ in 0..2 {
+                    datapath.run(Program::Ingress, &segment, Skb::default());
+                }
+                // Which CPU runs the program is not ours to choose.
+                [Limited::SynAcks, Limited::Resets].map(|limited| {
+                    let spent = datapath
+                        .budgets(limited)
+                        .into_iter()
+                        .map(|cpu| 100 - cpu[0]);
+                    spent.sum::<u64>()
+                })
+            };
+            let (without, with) = (left(&[]), left(&[(path.key(), flow)]));
+            assert_eq!(with, without, "{path:?} {flags:#x}");
+        }
+    }
 }
 
 #[test]

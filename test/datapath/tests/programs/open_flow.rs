@@ -2,8 +2,9 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, State, challenging};
+use xdptun_common::flow::{AckMarks, Flow, MAX_STEP, State, challenging};
 use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::path::OLDEST_ACK;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 
 use crate::effects::{in_state, restored};
@@ -11,8 +12,6 @@ use crate::{datapath, paths};
 
 /// How far a segment may lie from what is expected.
 const WINDOW: u32 = 1 << 26;
-/// How far an acknowledgement may lie behind the latest.
-const REORDERING: u32 = 1 << 20;
 
 /// A segment of the peer: `ahead` is where its numbers lie from those expected.
 fn segment(flow: &Flow, path: Path, flags: u8, ahead: [u32; 2], len: usize) -> Packet {
@@ -30,6 +29,7 @@ fn challenges(case: Case, at: Moment, path: Path, flow: &Flow, outcome: Outcome)
     case.answers(challenge.window(challenging(at.window())))
         .counts(outcome)
         .sends(Sent::ChallengeAck)
+        .changes(path.key(), |flow| flow.answered_at = at.tick())
 }
 
 fn both_open_states() -> impl Iterator<Item = (Path, State)> {
@@ -129,7 +129,7 @@ fn a_fin_ends_the_flow() {
                     flow.received_at = at.ns();
                 })
         }));
-        for ahead in [1, u32::MAX, 60_000] {
+        for ahead in [1, u32::MAX - 1, 60_000] {
             rows.push(row(format!("{path:?}, {ahead:#x} ahead"), move |at| {
                 let flow = path.established(at);
                 let case =
@@ -159,7 +159,7 @@ fn numbers_out_of_the_window() {
         let far = [
             [FAR, 0],
             [FAR.wrapping_neg(), 0],
-            [0, (REORDERING + 1).wrapping_neg()],
+            [0, (OLDEST_ACK + 1).wrapping_neg()],
             [0, FAR.wrapping_neg()],
             [0, 1],
             [0, FAR],
@@ -199,24 +199,26 @@ fn numbers_out_of_the_window() {
     check(&mut datapath(), rows);
 }
 
-/// Datagrams are not put in order: one inside the window is restored at once,
-/// and the number that is acknowledged never moves back. Only a segment with the
-/// latest acknowledgement moves it forward.
+/// Datagrams are not put in order: one inside the window is restored at once, however
+/// old its acknowledgement, and the number that is acknowledged moves forward only, one
+/// step at a time.
 #[test]
 fn data_anywhere_in_the_window() {
     const UNDER_WAY: u32 = 500;
     let mut rows: Vec<Row> = Vec::new();
     for program in Program::INBOUND {
         for path in paths() {
-            for (ahead, moves) in [
-                ([WINDOW, 0], true),
-                ([100, 0], true),
-                ([100, UNDER_WAY.wrapping_neg()], true),
-                ([100, (UNDER_WAY + 1).wrapping_neg()], false),
-                ([WINDOW, (UNDER_WAY + REORDERING).wrapping_neg()], false),
-                ([WINDOW.wrapping_neg(), 0], false),
-                ([39u32.wrapping_neg(), 0], true),
-                ([40u32.wrapping_neg(), 0], false),
+            for ahead in [
+                [WINDOW, 0],
+                [MAX_STEP, 0],
+                [MAX_STEP - 40, 0],
+                [100, 0],
+                [100, UNDER_WAY.wrapping_neg()],
+                [100, (UNDER_WAY + 1).wrapping_neg()],
+                [WINDOW, OLDEST_ACK.wrapping_neg()],
+                [WINDOW.wrapping_neg(), 0],
+                [39u32.wrapping_neg(), 0],
+                [40u32.wrapping_neg(), 0],
             ] {
                 let name = format!("{program:?} {path:?} {ahead:x?}");
                 rows.push(row(name, move |at| {
@@ -225,18 +227,18 @@ fn data_anywhere_in_the_window() {
                     let number = flow.snd_nxt.wrapping_add(ahead[1]);
                     let end = flow.rcv_nxt.wrapping_add(ahead[0]).wrapping_add(40);
                     // Nothing to acknowledge at once, so that XDP takes it too.
-                    if ahead[0] == WINDOW {
+                    if ahead[0] >= MAX_STEP - 40 {
                         flow.acked = end;
                     }
+                    let step = end.wrapping_sub(flow.rcv_nxt).cast_signed();
+                    let step = step.clamp(0, MAX_STEP.cast_signed()).cast_unsigned();
                     let datagram = path.inbound().payload(payload(40));
                     Case::new(program, segment(&flow, path, flags::DATA, ahead, 40))
                         .flow(path.key(), flow)
                         .passes_as(datagram)
                         .counts(Outcome::RxRestored)
                         .changes(path.key(), |flow| {
-                            if moves {
-                                flow.rcv_nxt = end;
-                            }
+                            flow.rcv_nxt = flow.rcv_nxt.wrapping_add(step);
                             if ahead[1] == 0 {
                                 flow.snd_una = number;
                             }
@@ -244,6 +246,166 @@ fn data_anywhere_in_the_window() {
                         })
                 }));
             }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// On a long and fast path the peer's acknowledgements are far behind, and still the
+/// latest.
+#[test]
+fn however_much_is_under_way() {
+    let mut rows: Vec<Row> = Vec::new();
+    for program in Program::INBOUND {
+        for path in paths() {
+            for under_way in [WINDOW, 2 * WINDOW, 1 << 30] {
+                let name = format!("{program:?} {path:?} {under_way:#x}");
+                rows.push(row(name, move |at| {
+                    let mut flow = path.established(at);
+                    flow.snd_nxt = flow.snd_una.wrapping_add(under_way);
+                    let ahead = [0, under_way.wrapping_neg()];
+                    Case::new(program, segment(&flow, path, flags::DATA, ahead, 40))
+                        .flow(path.key(), flow)
+                        .passes_as(path.inbound().payload(payload(40)))
+                        .counts(Outcome::RxRestored)
+                        .changes(path.key(), |flow| {
+                            flow.rcv_nxt = flow.rcv_nxt.wrapping_add(40);
+                            restored(flow, at, 40);
+                        })
+                }));
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// How old an acknowledgement may be goes by time: what was the latest half a second ago
+/// is taken, and on a flow that is idle nothing but the latest.
+#[test]
+fn an_acknowledgement_grows_old() {
+    const PERIOD: u32 = AckMarks::PERIOD;
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for (since, behind, taken) in [
+            (PERIOD - 1, OLDEST_ACK, true),
+            (PERIOD, OLDEST_ACK, false),
+            (PERIOD, OLDEST_ACK / 2, true),
+            (2 * PERIOD - 1, OLDEST_ACK / 2, true),
+            (2 * PERIOD, OLDEST_ACK / 2, false),
+            (2 * PERIOD, 1, false),
+            (2 * PERIOD, 0, true),
+            (1000 * PERIOD, 0, true),
+        ] {
+            let name = format!("{path:?}, {behind} behind after {since} ticks");
+            rows.push(row(name, move |at| {
+                let mut flow = path.established(at);
+                flow.ack_marks.since = at.tick().wrapping_sub(since);
+                let ahead = [0, behind.wrapping_neg()];
+                let case = Case::ingress(segment(&flow, path, flags::DATA, ahead, 40))
+                    .flow(path.key(), flow);
+                if !taken {
+                    return challenges(case, at, path, &flow, Outcome::RxDropSequence);
+                }
+                case.passes_as(path.inbound().payload(payload(40)))
+                    .counts(Outcome::RxRestored)
+                    .changes(path.key(), |flow| {
+                        flow.rcv_nxt = flow.rcv_nxt.wrapping_add(40);
+                        restored(flow, at, 40);
+                    })
+            }));
+        }
+        // Each new acknowledgement may begin a period.
+        for since in [PERIOD - 1, PERIOD, 2 * PERIOD - 1, 2 * PERIOD] {
+            rows.push(row(
+                format!("{path:?}, news after {since} ticks"),
+                move |at| {
+                    let mut flow = path.established(at);
+                    flow.ack_marks.since = at.tick().wrapping_sub(since);
+                    flow.snd_nxt = flow.snd_una.wrapping_add(500);
+                    let before = flow.snd_una;
+                    Case::ingress(segment(&flow, path, flags::ACK, [0, 0], 0))
+                        .flow(path.key(), flow)
+                        .drops(Outcome::RxAck)
+                        .changes(path.key(), |flow| {
+                            flow.snd_una = flow.snd_nxt;
+                            flow.received_at = at.ns();
+                            if since >= PERIOD {
+                                let older = match since / PERIOD {
+                                    1 => flow.ack_marks.numbers[1],
+                                    _ => before,
+                                };
+                                flow.ack_marks.numbers = [older, before];
+                                flow.ack_marks.since = at.tick();
+                            }
+                        })
+                },
+            ));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// After a silence longer than any window the acknowledgement alone tells that data is the
+/// peer's, and the flow goes on there.
+#[test]
+fn data_after_a_silence() {
+    let mut rows: Vec<Row> = Vec::new();
+    for program in Program::INBOUND {
+        for path in paths() {
+            for ahead in [WINDOW + 1, 1 << 30, (WINDOW + 41).wrapping_neg()] {
+                for (ms, silent) in [(50, false), (80, true)] {
+                    let name = format!("{program:?} {path:?} {ahead:#x}, {ms} ms");
+                    rows.push(row(name, move |at| {
+                        let mut flow = path.established(at);
+                        flow.received_at = at.before_ms(ms);
+                        let end = flow.rcv_nxt.wrapping_add(ahead).wrapping_add(40);
+                        flow.acked = end;
+                        let data = segment(&flow, path, flags::DATA, [ahead, 0], 40);
+                        let case = Case::new(program, data).flow(path.key(), flow);
+                        match (silent, program) {
+                            (false, Program::Ingress) => {
+                                challenges(case, at, path, &flow, Outcome::RxDropSequence)
+                            }
+                            (false, _) => case,
+                            (true, _) => case
+                                .passes_as(path.inbound().payload(payload(40)))
+                                .counts(Outcome::RxRestored)
+                                .changes(path.key(), |flow| {
+                                    flow.rcv_nxt = end;
+                                    restored(flow, at, 40);
+                                }),
+                        }
+                    }));
+                }
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// What a forged segment moved, the peer's own numbers move back.
+#[test]
+fn numbers_heal() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for moved in [2, 5000, MAX_STEP, WINDOW] {
+            rows.push(row(format!("{path:?}, by {moved:#x}"), move |at| {
+                let mut flow = path.established(at);
+                let truth = flow.rcv_nxt;
+                flow.rcv_nxt = truth.wrapping_add(moved);
+                let challenge = path
+                    .inbound()
+                    .segment(flags::ACK, truth, flow.snd_nxt)
+                    .window(challenging(0xf000));
+                Case::ingress(challenge)
+                    .flow(path.key(), flow)
+                    .drops(Outcome::RxAck)
+                    .changes(path.key(), |flow| {
+                        flow.received_at = at.ns();
+                        flow.rcv_nxt = truth;
+                        flow.link = path.outbound().link();
+                    })
+            }));
         }
     }
     check(&mut datapath(), rows);
@@ -264,7 +426,7 @@ fn acknowledgements_and_probes() {
             [0, 0],
             [0, u32::MAX],
             [7, 0],
-            [0, REORDERING.wrapping_neg()],
+            [0, OLDEST_ACK.wrapping_neg()],
         ] {
             rows.push(row(format!("{path:?} {state:?} ACK {ahead:x?}"), {
                 move |at| case(at, ahead).drops(Outcome::RxAck)
@@ -278,6 +440,7 @@ fn acknowledgements_and_probes() {
                         .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
                         .counts(Outcome::RxAck)
                         .sends(Sent::Ack)
+                        .changes(key, |flow| flow.answered_at = at.tick())
                 }
             }));
         }

@@ -303,6 +303,7 @@ fn control_segments_with_options() {
                     .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
                     .counts(Outcome::RxAck)
                     .sends(Sent::Ack)
+                    .changes(key, |flow| flow.answered_at = at.tick())
                     .changes(key, |flow| flow.received_at = at.ns())
             }),
             row(name("to be acknowledged"), {

@@ -7,7 +7,7 @@ use xdptun_common::isn::far_from;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 
-use crate::effects::{acknowledged, in_state, unanswered};
+use crate::effects::{acknowledged, begun, in_state, unanswered};
 use crate::{datapath, paths};
 
 /// Every request that is granted, and what is near to it.
@@ -128,8 +128,8 @@ fn reopenings() -> Vec<Row> {
                 .passes_as(path.control(at, flags::SYN, iss, 0))
                 .changes(path.key(), |flow| {
                     flow.state = State::SynSent as u32;
-                    (flow.iss, flow.rcv_nxt) = (iss, 0);
-                    (flow.snd_una, flow.snd_nxt) = (iss.wrapping_add(1), iss.wrapping_add(1));
+                    begun(flow, at, iss);
+                    flow.rcv_nxt = 0;
                     (flow.opened_at, flow.established_at) = (at.ns(), 0);
                     (flow.syns, flow.syn_at) = (1, at.ns());
                 })

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::config::Request;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::State;
 use xdptun_lab::{Direct, Host, link};
@@ -48,6 +49,8 @@ fn returns(ifindex: u32, datagram: &Packet, message: &Packet) -> Case {
     Case::egress(datagram)
         .on(ifindex)
         .answers(message)
+        // Else `ingress` would take it for a forged one.
+        .marks(Request::OwnError.mark())
         .counts(Outcome::TxTooBig)
 }
 

@@ -1,0 +1,81 @@
+//! The packet that an ICMP error quotes.
+//!
+//! Read as leniently as the kernel reads it, which looks at little more than addresses,
+//! protocol and ports (`icmp_unreach`, `icmpv6_notify`): an error that the kernel would
+//! act upon must not pass because its quote is odd.
+
+use crate::flow::FlowKey;
+use crate::parse::{Bytes, Chains, Shape, is_extension};
+use crate::wire::{Ip, IpVersion, Protocol};
+
+/// The start of a packet, as an error quotes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote<I> {
+    /// The fixed IP header.
+    pub ip: I,
+    /// The transport protocol; an IPv6 extension header if there are more of these than
+    /// anybody sends.
+    pub protocol: Protocol,
+    /// Where the transport header starts, in bytes from the start of the message's packet.
+    pub offset: usize,
+    /// How long the transport header and its payload were by the IP header, in bytes; 0
+    /// if the header contradicts itself.
+    pub len: usize,
+    /// How long the IP packet was by its header, in bytes.
+    pub ip_len: usize,
+}
+
+/// Reads the quote that starts at `at`; `None` if it is none that the kernel acts upon.
+#[inline(always)]
+pub fn quoted<I: Ip>(packet: &(impl Chains + ?Sized), at: usize) -> Option<Quote<I>> {
+    let ip: I = packet.read(at)?;
+    let header_len = ip.header_len();
+    if header_len < I::LEN || !ip.has_own_addresses() {
+        return None;
+    }
+    let (protocol, payload_len) = (ip.protocol(), ip.payload_len().unwrap_or(0));
+    let whole = Quote {
+        ip,
+        protocol,
+        offset: at + header_len,
+        len: payload_len,
+        ip_len: header_len + payload_len,
+    };
+    if !matches!(I::VERSION, IpVersion::V6) || !is_extension(protocol) {
+        return Some(whole);
+    }
+    let chain = packet.follow(whole.offset, protocol)?;
+    // The kernel looks for the protocol behind the headers of a first fragment only.
+    if matches!(chain.shape, Shape::LaterFragment) {
+        return None;
+    }
+    Some(Quote {
+        protocol: chain.protocol,
+        offset: whole.offset + chain.len,
+        len: payload_len.saturating_sub(chain.len),
+        ..whole
+    })
+}
+
+impl<I: Ip> Quote<I> {
+    /// The ports: source, destination.
+    #[inline(always)]
+    pub fn ports(&self, packet: &(impl Bytes + ?Sized)) -> Option<(u16, u16)> {
+        let [s0, s1, d0, d1] = packet.read::<u32>(self.offset)?.to_ne_bytes();
+        Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
+    }
+
+    /// The flow of a quoted packet that this host sent.
+    #[inline(always)]
+    #[must_use]
+    pub fn sent(&self, (source, destination): (u16, u16)) -> FlowKey {
+        FlowKey::from_parts(self.ip.source(), source, self.ip.destination(), destination)
+    }
+
+    /// The flow of a quoted packet that this host received.
+    #[inline(always)]
+    #[must_use]
+    pub fn received(&self, (source, destination): (u16, u16)) -> FlowKey {
+        FlowKey::from_parts(self.ip.destination(), destination, self.ip.source(), source)
+    }
+}
