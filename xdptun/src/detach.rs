@@ -32,9 +32,10 @@ pub enum Detached {
 pub fn detach(name: &str) -> Result<Detached> {
     preflight::check()?;
     let ifindex = find(name)?;
-    let stopped = stop_daemon(ifindex, name)?;
+    let kept_as = Pinned::keeper_name(ifindex, name);
+    let stopped = stop_daemon(ifindex, name, &kept_as)?;
     let removed = datapath::remove(ifindex)?;
-    control::forget(name);
+    control::forget(&kept_as);
     Ok(match stopped {
         Some(process) => Detached::Stopped(process),
         None if removed => Detached::Remains,
@@ -62,8 +63,8 @@ pub fn remove_remains(name: &str) -> Result<()> {
     }
 }
 
-/// The index of the interface with that name, or that had it: pins outlive their
-/// interface, and there may be a new one of the same name.
+/// The index of the interface with that name, or of one that is gone and had it: pins
+/// outlive their interface, and there may be a new one of the same name.
 fn find(name: &str) -> Result<u32> {
     let interface = Interface::find(name);
     if let Ok(interface) = &interface
@@ -74,7 +75,8 @@ fn find(name: &str) -> Result<u32> {
         }
         return Ok(interface.index);
     }
-    match Pinned::named(name)? {
+    let mut all = Pinned::all()?.into_iter();
+    match all.find(|pinned| pinned.name() == name) {
         Some(pinned) => Ok(pinned.ifindex),
         None => Ok(interface?.index),
     }
@@ -83,8 +85,9 @@ fn find(name: &str) -> Result<u32> {
 /// How long a daemon may take to close its flows and go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks a running daemon to end, and waits for it; which process it was.
-fn stop_daemon(ifindex: u32, name: &str) -> Result<Option<Pid>> {
+/// Asks a running daemon, which knows the interface as `kept_as`, to end, and waits
+/// for it; which process it was.
+fn stop_daemon(ifindex: u32, name: &str, kept_as: &str) -> Result<Option<Pid>> {
     let directory = pins::directory(ifindex)?;
     if !InterfaceLock::is_held(&directory).context("cannot look for a running xdptun")? {
         return Ok(None);
@@ -99,7 +102,7 @@ fn stop_daemon(ifindex: u32, name: &str) -> Result<Option<Pid>> {
     })?;
     if control::service()? == Some(process) {
         bail!(
-            "{name}: `xdptun run` (process {process}) keeps it; take {name} out of its file and \
+            "{name}: `xdptun run` (process {process}) keeps it; take {kept_as} out of its file and \
              run `xdptun reload`"
         );
     }

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
 use nix::net::if_::if_indextoname;
+use rtnetlink::LinkGetRequest;
 use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
@@ -34,8 +35,25 @@ impl Interface {
     /// If there is none of that name, or its link layer is one that xdptun
     /// cannot rewrite.
     pub fn find(name: &str) -> Result<Self> {
+        Self::look_up(name, |links| links.match_name(name.to_owned()))
+    }
+
+    /// Looks an interface up by index, whatever it is called by now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::find`].
+    pub fn at(index: u32) -> Result<Self> {
+        let name = name_of(index).unwrap_or_else(|| format!("interface {index}"));
+        Self::look_up(&name, |links| links.match_index(index))
+    }
+
+    fn look_up(
+        name: &str,
+        matching: impl FnOnce(LinkGetRequest) -> LinkGetRequest + Send,
+    ) -> Result<Self> {
         let found = netlink::block_on(async |handle| {
-            let request = handle.link().get().match_name(name.to_owned());
+            let request = matching(handle.link().get());
             Ok(request.execute().try_next().await)
         })?;
         match found {
@@ -76,12 +94,6 @@ impl Interface {
 }
 
 impl Interface {
-    /// Whether it is still there.
-    #[must_use]
-    pub fn exists(&self) -> bool {
-        name_of(self.index).is_some()
-    }
-
     /// Why native XDP is not to be chosen here although the driver takes it.
     #[must_use]
     pub fn spare_xdp(&self) -> Option<&'static str> {

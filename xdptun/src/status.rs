@@ -38,7 +38,7 @@ pub struct Status {
 /// One attachment.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterfaceStatus {
-    /// The interface's name when it was attached.
+    /// The interface's name; if it is gone, the name under which it is waited for.
     pub name: String,
     /// Its index.
     pub ifindex: u32,
@@ -137,10 +137,8 @@ impl InterfaceStatus {
     fn read(pinned: &Pinned) -> Result<Self> {
         let now = monotonic_ns();
         // As it is now, not as it was at attach.
-        let mtu = Interface::find(&pinned.name())
-            .ok()
-            .filter(|interface| interface.index == pinned.ifindex)
-            .map(|interface| interface.mtu);
+        let mtu = Interface::at(pinned.ifindex).ok();
+        let mtu = mtu.map(|interface| interface.mtu);
         let maps = &pinned.maps;
         let mut flows: Vec<(FlowKey, Flow)> = maps.flows()?;
         flows.sort_unstable_by_key(|(key, _)| *key);

@@ -112,7 +112,11 @@ impl Plan {
     pub fn check(&self, name: &str) -> Result<()> {
         let pinned = match Interface::find(name) {
             Ok(interface) => Pinned::open(interface.index)?,
-            Err(_) => Pinned::named(name)?,
+            // It is gone, or renamed.
+            Err(_) => {
+                let mut all = Pinned::all()?.into_iter();
+                all.find(|pinned| pinned.kept_as() == name)
+            }
         };
         pinned.map_or(Ok(()), |pinned| Attached::check(&self.options, &pinned))
     }
@@ -233,7 +237,10 @@ impl Tunnel {
         let options = plan.options();
         let lock = take_lock(&interface, &directory, take_over.then_some(&options))?;
         let attached = match Pinned::open(interface.index)? {
-            Some(pinned) => Attached::adopt(interface, &options, &pinned)?,
+            Some(mut pinned) => {
+                pinned.keep_as(name)?;
+                Attached::adopt(interface, &options, &pinned)?
+            }
             None => Attached::new(interface, &options)?,
         };
         Ok(Self {
@@ -327,13 +334,14 @@ impl Tunnel {
                 }
                 // Who relies on the disguise must not lose it without asking.
                 Err(error) if was_ready => {
-                    return Err(error.context(stays_attached(&name)));
+                    return Err(error.context(stays_attached(&self.attached.interface.name)));
                 }
                 Err(error) if !self.taken_over => {
                     self.attached.detach().context("cannot detach")?;
                     return Err(error);
                 }
                 Err(error) => {
+                    let name = &self.attached.interface.name;
                     return Err(error.context(format!(
                         "what was attached stays so, without a daemon; \
                          `xdptun attach --iface {name} ...` or `xdptun run` goes on with it"
@@ -370,7 +378,8 @@ impl Tunnel {
     }
 
     fn replace(&mut self, options: &AttachOptions) -> Result<()> {
-        let interface = Interface::find(&self.attached.interface.name)?;
+        // Not by name, which may be another one's by now.
+        let interface = Interface::at(self.attached.interface.index)?;
         let pinned = Pinned::open(interface.index)?.context("its pins are gone")?;
         self.attached = Attached::adopt(interface, options, &pinned)?;
         if let (Some(recording), Some(recorder)) = (&self.recording, self.attached.recorder.take())

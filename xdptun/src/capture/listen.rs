@@ -70,12 +70,13 @@ impl Listener {
     pub async fn begin(wanted: Wanted) -> Result<Self> {
         let interface = Interface::find(&wanted.interface)?;
         let name = &interface.name;
+        let keeper = Keeper::of(&interface)?;
         let command = Command::Capture {
-            interface: name.clone(),
+            interface: keeper.name.clone(),
             snap_len: wanted.snap_len,
             version: VERSION.to_owned(),
         };
-        let (answer, stream) = control::ask(keeper(&interface)?, &command).await?;
+        let (answer, stream) = control::ask(keeper.place(), &command).await?;
         answer.map_err(|why| anyhow!("{name}: {why}"))?;
         Ok(Self {
             wanted,
@@ -139,31 +140,49 @@ impl Listener {
     }
 }
 
-/// Where who keeps an interface listens.
-fn keeper(interface: &Interface) -> Result<Place<'_>> {
-    let name = &interface.name;
-    let exists = Pinned::exists(interface.index).with_context(|| {
-        format!("{name}: cannot see what is attached; run it as root, for example with sudo")
-    })?;
-    if !exists && datapath::is_attached(name) {
-        bail!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+/// The daemon of an interface.
+struct Keeper {
+    /// Whether it is the service.
+    is_service: bool,
+    /// How it calls the interface.
+    name: String,
+}
+
+impl Keeper {
+    fn of(interface: &Interface) -> Result<Self> {
+        let name = &interface.name;
+        let exists = Pinned::exists(interface.index).with_context(|| {
+            format!("{name}: cannot see what is attached; run it as root, for example with sudo")
+        })?;
+        if !exists && datapath::is_attached(name) {
+            bail!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+        }
+        if !exists {
+            bail!(
+                "{name}: nothing is attached, so there is nothing to capture; \
+                 `xdptun attach --iface {name} ...` attaches, `xdptun status` shows what is"
+            );
+        }
+        let process = Pinned::daemon(interface.index)?.with_context(|| {
+            format!(
+                "{name}: attached, but nobody keeps it; `xdptun attach --iface {name} ...` goes \
+                 on with what is attached, and then it can be captured"
+            )
+        })?;
+        Ok(Self {
+            is_service: control::service()? == Some(process),
+            name: Pinned::keeper_name(interface.index, name),
+        })
     }
-    if !exists {
-        bail!(
-            "{name}: nothing is attached, so there is nothing to capture; \
-             `xdptun attach --iface {name} ...` attaches, `xdptun status` shows what is"
-        );
+
+    /// Where it listens.
+    fn place(&self) -> Place<'_> {
+        if self.is_service {
+            Place::Service
+        } else {
+            Place::Interface(&self.name)
+        }
     }
-    let process = Pinned::daemon(interface.index)?.with_context(|| {
-        format!(
-            "{name}: attached, but nobody keeps it; `xdptun attach --iface {name} ...` goes on \
-             with what is attached, and then it can be captured"
-        )
-    })?;
-    Ok(match control::service()? {
-        Some(service) if service == process => Place::Service,
-        _ => Place::Interface(name),
-    })
 }
 
 /// What is told, and written.

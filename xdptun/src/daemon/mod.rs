@@ -20,13 +20,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 use xdptun_common::config::Request;
 use xdptun_common::counter::Outcome;
 use xdptun_common::event::{Event, Kind};
 use xdptun_common::flow::{Flow, FlowKey, State};
 
 use crate::datapath::Attached;
+use crate::interface::name_of;
 use crate::netlink::LinkChanges;
 use inject::Injector;
 use queue::Queue;
@@ -193,7 +194,7 @@ pub async fn run<T>(
                 next_sweep = Instant::now() + pause.clamp(SWEEP, SWEEP_AT_LEAST);
             }
         }
-        if !daemon.attached.interface.exists() {
+        if !daemon.is_there() {
             return Ok(End::InterfaceGone);
         }
     }
@@ -220,6 +221,19 @@ struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
+    /// Whether the interface is there, under whatever name.
+    fn is_there(&mut self) -> bool {
+        let interface = &mut self.attached.interface;
+        let Some(name) = name_of(interface.index) else {
+            return false;
+        };
+        if interface.name != name {
+            info!("{}: it is called {name} now", interface.name);
+            interface.name = name;
+        }
+        true
+    }
+
     /// Handles records; whether that was all. Stops after some, so that a flood
     /// of them cannot keep timers and signals waiting.
     fn drain(&mut self, events: &mut RingBuf<MapData>) -> bool {

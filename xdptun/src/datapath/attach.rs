@@ -19,7 +19,7 @@ use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, 
 use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::recorder::Recorder;
 use super::splitter::{self, Splitter};
-use super::{OBJECT, Pinned, clsact, pins, remove, strip};
+use super::{OBJECT, Pinned, clsact, pins, recorded, remove, strip};
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -206,7 +206,7 @@ impl Attached {
     ///
     /// Names the option and the way out.
     pub fn check(options: &AttachOptions, pinned: &Pinned) -> Result<()> {
-        let name = pinned.name();
+        let (name, in_file) = (pinned.name(), pinned.kept_as());
         let (ingress, filters) = (pinned.ingress(), pinned.filters());
         let ingress_fits = match options.ingress {
             IngressChoice::Auto => true,
@@ -235,7 +235,7 @@ impl Attached {
         bail!(
             "what is attached has `{option}` {has}, which cannot become {wanted} while it is attached; \
              leave the option as it was, or detach first (`xdptun detach --iface {name}`; under \
-             `xdptun run` take {name} out of the file, reload, and put it back)"
+             `xdptun run` take {in_file} out of the file, reload, and put it back)"
         )
     }
 }
@@ -369,15 +369,10 @@ fn first_record(
         false if clsact::exists(interface.index)? => Filters::Clsact,
         false => Filters::OwnClsact,
     };
-    let mut name = [0; 16];
-    let bytes = interface.name.as_bytes();
-    name.get_mut(..bytes.len())
-        .context("interface name too long")?
-        .copy_from_slice(bytes);
     Ok(Attachment {
         ingress: ingress as u32,
         filters: filters as u32,
-        name,
+        name: recorded(&interface.name)?,
         since: monotonic_ns(),
         lost_in_queue: 0,
         hidden: options.proof_key.is_some().into(),

@@ -81,28 +81,44 @@ impl Pinned {
             .collect()
     }
 
-    /// The attachment of an interface that had this name when it was attached, if
-    /// there is one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pinned::open`].
-    pub fn named(name: &str) -> Result<Option<Self>> {
-        let mut pinned = Self::all()?.into_iter();
-        Ok(pinned.find(|pinned| pinned.name() == name))
-    }
-
-    /// The interface's name when it was attached.
+    /// The interface's name. If it is gone, the name under which its daemon waits
+    /// for it.
     #[must_use]
     pub fn name(&self) -> String {
+        name_of(self.ifindex).unwrap_or_else(|| self.kept_as())
+    }
+
+    /// The name by which its daemon knows the interface: the one that it had when
+    /// that daemon began, whatever it is called by now.
+    #[must_use]
+    pub fn kept_as(&self) -> String {
         let name = &self.attachment.name;
         let len = name
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(name.len());
-        // Pins may be another user's: nothing of theirs commands a terminal.
+        // Pins may be another user's: nothing of theirs commands a terminal, or is the
+        // path of a file.
         let name = String::from_utf8_lossy(&name[..len]);
-        name.replace(char::is_control, "?")
+        name.replace(|letter: char| letter.is_control() || letter == '/', "?")
+    }
+
+    /// The same of an interface with that name: if nothing of this version is
+    /// attached, its name.
+    #[must_use]
+    pub fn keeper_name(ifindex: u32, name: &str) -> String {
+        let pinned = Self::open(ifindex).ok().flatten();
+        pinned.map_or_else(|| name.to_owned(), |pinned| pinned.kept_as())
+    }
+
+    /// Says that a new daemon knows the interface by this name.
+    ///
+    /// # Errors
+    ///
+    /// If it is too long for one.
+    pub fn keep_as(&mut self, name: &str) -> Result<()> {
+        self.attachment.name = recorded(name)?;
+        Ok(())
     }
 
     /// What holds the tc programs.
@@ -116,6 +132,16 @@ impl Pinned {
     pub fn ingress(&self) -> IngressMode {
         IngressMode::from_raw(self.attachment.ingress).unwrap_or(IngressMode::Tc)
     }
+}
+
+/// The name of an interface as an attachment records it.
+fn recorded(name: &str) -> Result<[u8; 16]> {
+    let mut record = [0; 16];
+    record
+        .get_mut(..name.len())
+        .context("interface name too long")?
+        .copy_from_slice(name.as_bytes());
+    Ok(record)
 }
 
 /// Takes away everything that an attachment of this interface left: links,
