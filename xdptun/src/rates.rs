@@ -147,7 +147,7 @@ fn interface_rates(
         name: now.name.clone(),
         ifindex: now.ifindex,
         traffic: total.over(interval),
-        flow_states: now.flow_states(),
+        flow_states: now.flow_states.clone(),
         drops: drops.collect(),
         busiest: carried
             .into_iter()
@@ -209,6 +209,7 @@ mod tests {
     use xdptun_common::flow::State;
 
     use super::*;
+    use crate::status::by_state;
 
     const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -246,6 +247,7 @@ mod tests {
             attached: Duration::from_secs(60),
             max_flows: 65536,
             counters: counters.iter().copied().collect(),
+            flow_states: by_state(flows.iter().map(|flow| flow.state)),
             flows: flows.to_vec(),
         }
     }

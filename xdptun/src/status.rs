@@ -68,6 +68,8 @@ pub struct InterfaceStatus {
     /// Packets by counter, since it was attached; `xdptun explain` tells what
     /// each means.
     pub counters: BTreeMap<&'static str, u64>,
+    /// How many flows are in each state, by [`State::name`].
+    pub flow_states: BTreeMap<&'static str, usize>,
     /// The flows, by local and then remote end.
     pub flows: Vec<FlowStatus>,
 }
@@ -156,22 +158,22 @@ impl InterfaceStatus {
             attached: since(now, pinned.attachment.since),
             max_flows: maps.max_flows(),
             counters: maps.counters()?.into_iter().collect(),
+            flow_states: by_state(flows.iter().map(|(_, flow)| flow.state())),
             flows: flows
                 .iter()
                 .map(|(key, flow)| FlowStatus::of(key, flow, now))
                 .collect(),
         })
     }
+}
 
-    /// How many flows are in each state.
-    #[must_use]
-    pub fn flow_states(&self) -> BTreeMap<&'static str, usize> {
-        let mut states = BTreeMap::from(State::ALL.map(|state| (state.name(), 0)));
-        for flow in &self.flows {
-            *states.entry(flow.state.name()).or_default() += 1;
-        }
-        states
+/// How many there are of each state, also of those of which there are none.
+pub(crate) fn by_state(found: impl Iterator<Item = State>) -> BTreeMap<&'static str, usize> {
+    let mut states = BTreeMap::from(State::ALL.map(|state| (state.name(), 0)));
+    for state in found {
+        *states.entry(state.name()).or_default() += 1;
     }
+    states
 }
 
 impl FlowStatus {

@@ -316,6 +316,8 @@ fn status_shows_what_is_attached() {
     assert_eq!(flow["local"], socket.local_addr().unwrap().to_string());
     assert_eq!(flow["remote"], "[fd00::2]:8000");
     assert_eq!(flow["state"], "established");
+    assert_eq!(interface["flow_states"]["established"], 1, "{shown:#}");
+    assert_eq!(interface["flow_states"]["closed"], 0, "{shown:#}");
     for (name, value) in [
         ("tx_packets", 1),
         ("tx_bytes", 100),
@@ -336,6 +338,7 @@ fn status_shows_what_is_attached() {
         "eth0",
         "8000",
         "established",
+        "flows  1 established",
         "[fd00::2]:8000",
         "tx_disguised",
     ] {

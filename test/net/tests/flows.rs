@@ -2,8 +2,9 @@
 
 use std::net::UdpSocket;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
+use xdptun_lab::{Direct, Family, Host, Process, udp, wait, xdptun as product};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::{LIMIT, PORT, mode, status};
 
@@ -136,4 +137,74 @@ fn long_addresses_fit() {
         assert!(lines[at].contains("established  1 / 1.0 KiB"), "{lines:#?}");
         assert!(lines[at + 1].contains(&far), "{lines:#?}");
     }
+}
+
+/// Lines of the log that hold a word.
+fn logged(process: &Process, word: &str) -> Vec<String> {
+    let lines = process.stderr().into_iter();
+    lines.filter(|line| line.contains(word)).collect()
+}
+
+/// More flows than have lines of their own are summed up: strangers make as many as
+/// they like.
+#[test]
+fn many_at_once_take_a_few_lines() {
+    const FLOWS: usize = 120;
+    const LINES: usize = 20;
+    let net = Direct::new().unwrap();
+    let [near, _far] = mode::TC.attach_both(&net).unwrap();
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    // Each kept, or the next might get its port.
+    let _clients: Vec<_> = (0..FLOWS)
+        .map(|_| {
+            let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+            udp::exchange(&client, server.address(), b"one of many", LIMIT).unwrap();
+            client
+        })
+        .collect();
+    let process = near.process();
+    let told = || !logged(process, "more changes of flows").is_empty();
+    let limit = LIMIT * 2;
+    process
+        .with_output(wait::until(limit, "the sum", told))
+        .unwrap();
+    assert_eq!(logged(process, " up").len(), LINES + 1, "and the sum");
+    let sum = logged(process, "more changes of flows");
+    assert_eq!(sum.len(), 1, "{sum:?}");
+    assert!(sum[0].contains(&format!("{} up", FLOWS - LINES)), "{sum:?}");
+}
+
+#[test]
+fn peers_that_do_not_answer_take_a_few_lines() {
+    const PEERS: u16 = 50;
+    const LINES: u16 = 20;
+    let net = Direct::new().unwrap();
+    let near = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, PORT)).unwrap();
+    // Its TCP would refuse, which is told in another way.
+    let silence = "table ip lab { chain in { type filter hook input priority 0; \
+                   ip protocol tcp drop; }; }";
+    net.b
+        .netns
+        .run_with_input("nft", ["-f", "-"], silence)
+        .unwrap();
+    for port in 1..=PEERS {
+        let peer = net.b.socket(Family::V4, port);
+        client.send_to(b"is somebody there?", peer).unwrap();
+    }
+    let lost = || status::counter(&net.a.netns, "tx_lost_in_queue").unwrap() == u64::from(PEERS);
+    let given_up = wait::until(LIMIT * 2, "all to be given up", lost);
+    near.process().with_output(given_up).unwrap();
+    // What it has kept back it tells in the end.
+    near.process().signal(Signal::SIGINT).unwrap();
+    let told = || !logged(near.process(), "more handshakes").is_empty();
+    let told = wait::until(LIMIT, "the sum", told);
+    near.process().with_output(told).unwrap();
+    let lines = logged(near.process(), "no answer to the handshake");
+    assert_eq!(lines.len(), usize::from(LINES), "{lines:#?}");
+    let rest = PEERS - LINES;
+    let sum = logged(near.process(), "more handshakes");
+    let expected =
+        format!("{rest} more handshakes had no answer, with {rest} peers, {rest} datagrams");
+    assert!(sum[0].contains(&expected), "{sum:?}");
 }

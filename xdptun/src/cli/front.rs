@@ -4,16 +4,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use anyhow::{Context as _, Result};
 use aya_log::EbpfLogger;
-use tracing::{debug, info, warn};
+use tracing::debug;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::FlowKey;
 
+use super::flow_log::FlowLog;
 use crate::config::LogLevel;
 use crate::daemon::{self, News, Observer};
 use crate::datapath::{AttachOptions, Attached};
@@ -31,6 +33,7 @@ pub struct Terminal {
     way_out: &'static str,
     /// Who reads the log of the programs, by interface.
     logs: RefCell<BTreeMap<String, Running>>,
+    flows: Rc<FlowLog>,
 }
 
 impl Terminal {
@@ -49,6 +52,7 @@ impl Terminal {
             filter: handle,
             way_out: "",
             logs: RefCell::default(),
+            flows: Rc::default(),
         }
     }
 
@@ -60,22 +64,7 @@ impl Terminal {
 
 impl Observer for Terminal {
     fn flow(&self, flow: &FlowKey, news: News) {
-        let (local, remote) = (flow.local(), flow.remote());
-        match news {
-            News::Up => info!("{local} -> {remote} up"),
-            News::Closed => info!("{local} -> {remote} down: closed"),
-            News::Reset => info!("{local} -> {remote} down: reset by the peer"),
-            News::Reopened { silence } => info!(
-                "{local} -> {remote} no answer for {:.1} s, opening again",
-                silence.as_secs_f32()
-            ),
-            News::Unanswered { datagrams } => warn!(
-                "{local} -> {remote}: no answer to the handshake, {datagrams} datagrams dropped; \
-                 is xdptun attached there (with the same secret, if any), and does the \
-                 network let TCP port {} through?",
-                flow.remote_port()
-            ),
-        }
+        self.flows.tell(flow, news);
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use clap::Args;
+use xdptun_common::flow::State;
 
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
@@ -103,6 +104,14 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     if interface.flows.is_empty() {
         writeln!(out, "  no flows")?;
     } else {
+        let states = &interface.flow_states;
+        // Also of more flows than fit on a screen.
+        let states = State::ALL.map(|state| (states.get(state.name()), state.name()));
+        let states = states.into_iter().filter_map(|(count, name)| match count {
+            None | Some(0) => None,
+            Some(count) => Some(format!("{count} {name}")),
+        });
+        writeln!(out, "  flows  {}", join(&states.collect::<Vec<_>>()))?;
         let rows: Vec<_> = interface.flows.iter().map(FlowRow::total).collect();
         writeln!(out, "{}", flow_table(&rows))?;
     }

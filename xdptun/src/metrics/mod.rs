@@ -138,9 +138,9 @@ impl Families<'_, '_> {
             ("xdptun_flows", help, None),
             MetricType::Gauge,
             |metric, name, status| {
-                for (state, count) in status.flow_states() {
+                for (state, count) in &status.flow_states {
                     let labels = [("interface", name), ("state", state)];
-                    metric.encode_family(&labels)?.encode_gauge(&count)?;
+                    metric.encode_family(&labels)?.encode_gauge(count)?;
                 }
                 Ok(())
             },
@@ -251,10 +251,11 @@ fn counter(
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
     use std::time::Duration;
 
     use super::*;
-    use crate::status::SCHEMA;
+    use crate::status::{SCHEMA, by_state};
 
     fn attachment(name: &str, ifindex: u32, attached_s: u64, disguised: u64) -> InterfaceStatus {
         InterfaceStatus {
@@ -271,6 +272,7 @@ mod tests {
             attached: Duration::from_secs(attached_s),
             max_flows: 65536,
             counters: [("tx_disguised", disguised)].into(),
+            flow_states: by_state(iter::empty()),
             flows: Vec::new(),
         }
     }

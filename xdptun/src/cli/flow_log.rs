@@ -1,0 +1,202 @@
+//! What is logged of flows: a line each as long as they are few. Strangers can make
+//! flows come and go, and must not be able to fill a disk with lines about them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::task::spawn_local;
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+use xdptun_common::flow::FlowKey;
+
+use super::limit::{Limiter, Verdict};
+use crate::daemon::News;
+
+/// The log of all flows. What it has kept back it tells when it is dropped.
+#[derive(Default)]
+pub struct FlowLog {
+    /// What becomes of flows.
+    changes: RefCell<Limiter<Changes>>,
+    /// Peers that do not answer: apart from those, so that changes cannot hide them.
+    unanswered: RefCell<Limiter<Unanswered>>,
+}
+
+impl FlowLog {
+    /// Logs what happened to a flow, now or in the next sum. Within a `LocalSet`.
+    pub fn tell(self: &Rc<Self>, flow: &FlowKey, news: News) {
+        let now = Instant::now();
+        let verdict = match news {
+            News::Unanswered { datagrams } => {
+                let keep = |rest: &mut Unanswered| rest.add(flow.remote(), datagrams);
+                self.unanswered.borrow_mut().admit(now, keep)
+            }
+            change => {
+                let keep = |rest: &mut Changes| rest.add(change);
+                self.changes.borrow_mut().admit(now, keep)
+            }
+        };
+        match verdict {
+            Verdict::Log => log(flow, news),
+            Verdict::Kept(None) => {}
+            Verdict::Kept(Some(due)) => {
+                let own = Rc::clone(self);
+                let is_warning = matches!(news, News::Unanswered { .. });
+                spawn_local(async move {
+                    sleep_until(due.into()).await;
+                    if is_warning {
+                        own.sum_up_unanswered();
+                    } else {
+                        own.sum_up_changes();
+                    }
+                });
+            }
+        }
+    }
+
+    fn sum_up_changes(&self) {
+        if let Some(changes) = self.changes.borrow_mut().take_rest() {
+            info!("{}", changes.text());
+        }
+    }
+
+    fn sum_up_unanswered(&self) {
+        if let Some(unanswered) = self.unanswered.borrow_mut().take_rest() {
+            warn!("{}", unanswered.text());
+        }
+    }
+}
+
+impl Drop for FlowLog {
+    fn drop(&mut self) {
+        self.sum_up_changes();
+        self.sum_up_unanswered();
+    }
+}
+
+fn log(flow: &FlowKey, news: News) {
+    let (local, remote) = (flow.local(), flow.remote());
+    match news {
+        News::Up => info!("{local} -> {remote} up"),
+        News::Closed => info!("{local} -> {remote} down: closed"),
+        News::Reset => info!("{local} -> {remote} down: reset by the peer"),
+        News::Reopened { silence } => info!(
+            "{local} -> {remote} no answer for {:.1} s, opening again",
+            silence.as_secs_f32()
+        ),
+        News::Unanswered { datagrams } => warn!(
+            "{local} -> {remote}: no answer to the handshake, {datagrams} datagrams dropped; \
+             is xdptun attached there (with the same secret, if any), and does the \
+             network let TCP port {} through?",
+            flow.remote_port()
+        ),
+    }
+}
+
+/// What became of flows that have no line of their own.
+#[derive(Default)]
+struct Changes {
+    up: u64,
+    closed: u64,
+    reset: u64,
+    reopened: u64,
+}
+
+impl Changes {
+    fn add(&mut self, change: News) {
+        let count = match change {
+            News::Up => &mut self.up,
+            News::Closed => &mut self.closed,
+            News::Reset => &mut self.reset,
+            News::Reopened { .. } => &mut self.reopened,
+            // Has a sum of its own.
+            News::Unanswered { .. } => return,
+        };
+        *count += 1;
+    }
+
+    fn text(&self) -> String {
+        let parts = [
+            (self.up, "up"),
+            (self.closed, "closed"),
+            (self.reset, "reset by the peer"),
+            (self.reopened, "opened again after silence"),
+        ];
+        let parts = parts.iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        format!(
+            "more changes of flows: {}; `xdptun flows` shows those there are",
+            parts.join(", ")
+        )
+    }
+}
+
+/// Handshakes without an answer that have no line of their own.
+#[derive(Default)]
+struct Unanswered {
+    handshakes: u64,
+    peers: BTreeSet<SocketAddr>,
+    datagrams: usize,
+}
+
+impl Unanswered {
+    fn add(&mut self, peer: SocketAddr, datagrams: usize) {
+        self.handshakes += 1;
+        self.peers.insert(peer);
+        self.datagrams += datagrams;
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            handshakes,
+            peers,
+            datagrams,
+        } = self;
+        format!(
+            "{handshakes} more handshakes had no answer, with {} peers, {datagrams} datagrams \
+             dropped; `xdptun doctor` tells more",
+            peers.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_summed_up_by_kind() {
+        let mut changes = Changes::default();
+        for _ in 0..1234 {
+            changes.add(News::Up);
+        }
+        let silence = Duration::from_secs(1);
+        for change in [News::Closed, News::Closed, News::Reopened { silence }] {
+            changes.add(change);
+        }
+        assert_eq!(
+            changes.text(),
+            "more changes of flows: 1234 up, 2 closed, 1 opened again after silence; \
+             `xdptun flows` shows those there are"
+        );
+    }
+
+    #[test]
+    fn peers_that_do_not_answer_are_counted_once() {
+        let mut unanswered = Unanswered::default();
+        for port in [1, 2, 1] {
+            unanswered.add(([192, 0, 2, 1], port).into(), 5);
+        }
+        assert_eq!(
+            unanswered.text(),
+            "3 more handshakes had no answer, with 2 peers, 15 datagrams dropped; \
+             `xdptun doctor` tells more"
+        );
+    }
+}
