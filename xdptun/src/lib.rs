@@ -50,6 +50,7 @@ pub mod daemon;
 pub mod datapath;
 pub mod detach;
 pub mod doctor;
+mod ephemeral;
 mod ethtool;
 pub mod interface;
 pub mod lock;

@@ -108,6 +108,37 @@ fn a_tcp_server_on_an_owned_port_is_told() {
     assert!(warnings.join("\n").contains("chmod 600"), "{warnings:?}");
 }
 
+/// A port that the kernel may give away is told, with the command that reserves it;
+/// what was reserved before stays so.
+#[test]
+fn an_owned_port_that_is_not_reserved_is_told() {
+    const TOLD: &str = "an outgoing TCP connection of this host may be given port";
+    let net = Direct::new().unwrap();
+    let sysctl = |setting: &str| net.a.netns.run("sysctl", ["-w", setting]).unwrap();
+    sysctl("net.ipv4.ip_local_port_range=40000 50000");
+    sysctl("net.ipv4.ip_local_reserved_ports=8080,40005-40006");
+    let told = |port: &str, more: &[&str]| {
+        let args = [&["--port", port], more].concat();
+        let attached = mode::TC.attach(&net.a, &args).unwrap();
+        let summary = attached.summary();
+        attached.stop().unwrap();
+        summary.into_iter().find(|line| line.contains(TOLD))
+    };
+    assert_eq!(told("39999,40005,50001", &[]), None);
+    assert_eq!(
+        told("39999-40001,40004-40006,50000", &[]).unwrap(),
+        "eth0: an outgoing TCP connection of this host may be given port 40000-40001, 40004, \
+         50000, and fails then; `sysctl -w net.ipv4.ip_local_reserved_ports=\
+         8080,40000-40001,40004-40006,50000` prevents it"
+    );
+    // With a secret such a connection gets its answers.
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    assert_eq!(told("40000", &["--secret", &secret]), None);
+    sysctl("net.ipv4.ip_local_reserved_ports=40000");
+    assert_eq!(told("40000", &[]), None);
+}
+
 #[test]
 fn an_interface_that_is_not_there_is_named() {
     let net = Direct::new().unwrap();

@@ -331,6 +331,22 @@ fn a_tcp_server_on_an_owned_port_is_told() {
     );
 }
 
+#[test]
+fn an_owned_port_that_is_not_reserved_is_told() {
+    let net = Direct::new().unwrap();
+    let all = findings(&net.a);
+    assert_eq!(only(&all, "ephemeral-port")["level"], "ok", "{all:#?}");
+    let set = |setting: &str| succeed(&net.a, &format!("sysctl -w '{setting}'"));
+    set("net.ipv4.ip_local_port_range=7000 9000");
+    set("net.ipv4.ip_local_reserved_ports=7001");
+    let words = ["port 8000", "outgoing TCP connection"];
+    let mend = mend_of(&findings(&net.a), "ephemeral-port", "warn", &words);
+    assert_eq!(mend, "sysctl -w net.ipv4.ip_local_reserved_ports=7001,8000");
+    succeed(&net.a, &mend);
+    let all = findings(&net.a);
+    assert_eq!(only(&all, "ephemeral-port")["level"], "ok", "{all:#?}");
+}
+
 /// From a call to a peer without xdptun to a tunnel that works.
 #[test]
 fn a_peer_that_does_not_answer_is_told_with_the_reason() {

@@ -19,6 +19,7 @@ use super::flow_log::FlowLog;
 use crate::config::LogLevel;
 use crate::daemon::{self, News, Observer};
 use crate::datapath::{AttachOptions, Attached};
+use crate::ephemeral::Exposed;
 use crate::mtu::{IPV6_LEAST, WIREGUARD_DEFAULT, WireguardMtu};
 use crate::ports::carries;
 use crate::running::Running;
@@ -177,6 +178,17 @@ fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Resu
                 servers.join(", ")
             )?,
             Err(error) => debug!("cannot look for TCP servers: {error:#}"),
+        }
+        match Exposed::among(&ports) {
+            Ok(None) => {}
+            Ok(Some(exposed)) => writeln!(
+                out,
+                "{name}: an outgoing TCP connection of this host may be given port {}, and fails \
+                 then; `{}` prevents it",
+                exposed.ports(),
+                exposed.command()
+            )?,
+            Err(error) => debug!("cannot look for reserved ports: {error:#}"),
         }
     }
     let vlans = interface.vlans()?;

@@ -8,6 +8,7 @@ mod attachment;
 mod clock;
 mod conntrack;
 mod driver;
+mod ephemeral;
 mod firewall;
 mod flows;
 mod host;
@@ -174,6 +175,7 @@ impl Subject {
         }
         findings.extend(found("wireguard-mtu", wireguard::check(self)));
         findings.extend(found("tcp-server", attachment::check_servers(self)));
+        findings.extend(found("ephemeral-port", ephemeral::check(self)));
         findings.extend(found("firewall", firewall::check(self)));
         findings
     }
