@@ -268,13 +268,22 @@ impl Daemon<'_> {
     }
 
     /// Keeps a datagram until its flow is up, which may be now: the record of
-    /// the end of the handshake can come before this one.
+    /// the end of the handshake can come before this one. If nobody opens that flow any
+    /// more, since it was removed or closed meanwhile, the datagram opens it anew.
     fn enqueue(&mut self, key: &FlowKey, frame: &[u8]) {
         if !self.queue.push(*key, frame) {
             self.count_lost(1);
         }
-        if self.is_established(key) {
-            self.flush(key);
+        let state = match self.attached.maps.flow(key) {
+            Ok(flow) => flow.map_or(State::Closed, |flow| flow.state()),
+            Err(error) => {
+                debug!("cannot look for the flow: {error}");
+                return;
+            }
+        };
+        match state {
+            State::Established | State::Closed => self.flush(key),
+            State::SynSent | State::SynReceived | State::FinSent => {}
         }
     }
 

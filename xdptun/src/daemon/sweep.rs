@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use anyhow::Result;
 use tracing::{debug, warn};
 use xdptun_common::config::Request;
 use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
@@ -170,6 +171,30 @@ fn is_doubtful(flow: &Flow, now: u64) -> bool {
 }
 
 impl Daemon<'_> {
+    /// Removes a flow if that is still due; whether it was. What was judged is a copy,
+    /// up to two seconds old, and the programs can open a closed flow at any moment.
+    ///
+    /// They cannot be kept from it between a look and the removal. So the kernel hands
+    /// out what it removes, and a flow that was opened in between comes back, unless the
+    /// programs have made a new one already. A program that changes the entry at that
+    /// very moment sends a SYN of a flow which is then closed or gone: its datagram waits
+    /// in the queue, and [`Daemon::enqueue`] sends it again, which opens the flow.
+    fn remove(&mut self, key: &FlowKey, is_dead: bool, now: u64) -> Result<bool> {
+        let maps = &mut self.attached.maps;
+        let timers = self.timers;
+        let is_due = |flow: &Flow| matches!(need(flow, is_dead, &timers, now), Need::Remove(_));
+        if !maps.flow(key)?.as_ref().is_some_and(is_due) {
+            return Ok(false);
+        }
+        match maps.take_flow(key)? {
+            Some(taken) if !is_due(&taken) => {
+                maps.put_back(key, &taken)?;
+                Ok(false)
+            }
+            taken => Ok(taken.is_some()),
+        }
+    }
+
     /// Gives every flow what it needs.
     pub(super) fn sweep(&mut self) {
         let now = monotonic_ns();
@@ -218,12 +243,11 @@ impl Daemon<'_> {
                     }
                     self.request(&key, &flow, request);
                 }
-                Need::Remove(why) => {
-                    debug!("{local} -> {remote} removed: {why}");
-                    if let Err(error) = self.attached.maps.remove_flow(&key) {
-                        warn!("{local} -> {remote}: cannot remove the flow: {error}");
-                    }
-                }
+                Need::Remove(why) => match self.remove(&key, is_dead, now) {
+                    Ok(true) => debug!("{local} -> {remote} removed: {why}"),
+                    Ok(false) => {}
+                    Err(error) => warn!("{local} -> {remote}: cannot remove the flow: {error:#}"),
+                },
             }
         }
         self.doubts.asked = asked;

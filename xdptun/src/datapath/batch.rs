@@ -1,7 +1,8 @@
-//! A whole hash map in few system calls.
+//! A whole hash map in few system calls, and one entry in a single one. aya has no
+//! such calls.
 //!
 //! The table of flows is read several times a second; key by key that would be
-//! two calls for each of its flows. aya has no such call.
+//! two calls for each of its flows.
 
 use std::ffi::c_int;
 use std::io;
@@ -46,6 +47,42 @@ pub fn entries<K: Plain, V: Plain>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
     }
     all.extend(part.entries());
     Ok(all)
+}
+
+/// Removes an entry of a hash map whose keys and values are `K` and `V`; what it was
+/// at that moment, if there was one.
+///
+/// # Errors
+///
+/// If the map cannot be written.
+pub fn take<K: Plain, V: Plain>(map: impl AsFd, key: &K) -> io::Result<Option<V>> {
+    /// `BPF_MAP_LOOKUP_AND_DELETE_ELEM` of `enum bpf_cmd` (kernel 5.14 for hash maps).
+    const LOOKUP_AND_DELETE: c_int = 21;
+    /// The part of `union bpf_attr` for single entries. Addresses as numbers.
+    #[repr(C)]
+    struct Element {
+        map_fd: u32,
+        padding: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let mut value = MaybeUninit::<V>::uninit();
+    let mut element = Element {
+        map_fd: map.as_fd().as_raw_fd().cast_unsigned(),
+        padding: 0,
+        key: std::ptr::from_ref(key) as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the attributes are those of the command, and key and value are as long as
+    // the map's and outlive the call.
+    match unsafe { bpf(LOOKUP_AND_DELETE, &mut element) } {
+        // SAFETY: the kernel has written all of it, and any bytes are valid.
+        Ok(_) => Ok(Some(unsafe { value.assume_init() })),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What one call returned, and where the next goes on.

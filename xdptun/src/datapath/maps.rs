@@ -159,13 +159,30 @@ impl Maps {
         absent(self.flows.get(&Record(*key), 0).map(|flow| flow.0))
     }
 
-    /// Removes a flow; no matter if it is gone already.
+    /// Removes a flow, and tells what it was at that moment; none if it is gone already.
     ///
     /// # Errors
     ///
     /// If the table cannot be written.
-    pub fn remove_flow(&mut self, key: &FlowKey) -> Result<(), MapError> {
-        absent(self.flows.remove(&Record(*key))).map(|_| ())
+    pub fn take_flow(&mut self, key: &FlowKey) -> Result<Option<Flow>> {
+        batch::take(&self.table, key).context("cannot write the flow table")
+    }
+
+    /// Puts a flow back that was taken, unless there is another one in its place.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub fn put_back(&mut self, key: &FlowKey, flow: &Flow) -> Result<()> {
+        const NOEXIST: u64 = 1;
+        match self.flows.insert(Record(*key), Record(*flow), NOEXIST) {
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                Ok(())
+            }
+            put => put.context("cannot write the flow table"),
+        }
     }
 
     /// Removes the addresses that no flow of these leads to any more.
