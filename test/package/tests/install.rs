@@ -1,7 +1,8 @@
 //! Installed, upgraded, removed and purged.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use xdptun_test_package::own_package;
@@ -91,4 +92,32 @@ fn it_comes_and_goes_and_settings_stay_until_the_purge() {
             "{name:?}"
         );
     }
+}
+
+/// Who may read the operator's files is the operator's affair: a package that is
+/// installed, installed again or upgraded changes no owner and no mode.
+#[test]
+fn files_of_the_operator_keep_owner_and_mode() {
+    let root = Root::new().unwrap();
+    let package = root.bring(&own_package().unwrap()).unwrap();
+    let files = [SETTINGS, "/etc/xdptun/secret", "/etc/xdptun/old/eth0.env"];
+    fs::create_dir_all(root.inside("/etc/xdptun/old")).unwrap();
+    for file in files {
+        fs::write(root.inside(file), "[interface.eth0]\nports = [8000]\n").unwrap();
+        fs::set_permissions(root.inside(file), Permissions::from_mode(0o600)).unwrap();
+    }
+    let install = |package: &str| {
+        root.run("dpkg", &["--install", "--force-confold", package])
+            .unwrap();
+        for file in files {
+            let found = root.run("stat", &["--format=%a %U %G", file]).unwrap();
+            assert_eq!(found, "600 root root\n", "{file}");
+        }
+    };
+    // As after a version that ran as root, then with the user there.
+    root.run("getent", &["passwd", "xdptun"]).unwrap_err();
+    install(&package);
+    root.run("getent", &["passwd", "xdptun"]).unwrap();
+    install(&package);
+    install(&newer(&root, &package));
 }
