@@ -9,7 +9,7 @@ pub mod global {
     pub const SECRET: &str = "SECRET";
     /// `u32`: 1 if a caller must prove that it knows a secret.
     pub const HIDDEN: &str = "HIDDEN";
-    /// [`crate::isn::ProofKey`]: key of the proofs.
+    /// [`crate::proof::ProofKey`]: key of the proofs.
     pub const PROOF_KEY: &str = "PROOF_KEY";
     /// `u32`: index of the interface.
     pub const IFINDEX: &str = "IFINDEX";

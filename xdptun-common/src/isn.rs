@@ -17,9 +17,6 @@
 //! Four bits say in which of sixteen epochs the number was made, scrambled by the hash,
 //! so that one hash is enough to check it. Four more keep it far from the numbers of the
 //! flow before ([`far_from`]). A guess is right once in 2^24 times.
-//!
-//! If both hosts share a secret, a SYN also carries a keyed hash of its number and
-//! of the time, which shows that its sender knows the secret ([`ProofKey`]).
 
 use crate::flow::FlowKey;
 
@@ -114,50 +111,6 @@ pub const fn same_cookie(a: u32, b: u32) -> bool {
     (a ^ b) & !DISTANCE == 0
 }
 
-/// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`): 275 s. A
-/// proof is good for its epoch and one on either side, so the clocks of two hosts
-/// may always differ by one epoch, less the 37 s that TAI is ahead of UTC if only
-/// one of the kernels has been told so; and one that was recorded is worth nothing
-/// after three.
-pub const PROOF_EPOCH_NS: u64 = 1 << 38;
-
-/// The key of the proofs, derived from the secret that both hosts know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct ProofKey(pub [u64; 2]);
-
-crate::plain!(ProofKey: 16);
-
-impl ProofKey {
-    /// The proof that a SYN with number `isn` and this window field carries in
-    /// `epoch`: the window differs from one SYN to the next, and so does the proof,
-    /// or who copies the first SYN of a flow would spend it for all. It travels as the
-    /// value of its timestamp option (RFC 7323 section 3), which Linux begins with
-    /// a random number as well. Nothing of the addresses is in it, which NATs
-    /// change on the way.
-    #[inline(always)]
-    #[must_use]
-    pub fn proof(&self, isn: u32, window: u16, epoch: u64) -> u32 {
-        siphash24(self.0, [u64::from(isn) << 16 | u64::from(window), epoch]) as u32
-    }
-
-    /// Whether `proof` is one for `isn` and `window` at `now_ns` of TAI.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_proof(&self, proof: u32, isn: u32, window: u16, now_ns: u64) -> bool {
-        let epoch = proof_epoch(now_ns);
-        let is_of = |epoch| self.proof(isn, window, epoch) == proof;
-        is_of(epoch) || is_of(epoch.wrapping_sub(1)) || is_of(epoch.wrapping_add(1))
-    }
-}
-
-/// The proof epoch of a time in nanoseconds of TAI.
-#[inline(always)]
-#[must_use]
-pub const fn proof_epoch(now_ns: u64) -> u64 {
-    now_ns / PROOF_EPOCH_NS
-}
-
 /// The epoch of a time in nanoseconds.
 #[inline(always)]
 #[must_use]
@@ -170,7 +123,7 @@ pub const fn epoch(now_ns: u64) -> u64 {
 /// Written out because it runs in the kernel, where the input must have a fixed
 /// length; the tests hold it against the `siphasher` crate.
 #[inline(always)]
-fn siphash24<const N: usize>(key: [u64; 2], words: [u64; N]) -> u64 {
+pub(crate) fn siphash24<const N: usize>(key: [u64; 2], words: [u64; N]) -> u64 {
     let [k0, k1] = key;
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
@@ -244,15 +197,6 @@ mod tests {
         }
 
         #[test]
-        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, window: u16, epoch in 2..1u64 << 25) {
-            let key = ProofKey(key);
-            let proof = key.proof(isn, window, epoch);
-            let (first, last) = (epoch * PROOF_EPOCH_NS, (epoch + 1) * PROOF_EPOCH_NS - 1);
-            prop_assert!(key.is_proof(proof, isn, window, first - PROOF_EPOCH_NS));
-            prop_assert!(key.is_proof(proof, isn, window, last + PROOF_EPOCH_NS));
-        }
-
-        #[test]
         fn an_isn_is_good_for_its_lifetime(secret: [u64; 2], now in 32 * EPOCH_NS..u64::MAX / 2, before: u32) {
             let secret = Secret(secret);
             for isn in [secret.isn(&flow(), now), far_from(before, secret.isn(&flow(), now))] {
@@ -272,27 +216,6 @@ mod tests {
             let isns = (0..16).map(|later| secret.isn(&flow(), now + later * EPOCH_NS) & !DISTANCE);
             let different: std::collections::HashSet<u32> = isns.collect();
             prop_assert!(different.len() >= 15, "{different:x?}");
-        }
-    }
-
-    /// By chance one of 1,400 million would be.
-    #[test]
-    fn proofs_of_other_secrets_numbers_and_times_are_none() {
-        let (key, other) = (ProofKey([1, 2]), ProofKey([1, 3]));
-        for epoch in 1000..2000 {
-            let (isn, now) = (epoch as u32, epoch * PROOF_EPOCH_NS);
-            let proof = key.proof(isn, 7, epoch);
-            assert!(
-                !key.is_proof(proof, isn, 7, now + 2 * PROOF_EPOCH_NS),
-                "recorded"
-            );
-            assert!(
-                !key.is_proof(proof, isn, 7, now - PROOF_EPOCH_NS - 1),
-                "to come"
-            );
-            assert!(!key.is_proof(proof, isn + 1, 7, now), "another number");
-            assert!(!key.is_proof(proof, isn, 8, now), "another SYN");
-            assert!(!other.is_proof(proof, isn, 7, now), "another secret");
         }
     }
 

@@ -9,6 +9,7 @@
 //!   where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
 //! * [`seq`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake connection;
+//! * [`proof`]: proofs of a secret;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
 //!   other.
 //!
@@ -26,6 +27,7 @@ pub mod flow;
 pub mod handshake;
 pub mod isn;
 pub mod parse;
+pub mod proof;
 pub mod quote;
 pub mod record;
 pub mod sent;

@@ -68,8 +68,6 @@ pub fn rewrite<I: Ip>(
         match segment.kind {
             Sent::Probe => asking(window(now() >> 20)),
             Sent::ChallengeAck => challenging(window(now() >> 20)),
-            // The proof is about this one.
-            Sent::Syn if hidden() => proven().ok_or(ResizeError)?.window,
             _ => window(now() >> 20),
         },
         options_len,
@@ -86,7 +84,7 @@ pub fn rewrite<I: Ip>(
     if options_len != 0 {
         let proves = options_len == TimestampedSynOptions::LEN;
         sum = sum.combine(if proves {
-            proven().ok_or(ResizeError)?.options.sum()
+            proven().ok_or(ResizeError)?.sum()
         } else {
             SynOptions::new(mss::<I>()).sum()
         });
@@ -109,7 +107,7 @@ pub fn rewrite<I: Ip>(
 fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 {
     let ctx = &TcContext::new(skb);
     let stored = match proven() {
-        Some(proven) if proves => store(ctx, at, &proven.options),
+        Some(proven) if proves => store(ctx, at, proven),
         _ => store(ctx, at, &SynOptions::new(mss)),
     };
     stored.is_err().into()

@@ -188,7 +188,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
 fn syn<I: Ip>(flow: Entry) -> Reply {
     let sequence = flow.iss();
     if hidden() {
-        prove(sequence, mss::<I>());
+        prove(sequence, flow.syns(), mss::<I>());
     }
     Reply {
         kind: Sent::Syn,

@@ -8,14 +8,15 @@ use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, MAX_PEERS, O
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::isn::{ProofKey, Secret};
+use xdptun_common::isn::Secret;
 use xdptun_common::parse::FragmentKey;
+use xdptun_common::proof::ProofKey;
 use xdptun_common::record::Record;
 use xdptun_common::sent::{SLOTS, SentSegment};
+use xdptun_common::wire::TimestampedSynOptions;
 
 use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
 use crate::options::Aside;
-use crate::proof::Proven;
 
 /// Every flow. Not preallocated, so that closed flows give their memory back;
 /// not LRU, so that a flood cannot push a live flow out. User space sets the
@@ -65,7 +66,7 @@ pub static OWN_PROOFS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0)
 
 /// The options of the SYN at hand, with its proof. Not on the stack, which is full.
 #[map]
-pub static PROVEN: PerCpuArray<Proven> = PerCpuArray::with_max_entries(1, 0);
+pub static PROVEN: PerCpuArray<TimestampedSynOptions> = PerCpuArray::with_max_entries(1, 0);
 
 /// Segments that left lately (`xdptun_common::sent`).
 #[map]

@@ -4,21 +4,12 @@
 use aya_ebpf::bindings::{__sk_buff, BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_tai_ns;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::flow::{FlowKey, window};
-use xdptun_common::isn::proof_epoch;
+use xdptun_common::flow::FlowKey;
+use xdptun_common::proof::proof_epoch;
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
 use crate::maps::{OWN_PROOFS, PROOFS, PROVEN, link_len, proof_key};
-use crate::packet::{Packet as _, now};
-
-/// What a SYN that is a proof consists of.
-#[repr(C)]
-pub struct Proven {
-    /// Its options.
-    pub options: TimestampedSynOptions,
-    /// Its window field.
-    pub window: u16,
-}
+use crate::packet::Packet as _;
 
 /// Nanoseconds of `CLOCK_TAI` (kernel 6.1), which both hosts have in common and
 /// which goes on while a machine sleeps.
@@ -28,26 +19,23 @@ fn tai() -> u64 {
     unsafe { bpf_ktime_get_tai_ns() }
 }
 
-/// Prepares a SYN with number `isn`: its options carry its proof, as of now.
+/// Prepares the options of SYN number `count` of a flow with initial number `isn`:
+/// they carry its proof, as of now.
 #[inline(never)]
-pub fn prove(isn: u32, mss: u16) {
-    let window = window(now() >> 20);
-    let proof = proof_key().proof(isn, window, proof_epoch(tai()));
+pub fn prove(isn: u32, count: u16, mss: u16) {
+    let proof = proof_key().proof(isn, count, proof_epoch(tai()));
     // Who records it could send it back to us.
     let name = name(isn, proof);
     let _ = OWN_PROOFS.insert(name, name, u64::from(BPF_ANY));
     if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
-        unsafe {
-            (*proven).options = TimestampedSynOptions::new(mss, proof);
-            (*proven).window = window;
-        }
+        unsafe { *proven = TimestampedSynOptions::new(mss, proof) };
     }
 }
 
 /// What [`prove`] prepared in this program run.
 #[inline(always)]
-pub fn proven() -> Option<&'static Proven> {
+pub fn proven() -> Option<&'static TimestampedSynOptions> {
     // SAFETY: as in `prove`.
     PROVEN.get_ptr(0).map(|proven| unsafe { &*proven })
 }
@@ -68,18 +56,16 @@ const NONE: u64 = 0;
 /// The proof that a SYN carries, as a key of the maps, or [`NONE`].
 #[inline(never)]
 fn proof_in(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> u64 {
-    match proof_and_window(&TcContext::new(skb), flow) {
-        Some((proof, window)) if proof_key().is_proof(proof, isn, window, tai()) => {
-            name(isn, proof)
-        }
+    match timestamp(&TcContext::new(skb), flow) {
+        Some(proof) if proof_key().epoch_of(proof, isn, tai()).is_some() => name(isn, proof),
         _ => NONE,
     }
 }
 
-/// TSval and window of a SYN whose options, all of them readable, are in Linux's
+/// The TSval of a SYN whose options, all of them readable, are in Linux's
 /// order.
 #[inline(always)]
-fn proof_and_window(ctx: &TcContext, flow: &FlowKey) -> Option<(u32, u16)> {
+fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
     let ip_len = if flow.is_ipv4() {
         Ipv4Header::LEN
     } else {
@@ -91,9 +77,7 @@ fn proof_and_window(ctx: &TcContext, flow: &FlowKey) -> Option<(u32, u16)> {
         return None;
     }
     let options = at + TcpHeader::LEN + TimestampedSynOptions::TIMESTAMP_OFFSET;
-    let proof = TimestampedSynOptions::timestamp(ctx.read(options)?);
-    let window: u16 = ctx.read(at + TcpHeader::WINDOW_OFFSET)?;
-    Some((proof, u16::from_be(window)))
+    Some(TimestampedSynOptions::timestamp(ctx.read(options)?))
 }
 
 /// A proof as a key of the map.

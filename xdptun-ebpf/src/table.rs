@@ -265,6 +265,12 @@ impl Entry {
         true
     }
 
+    /// Its count of SYNs.
+    #[inline(always)]
+    pub fn syns(self) -> u16 {
+        word!(self, syns).load()
+    }
+
     /// When the entry was made or opened anew.
     #[inline(always)]
     pub fn opened_at(self) -> u64 {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use nix::unistd::Group;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
-use xdptun_common::isn::ProofKey;
+use xdptun_common::proof::ProofKey;
 
 /// The user that the packages' services run as, and its group.
 const USER: &str = "xdptun";

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use xdptun_common::flow::{FlowKey, Tick};
-use xdptun_common::isn::{EPOCH_NS, ProofKey, Secret, proof_epoch};
+use xdptun_common::isn::{EPOCH_NS, Secret};
+use xdptun_common::proof::{ProofKey, proof_epoch};
 
 /// The key that all tests load the programs with.
 pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
@@ -74,10 +75,10 @@ impl Moment {
         SECRET.isn_of_epoch(flow, (self.0 / EPOCH_NS).wrapping_sub(epochs))
     }
 
-    /// The proof of a SYN with this window in an epoch, counted from the present one.
+    /// The proof of a flow's SYN with this number in an epoch, counted from the present one.
     #[must_use]
-    pub fn proof(self, isn: u32, window: u16, epochs: i64) -> u32 {
-        PROOF_KEY.proof(isn, window, self.1.wrapping_add_signed(epochs))
+    pub fn proof(self, isn: u32, count: u16, epochs: i64) -> u32 {
+        PROOF_KEY.proof(isn, count, self.1.wrapping_add_signed(epochs))
     }
 
     /// The window of a control segment: its low byte counts milliseconds.

@@ -92,8 +92,6 @@ impl TcpHeader {
     pub const LEN: usize = size_of::<Self>();
     /// Where the control bits are.
     pub const FLAGS_OFFSET: usize = offset_of!(Self, flags);
-    /// Where the window is.
-    pub const WINDOW_OFFSET: usize = offset_of!(Self, window);
     /// Where the checksum is.
     pub const CHECKSUM_OFFSET: usize = offset_of!(Self, checksum);
     /// Where the header's own length is.

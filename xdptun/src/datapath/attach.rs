@@ -13,7 +13,8 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
-use xdptun_common::isn::{ProofKey, Secret};
+use xdptun_common::isn::Secret;
+use xdptun_common::proof::ProofKey;
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::maps::{Maps, PINNED, PROOFS, take_events};

@@ -30,21 +30,21 @@ static HIDDEN: Shared = LazyLock::new(|| {
 const SYN_ACK: u8 = flags::SYN | flags::ACK;
 /// The peer's initial sequence number.
 const PEER: u32 = 0xfedc_ba98;
-/// The window of its SYN.
-const WINDOW: u16 = 0xf01a;
+/// Which of its SYNs it is.
+const COUNT: u16 = 3;
 
 /// A SYN of the peer with this proof.
 fn syn(path: Path, proof: u32) -> Packet {
-    let syn = path.inbound().segment(flags::SYN, PEER, 0).window(WINDOW);
+    let syn = path.inbound().segment(flags::SYN, PEER, 0);
     syn.options(&timestamped_syn_options(path.family(), proof))
 }
 
-/// Our SYN, which is a proof.
-fn our_syn(at: Moment, path: Path, iss: u32) -> Packet {
+/// SYN number `count` of a flow of ours, which is a proof.
+fn our_syn(at: Moment, path: Path, iss: u32, count: u16) -> Packet {
     let syn = path.outbound().segment(flags::SYN, iss, 0);
     syn.window(at.window()).options(&timestamped_syn_options(
         path.family(),
-        at.proof(iss, at.window(), 0),
+        at.proof(iss, count, 0),
     ))
 }
 
@@ -69,10 +69,10 @@ fn servers() -> [Path; 2] {
 fn only_a_proof_is_answered() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
-        let proven = move |at: Moment| syn(path, at.proof(PEER, WINDOW, 0));
+        let proven = move |at: Moment| syn(path, at.proof(PEER, COUNT, 0));
         for epochs in -1..=1 {
             rows.push(row(format!("{path:?}, epoch {epochs:+}"), move |at| {
-                admitted(at, path, &syn(path, at.proof(PEER, WINDOW, epochs)))
+                admitted(at, path, &syn(path, at.proof(PEER, COUNT, epochs)))
             }));
         }
         for (name, epochs, wrong) in [
@@ -82,15 +82,20 @@ fn only_a_proof_is_answered() {
             ("another bit off", 0, 1 << 31),
         ] {
             rows.push(row(format!("{path:?}, {name}"), move |at| {
-                turned_away(&syn(path, at.proof(PEER, WINDOW, epochs) ^ wrong))
+                turned_away(&syn(path, at.proof(PEER, COUNT, epochs) ^ wrong))
             }));
         }
         rows.push(row(format!("{path:?}, of another number"), move |at| {
-            turned_away(&syn(path, at.proof(PEER + 1, WINDOW, 0)))
+            turned_away(&syn(path, at.proof(PEER + 1, COUNT, 0)))
         }));
         rows.push(row(format!("{path:?}, of another SYN"), move |at| {
-            let syn = syn(path, at.proof(PEER, WINDOW, 0));
-            turned_away(&syn.window(WINDOW + 1))
+            let proof = at.proof(PEER, COUNT, 0);
+            let other = at.proof(PEER, COUNT + 1, 0);
+            turned_away(&syn(path, proof & !7 | other & 7))
+        }));
+        rows.push(row(format!("{path:?}, another window"), move |at| {
+            let syn = syn(path, at.proof(PEER, COUNT, 0));
+            admitted(at, path, &syn.window(1))
         }));
         rows.push(row(format!("{path:?}, no timestamp"), move |_| {
             let syn = path.inbound().segment(flags::SYN, PEER, 0);
@@ -100,23 +105,23 @@ fn only_a_proof_is_answered() {
             turned_away(&path.inbound().segment(flags::SYN, PEER, 0))
         }));
         rows.push(row(format!("{path:?}, options cut off"), move |at| {
-            let options = timestamped_syn_options(path.family(), at.proof(PEER, WINDOW, 0));
-            let syn = path.inbound().segment(flags::SYN, PEER, 0).window(WINDOW);
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, COUNT, 0));
+            let syn = path.inbound().segment(flags::SYN, PEER, 0);
             turned_away(&syn.options(&options[..16]))
         }));
         rows.push(row(format!("{path:?}, with IP options"), move |at| {
             let syn = path.inbound().ip_options(3).extension(60.into(), 2);
-            let syn = syn.segment(flags::SYN, PEER, 0).window(WINDOW);
-            let options = timestamped_syn_options(path.family(), at.proof(PEER, WINDOW, 0));
+            let syn = syn.segment(flags::SYN, PEER, 0);
+            let options = timestamped_syn_options(path.family(), at.proof(PEER, COUNT, 0));
             admitted(at, path, &syn.options(&options))
         }));
         rows.push(row(format!("{path:?}, again from there"), move |at| {
-            let proof = at.proof(PEER, WINDOW, 0);
+            let proof = at.proof(PEER, COUNT, 0);
             admitted(at, path, &proven(at)).proven(PEER, proof, path.remote.ip())
         }));
         for from in [path.family().stranger(), path.local.ip()] {
             rows.push(row(format!("{path:?}, first from {from}"), move |at| {
-                let proof = at.proof(PEER, WINDOW, 0);
+                let proof = at.proof(PEER, COUNT, 0);
                 turned_away(&proven(at)).proven(PEER, proof, from)
             }));
         }
@@ -140,7 +145,7 @@ fn a_proof_is_remembered() {
     let mut datapath = lock(&HIDDEN);
     for family in Family::ALL {
         datapath.reset();
-        let proof = Moment::now().proof(PEER, WINDOW, 0);
+        let proof = Moment::now().proof(PEER, COUNT, 0);
         let mut verdict = |path| verdict(&mut datapath, Program::Ingress, &syn(path, proof));
         assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
         assert_eq!(verdict(Path::with_stranger(family)), SHOT, "{family:?}");
@@ -160,14 +165,10 @@ fn our_own_proof_is_good_for_nobody() {
         let tcp = sent.packet.len() - 40;
         let number = |at: usize| u32::from_be_bytes(sent.packet[at..at + 4].try_into().unwrap());
         let (sequence, proof) = (number(tcp + 4), number(tcp + 28));
-        let window = (number(tcp + 12) & 0xffff) as u16;
-        let expected = Moment::now().proof(sequence, window, 0);
+        let expected = Moment::now().proof(sequence, 1, 0);
         assert_eq!(proof, expected, "{family:?}");
         let server = Path::server(family);
-        let back = server
-            .inbound()
-            .segment(flags::SYN, sequence, 0)
-            .window(window);
+        let back = server.inbound().segment(flags::SYN, sequence, 0);
         let back = back.options(&timestamped_syn_options(family, proof));
         assert_eq!(
             verdict(&mut datapath, Program::Ingress, &back),
@@ -248,6 +249,7 @@ fn our_own_syn_is_a_proof() {
                 at,
                 path,
                 at.isn(&path.key()),
+                1,
             ))
         }));
         rows.push(row(format!("{path:?}, again"), move |at| {
@@ -257,7 +259,7 @@ fn our_own_syn_is_a_proof() {
             };
             granted(asks(path, Request::RetransmitSyn), Sent::Syn)
                 .flow(path.key(), flow)
-                .passes_as(our_syn(at, path, flow.iss))
+                .passes_as(our_syn(at, path, flow.iss, 2))
                 .changes(path.key(), |flow| (flow.syns, flow.syn_at) = (2, at.ns()))
         }));
     }
@@ -369,7 +371,7 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
             }));
         }
         rows.push(row(format!("{path:?}, a SYN that is a proof"), move |at| {
-            let case = admitted(at, path, &syn(path, at.proof(PEER, WINDOW, 0)));
+            let case = admitted(at, path, &syn(path, at.proof(PEER, COUNT, 0)));
             if !connected {
                 return case;
             }

@@ -1,0 +1,120 @@
+//! Proofs that the sender of a SYN knows a secret: a keyed hash of the SYN's number
+//! and of the time, in the value of its timestamp option.
+
+use crate::isn::siphash24;
+
+/// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`): 275 s. A
+/// proof is good for its epoch and one on either side, so the clocks of two hosts
+/// may always differ by one epoch, less the 37 s that TAI is ahead of UTC if only
+/// one of the kernels has been told so; and a recorded proof is worthless after three.
+pub const PROOF_EPOCH_NS: u64 = 1 << 38;
+
+/// The proof epoch of a time in nanoseconds of TAI.
+#[inline(always)]
+#[must_use]
+pub const fn proof_epoch(now_ns: u64) -> u64 {
+    now_ns / PROOF_EPOCH_NS
+}
+
+/// The bits of a proof that tell one SYN of a flow from the others; the rest is the
+/// hash.
+const ORDINAL: u32 = 7;
+
+/// The key of the proofs, derived from the secret that both hosts know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProofKey(pub [u64; 2]);
+
+crate::plain!(ProofKey: 16);
+
+impl ProofKey {
+    /// The proof that SYN number `count` of a flow with initial number `isn` carries in
+    /// `epoch`. Eight SYNs in a row have eight proofs: an attacker who copies one of
+    /// them spends that one only. A proof travels as the value of the timestamp option
+    /// (RFC 7323 section 3), which Linux begins with a random number as well. Nothing
+    /// of the addresses is in it, which NATs change on the way.
+    #[inline(always)]
+    #[must_use]
+    pub fn proof(&self, isn: u32, count: u16, epoch: u64) -> u32 {
+        // The count alone would show: every first SYN would have the same three bits.
+        self.with_ordinal(isn, isn.wrapping_add(u32::from(count)) & ORDINAL, epoch)
+    }
+
+    #[inline(always)]
+    fn with_ordinal(&self, isn: u32, ordinal: u32, epoch: u64) -> u32 {
+        let hash = siphash24(self.0, [u64::from(isn) << 32 | u64::from(ordinal), epoch]);
+        hash as u32 & !ORDINAL | ordinal
+    }
+
+    /// The epoch of `proof`, if it is one for `isn` at `now_ns` of TAI.
+    #[inline(always)]
+    #[must_use]
+    pub fn epoch_of(&self, proof: u32, isn: u32, now_ns: u64) -> Option<u64> {
+        let now = proof_epoch(now_ns);
+        let is_of = |epoch: &u64| self.with_ordinal(isn, proof & ORDINAL, *epoch) == proof;
+        [now, now.wrapping_sub(1), now.wrapping_add(1)]
+            .into_iter()
+            .find(is_of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, count: u16, epoch in 2..1u64 << 25) {
+            let key = ProofKey(key);
+            let proof = key.proof(isn, count, epoch);
+            let (first, last) = (epoch * PROOF_EPOCH_NS, (epoch + 1) * PROOF_EPOCH_NS - 1);
+            for now in [first - PROOF_EPOCH_NS, first, last, last + PROOF_EPOCH_NS] {
+                prop_assert_eq!(key.epoch_of(proof, isn, now), Some(epoch));
+            }
+        }
+
+        #[test]
+        fn eight_syns_of_a_flow_have_eight_proofs(key: [u64; 2], isn: u32, first: u16, epoch: u64) {
+            let proofs = (0..8).map(|more| ProofKey(key).proof(isn, first.wrapping_add(more), epoch));
+            prop_assert_eq!(proofs.collect::<BTreeSet<_>>().len(), 8);
+        }
+    }
+
+    /// By chance one of 179 million would be.
+    #[test]
+    fn proofs_of_other_secrets_numbers_and_times_are_none() {
+        let (key, other) = (ProofKey([1, 2]), ProofKey([1, 3]));
+        for epoch in 1000..2000 {
+            let (isn, now) = (epoch as u32, epoch * PROOF_EPOCH_NS);
+            let proof = key.proof(isn, 7, epoch);
+            for (key, proof, isn, now, what) in [
+                (key, proof, isn, now + 2 * PROOF_EPOCH_NS, "recorded"),
+                (key, proof, isn, now - PROOF_EPOCH_NS - 1, "to come"),
+                (key, proof, isn + 1, now, "another number"),
+                (key, proof ^ 1, isn, now, "another SYN"),
+                (key, proof ^ 1 << 31, isn, now, "another hash"),
+                (other, proof, isn, now, "another secret"),
+            ] {
+                assert_eq!(key.epoch_of(proof, isn, now), None, "{what}");
+            }
+        }
+    }
+
+    /// What observers of first SYNs see: each value of the three bits as often.
+    #[test]
+    fn the_ordinal_of_first_syns_looks_random() {
+        let mut found = [0; 8];
+        for isn in (0..8000_u32).map(|step| step.wrapping_mul(0x9e37_79b9)) {
+            let proof = ProofKey([1, 2]).proof(isn, 1, 1000);
+            found[(proof & ORDINAL) as usize] += 1;
+        }
+        assert!(
+            found.iter().all(|count| (800..1200).contains(count)),
+            "{found:?}"
+        );
+    }
+}
