@@ -9,7 +9,7 @@
 //!   where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
 //! * [`seq`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake connection;
-//! * [`proof`]: proofs of a secret;
+//! * [`proof`], [`replay`]: proofs of a secret, and which were seen before;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
 //!   other.
 //!
@@ -30,6 +30,7 @@ pub mod parse;
 pub mod proof;
 pub mod quote;
 pub mod record;
+pub mod replay;
 pub mod sent;
 pub mod seq;
 pub mod translate;

@@ -46,16 +46,23 @@ impl ProofKey {
         hash as u32 & !ORDINAL | ordinal
     }
 
-    /// The epoch of `proof`, if it is one for `isn` at `now_ns` of TAI.
+    /// Whether `proof` is one for `isn` in `epoch`.
     #[inline(always)]
     #[must_use]
-    pub fn epoch_of(&self, proof: u32, isn: u32, now_ns: u64) -> Option<u64> {
-        let now = proof_epoch(now_ns);
-        let is_of = |epoch: &u64| self.with_ordinal(isn, proof & ORDINAL, *epoch) == proof;
-        [now, now.wrapping_sub(1), now.wrapping_add(1)]
-            .into_iter()
-            .find(is_of)
+    pub fn is_proof(&self, proof: u32, isn: u32, epoch: u64) -> bool {
+        self.with_ordinal(isn, proof & ORDINAL, epoch) == proof
     }
+}
+
+/// The epoch of a proof that is good at `now_ns` of TAI; `is_of` tells whether it is one
+/// of an epoch.
+#[inline(always)]
+#[must_use]
+pub fn epoch_of(now_ns: u64, is_of: impl Fn(u64) -> bool) -> Option<u64> {
+    let now = proof_epoch(now_ns);
+    [now, now.wrapping_sub(1), now.wrapping_add(1)]
+        .into_iter()
+        .find(|epoch| is_of(*epoch))
 }
 
 #[cfg(test)]
@@ -66,14 +73,18 @@ mod tests {
 
     use super::*;
 
+    fn epoch(key: ProofKey, proof: u32, isn: u32, now_ns: u64) -> Option<u64> {
+        epoch_of(now_ns, |epoch| key.is_proof(proof, isn, epoch))
+    }
+
     proptest! {
         #[test]
-        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, count: u16, epoch in 2..1u64 << 25) {
+        fn a_proof_is_good_for_its_epoch_and_its_neighbours(key: [u64; 2], isn: u32, count: u16, of in 2..1u64 << 25) {
             let key = ProofKey(key);
-            let proof = key.proof(isn, count, epoch);
-            let (first, last) = (epoch * PROOF_EPOCH_NS, (epoch + 1) * PROOF_EPOCH_NS - 1);
+            let proof = key.proof(isn, count, of);
+            let (first, last) = (of * PROOF_EPOCH_NS, (of + 1) * PROOF_EPOCH_NS - 1);
             for now in [first - PROOF_EPOCH_NS, first, last, last + PROOF_EPOCH_NS] {
-                prop_assert_eq!(key.epoch_of(proof, isn, now), Some(epoch));
+                prop_assert_eq!(epoch(key, proof, isn, now), Some(of));
             }
         }
 
@@ -88,9 +99,9 @@ mod tests {
     #[test]
     fn proofs_of_other_secrets_numbers_and_times_are_none() {
         let (key, other) = (ProofKey([1, 2]), ProofKey([1, 3]));
-        for epoch in 1000..2000 {
-            let (isn, now) = (epoch as u32, epoch * PROOF_EPOCH_NS);
-            let proof = key.proof(isn, 7, epoch);
+        for of in 1000..2000 {
+            let (isn, now) = (of as u32, of * PROOF_EPOCH_NS);
+            let proof = key.proof(isn, 7, of);
             for (key, proof, isn, now, what) in [
                 (key, proof, isn, now + 2 * PROOF_EPOCH_NS, "recorded"),
                 (key, proof, isn, now - PROOF_EPOCH_NS - 1, "to come"),
@@ -99,7 +110,7 @@ mod tests {
                 (key, proof ^ 1 << 31, isn, now, "another hash"),
                 (other, proof, isn, now, "another secret"),
             ] {
-                assert_eq!(key.epoch_of(proof, isn, now), None, "{what}");
+                assert_eq!(epoch(key, proof, isn, now), None, "{what}");
             }
         }
     }

@@ -12,6 +12,7 @@ use xdptun_common::isn::Secret;
 use xdptun_common::parse::FragmentKey;
 use xdptun_common::proof::ProofKey;
 use xdptun_common::record::Record;
+use xdptun_common::replay::PAGE;
 use xdptun_common::sent::{SLOTS, SentSegment};
 use xdptun_common::wire::TimestampedSynOptions;
 
@@ -54,15 +55,16 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
 
-/// Proofs of the secret, and the address that each came from first. LRU: nothing
-/// tells when one is worth nothing any more. User space sets the capacity.
+/// The last proofs of the secret, and the address that each came from first, so that a
+/// SYN can be repeated on the way. What this map forgets, `SEEN` does not. User space
+/// sets the capacity.
 #[map]
 pub static PROOFS: LruHashMap<u64, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
 
-/// Proofs of our own, as keys and values: a map of their own, so that those of
-/// others do not push them out, nor they those.
+/// Which proofs came or were sent (`xdptun_common::replay`). User space sets the
+/// capacity.
 #[map]
-pub static OWN_PROOFS: LruHashMap<u64, u64> = LruHashMap::with_max_entries(1, 0);
+pub static SEEN: Array<[u8; PAGE as usize]> = Array::with_max_entries(1, 0);
 
 /// The options of the SYN at hand, with its proof. Not on the stack, which is full.
 #[map]

@@ -1,14 +1,15 @@
 //! The proof that a caller knows the secret. All of it is in subprograms: where
 //! there is no secret, their callers need no stack for it.
 
-use aya_ebpf::bindings::{__sk_buff, BPF_ANY, BPF_NOEXIST};
+use aya_ebpf::bindings::{__sk_buff, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_tai_ns;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::FlowKey;
-use xdptun_common::proof::proof_epoch;
+use xdptun_common::proof::{epoch_of, proof_epoch};
+use xdptun_common::replay::{PAGE, Place};
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
-use crate::maps::{OWN_PROOFS, PROOFS, PROVEN, link_len, proof_key};
+use crate::maps::{PROOFS, PROVEN, SEEN, link_len, proof_key, secret};
 use crate::packet::Packet as _;
 
 /// Nanoseconds of `CLOCK_TAI` (kernel 6.1), which both hosts have in common and
@@ -21,49 +22,66 @@ fn tai() -> u64 {
 
 /// Prepares the options of SYN number `count` of a flow with initial number `isn`:
 /// they carry its proof, as of now.
-#[inline(never)]
+#[inline(always)]
 pub fn prove(isn: u32, count: u16, mss: u16) {
-    let proof = proof_key().proof(isn, count, proof_epoch(tai()));
-    // Who records it could send it back to us.
-    let name = name(isn, proof);
-    let _ = OWN_PROOFS.insert(name, name, u64::from(BPF_ANY));
+    let epoch = proof_epoch(tai());
+    let proof = proof(isn, count, epoch, mss);
+    // An attacker could record it and send it back to us.
+    has_seen(isn, proof, epoch);
+}
+
+/// The proof of a SYN, which is ready in its options then.
+#[inline(never)]
+fn proof(isn: u32, count: u16, epoch: u64, mss: u16) -> u32 {
+    let proof = proof_key().proof(isn, count, epoch);
     if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
         unsafe { *proven = TimestampedSynOptions::new(mss, proof) };
     }
+    proof
 }
 
 /// What [`prove`] prepared in this program run.
 #[inline(always)]
 pub fn proven() -> Option<&'static TimestampedSynOptions> {
-    // SAFETY: as in `prove`.
+    // SAFETY: as in `proof`.
     PROVEN.get_ptr(0).map(|proven| unsafe { &*proven })
 }
 
 /// Whether the SYN that the packet is proves that its sender knows the secret, and
 /// is no record of one that came from another address, or of ours.
-#[inline(always)]
-pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
-    match proof_in(skb, isn, flow) {
-        NONE => false,
-        name => is_first(name, flow),
-    }
-}
-
-/// No proof; one of 2^64 that are would be called so.
-const NONE: u64 = 0;
-
-/// The proof that a SYN carries, as a key of the maps, or [`NONE`].
+///
+/// A subprogram of its own, and so is each of its steps: between them it holds no more
+/// than registers do, and its caller has no stack to spare.
 #[inline(never)]
-fn proof_in(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> u64 {
-    match timestamp(&TcContext::new(skb), flow) {
-        Some(proof) if proof_key().epoch_of(proof, isn, tai()).is_some() => name(isn, proof),
-        _ => NONE,
+pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
+    let timestamp = timestamp_in(skb, flow);
+    if timestamp == NONE {
+        return false;
     }
+    let proof = timestamp as u32;
+    let Some(epoch) = epoch_of(tai(), |epoch| is_proof(proof, isn, epoch)) else {
+        return false;
+    };
+    let from = first_address(isn, proof, flow, false);
+    if from != UNKNOWN {
+        return from == THIS;
+    }
+    // If two CPUs see a proof at once, either the filter has it for one of them, or one
+    // is first in the map. One that the map has no memory for counts as new.
+    !has_seen(isn, proof, epoch) && first_address(isn, proof, flow, true) != OTHER
 }
 
-/// The TSval of a SYN whose options, all of them readable, are in Linux's
-/// order.
+/// No timestamp.
+const NONE: u64 = u64::MAX;
+
+/// The TSval that a SYN carries, or [`NONE`].
+#[inline(never)]
+fn timestamp_in(skb: *mut __sk_buff, flow: &FlowKey) -> u64 {
+    timestamp(&TcContext::new(skb), flow).map_or(NONE, u64::from)
+}
+
+/// The TSval of a SYN whose options, all of them readable, are in Linux's order.
 #[inline(always)]
 fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
     let ip_len = if flow.is_ipv4() {
@@ -80,25 +98,51 @@ fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
     Some(TimestampedSynOptions::timestamp(ctx.read(options)?))
 }
 
-/// A proof as a key of the map.
-#[inline(always)]
-fn name(isn: u32, proof: u32) -> u64 {
-    u64::from(isn) << 32 | u64::from(proof)
+/// Whether a proof is one of this epoch.
+#[inline(never)]
+fn is_proof(proof: u32, isn: u32, epoch: u64) -> bool {
+    proof_key().is_proof(proof, isn, epoch)
 }
 
-/// Whether a proof is new, or came from the flow's peer before.
+/// What [`first_address`] returns: the map does not know it, it is that of the flow's
+/// peer, or another.
+const UNKNOWN: u32 = 0;
+const THIS: u32 = 1;
+const OTHER: u32 = 2;
+
+/// The address that a proof came from first; the flow's peer's if `learn` says so and
+/// the map does not know it yet.
 #[inline(never)]
-fn is_first(proof: u64, flow: &FlowKey) -> bool {
-    if OWN_PROOFS.get_ptr(proof).is_some() {
-        return false;
-    }
+fn first_address(isn: u32, proof: u32, flow: &FlowKey, learn: bool) -> u32 {
+    let name = u64::from(isn) << 32 | u64::from(proof);
     let address = flow.remote_address();
-    // Also if two CPUs see it at once, one is first. One that the map has no
-    // memory for counts as new.
-    let _ = PROOFS.insert(proof, address, u64::from(BPF_NOEXIST));
-    // SAFETY: entries are whole before they can be found, and not changed.
-    match unsafe { PROOFS.get(proof) } {
-        Some(first) => *first == address,
-        None => true,
+    if learn {
+        let _ = PROOFS.insert(name, address, u64::from(BPF_NOEXIST));
     }
+    // SAFETY: entries are whole before they can be found, and not changed.
+    match unsafe { PROOFS.get(name) } {
+        Some(first) if *first == address => THIS,
+        Some(_) => OTHER,
+        None => UNKNOWN,
+    }
+}
+
+/// Whether the filter has seen a proof; from now on it has.
+#[inline(never)]
+fn has_seen(isn: u32, proof: u32, epoch: u64) -> bool {
+    let place = Place::new(&secret(), isn, proof, epoch);
+    let mut seen = true;
+    for at in place.cells {
+        let Some(page) = SEEN.get_ptr_mut(at / PAGE) else {
+            continue;
+        };
+        let cell = page.cast::<u8>().wrapping_add((at % PAGE) as usize);
+        // SAFETY: a byte of a map value. CPUs store single bytes, so that none undoes
+        // what another does to a neighbour.
+        unsafe {
+            seen &= cell.read_volatile() == place.stamp;
+            cell.write_volatile(place.stamp);
+        }
+    }
+    seen
 }

@@ -11,6 +11,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::config::global;
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::replay::{PAGE, PAGES};
 use xdptun_common::sent::{SentSegment, slot};
 use xdptun_common::wire::address_bytes;
 use xdptun_common::{Plain, read_plain};
@@ -23,8 +24,9 @@ use crate::program::{Config, Program, Skb};
 
 /// Flows that the table has room for.
 pub const MAX_FLOWS: u32 = 4;
-/// Proofs that are remembered; the map throws out the oldest, a few at a time.
-const MAX_PROOFS: u32 = 256;
+/// Proofs whose addresses are remembered; the map throws out the oldest, a few at a
+/// time.
+pub const MAX_PROOFS: u32 = 256;
 /// The MTU that the programs are told unless a test says otherwise.
 pub const MTU: u16 = 1500;
 
@@ -46,6 +48,10 @@ struct Reset {
 
 // SAFETY: 36 and 4 bytes without padding, of which any are valid.
 unsafe impl Plain for Reset {}
+
+/// A part of the filter of proofs.
+type SeenPage = [u8; PAGE as usize];
+const SEEN_NOTHING: SeenPage = [0; PAGE as usize];
 
 /// What a run gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +127,7 @@ pub struct Datapath {
     counters: Counters,
     budgets: PerCpuArray<MapData, Budget>,
     proofs: HashMap<MapData, u64, [u8; 16]>,
+    seen: Array<MapData, SeenPage>,
     resets: HashMap<MapData, Record<Reset>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
     sent: Array<MapData, Record<SentSegment>>,
@@ -169,7 +176,7 @@ impl Datapath {
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .map_max_entries("PROOFS", MAX_PROOFS)
-            .map_max_entries("OWN_PROOFS", MAX_PROOFS)
+            .map_max_entries("SEEN", if config.hidden { PAGES } else { 1 })
             .load(xdptun::datapath::OBJECT)
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
@@ -182,6 +189,7 @@ impl Datapath {
             sent: take(&mut ebpf, "SENT"),
             remotes: take(&mut ebpf, "REMOTES"),
             proofs: take(&mut ebpf, "PROOFS"),
+            seen: take(&mut ebpf, "SEEN"),
             resets: take(&mut ebpf, "RESETS"),
             events: take(&mut ebpf, "EVENTS"),
             loaded: Vec::new(),
@@ -335,7 +343,8 @@ impl Datapath {
         entries.expect("nobody else writes to the map")
     }
 
-    /// Makes the map of proofs hold one, from this address, or none.
+    /// Makes the map of proofs hold one, from this address, or none; the filter forgets
+    /// all.
     ///
     /// # Panics
     ///
@@ -344,6 +353,11 @@ impl Datapath {
         let known: Result<Vec<u64>, _> = self.proofs.keys().collect();
         for proof in known.expect("nobody else writes to the map") {
             self.proofs.remove(&proof).expect("it was there");
+        }
+        for page in 0..self.seen.len() {
+            self.seen
+                .set(page, SEEN_NOTHING, 0)
+                .expect("the filter can be written");
         }
         if let Some((proof, from)) = proof {
             self.proofs

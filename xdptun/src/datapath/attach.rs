@@ -407,10 +407,6 @@ fn prepare(
 /// the change too; they take one step more than they need.
 const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
 
-/// How many proofs are remembered: those of ten callers a second for as long as one
-/// is good.
-const MAX_PROOFS: u32 = 8192;
-
 /// Loads every program as [`Attached::new`] would, attaches and pins nothing, and
 /// lets go of all of it. Whether the kernel translates the programs for the
 /// processor (JIT).
@@ -465,12 +461,12 @@ fn load(
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
         .map_max_entries("REMOTES", options.max_flows);
-    for map in PROOFS {
-        loader.map_max_entries(map, if hidden != 0 { MAX_PROOFS } else { 1 });
+    let proofs = if hidden != 0 { &PROOFS[..] } else { &[] };
+    for (map, entries) in proofs {
+        loader.map_max_entries(map, *entries);
     }
     if let Some(directory) = directory {
-        let proofs = if hidden != 0 { &PROOFS[..] } else { &[] };
-        for map in PINNED.iter().chain(proofs) {
+        for map in PINNED.iter().chain(proofs.iter().map(|(map, _)| map)) {
             loader.map_pin_path(map, directory.join(map));
         }
     }

@@ -9,6 +9,7 @@ use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, REMEMBERED, State};
 use xdptun_lab::Netns;
+use xdptun_test_datapath::kernel::MAX_PROOFS;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{syn_options, timestamped_syn_options};
 use xdptun_test_datapath::{
@@ -35,7 +36,12 @@ const COUNT: u16 = 3;
 
 /// A SYN of the peer with this proof.
 fn syn(path: Path, proof: u32) -> Packet {
-    let syn = path.inbound().segment(flags::SYN, PEER, 0);
+    numbered_syn(path, PEER, proof)
+}
+
+/// A SYN with this initial number and proof.
+fn numbered_syn(path: Path, number: u32, proof: u32) -> Packet {
+    let syn = path.inbound().segment(flags::SYN, number, 0);
     syn.options(&timestamped_syn_options(path.family(), proof))
 }
 
@@ -137,23 +143,37 @@ fn verdict(datapath: &mut Datapath, program: Program, packet: &Packet) -> u32 {
 
 const REDIRECT: u32 = 7;
 const SHOT: u32 = 2;
+const PASS: u32 = u32::MAX;
 
-/// The proof after a SYN that came from one address is known when it comes from
-/// another.
+/// A recorded SYN is refused from another address as long as it is a proof, however many
+/// other proofs came since.
 #[test]
 fn a_proof_is_remembered() {
     let mut datapath = lock(&HIDDEN);
     for family in Family::ALL {
         datapath.reset();
-        let proof = Moment::now().proof(PEER, COUNT, 0);
-        let mut verdict = |path| verdict(&mut datapath, Program::Ingress, &syn(path, proof));
-        assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
-        assert_eq!(verdict(Path::with_stranger(family)), SHOT, "{family:?}");
-        assert_eq!(verdict(Path::server(family)), REDIRECT, "{family:?}");
+        let (first, other) = (Path::server(family), Path::with_stranger(family));
+        let recorded = Moment::now().proof(PEER, COUNT, 0);
+        let mut call = |path, number, proof| {
+            let syn = numbered_syn(path, number, proof);
+            verdict(&mut datapath, Program::Ingress, &syn)
+        };
+        assert_eq!(call(first, PEER, recorded), REDIRECT, "{family:?}");
+        assert_eq!(call(other, PEER, recorded), SHOT, "{family:?}");
+        assert_eq!(call(first, PEER, recorded), REDIRECT, "{family:?}");
+        for number in 1..=4 * MAX_PROOFS {
+            let proof = Moment::now().proof(number, COUNT, 0);
+            assert_eq!(call(first, number, proof), REDIRECT, "{family:?} {number}");
+        }
+        assert_eq!(call(other, PEER, recorded), SHOT, "{family:?}");
+        // The next SYN of the same flow is another proof.
+        let next = Moment::now().proof(PEER, COUNT + 1, 0);
+        assert_eq!(call(first, PEER, next), REDIRECT, "{family:?}");
     }
 }
 
-/// Who sends our own SYN back to us does not get in.
+/// An attacker who sends our own SYN back to us does not get in, however many SYNs of
+/// ours came after it.
 #[test]
 fn our_own_proof_is_good_for_nobody() {
     let mut datapath = lock(&HIDDEN);
@@ -165,16 +185,21 @@ fn our_own_proof_is_good_for_nobody() {
         let tcp = sent.packet.len() - 40;
         let number = |at: usize| u32::from_be_bytes(sent.packet[at..at + 4].try_into().unwrap());
         let (sequence, proof) = (number(tcp + 4), number(tcp + 28));
-        let expected = Moment::now().proof(sequence, 1, 0);
-        assert_eq!(proof, expected, "{family:?}");
-        let server = Path::server(family);
-        let back = server.inbound().segment(flags::SYN, sequence, 0);
-        let back = back.options(&timestamped_syn_options(family, proof));
-        assert_eq!(
-            verdict(&mut datapath, Program::Ingress, &back),
-            SHOT,
-            "{family:?}"
-        );
+        assert_eq!(proof, Moment::now().proof(sequence, 1, 0), "{family:?}");
+        let reflected = numbered_syn(Path::server(family), sequence, proof);
+        for number in 1..=4 * MAX_PROOFS {
+            let flow = Flow {
+                iss: number,
+                syns: 0,
+                syn_at: 0,
+                ..path.opening(Moment::now())
+            };
+            datapath.set_flows([(&path.key(), &flow)]);
+            let sent = datapath.run(Program::Egress, &datagram, Skb::default());
+            assert_eq!(sent.verdict, PASS, "{family:?} {number}");
+        }
+        let shot = verdict(&mut datapath, Program::Ingress, &reflected);
+        assert_eq!(shot, SHOT, "{family:?}");
     }
 }
 
