@@ -9,8 +9,6 @@ pub mod global {
     pub const SECRET: &str = "SECRET";
     /// `u32`: 1 if a caller must prove that it knows a secret.
     pub const HIDDEN: &str = "HIDDEN";
-    /// [`crate::proof::ProofKey`]: key of the proofs.
-    pub const PROOF_KEY: &str = "PROOF_KEY";
     /// `u32`: index of the interface.
     pub const IFINDEX: &str = "IFINDEX";
     /// `u32`: length of its link header in bytes, [`super::LINK_ETHERNET`] or [`super::LINK_NONE`].

@@ -54,6 +54,50 @@ impl ProofKey {
     }
 }
 
+/// How many keys a set may have.
+pub const MAX_KEYS: usize = 4;
+
+/// The keys that hold for a peer: the first makes the proofs for it, any of them admits
+/// it. So both hosts can go over from one key to another, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct KeySet([ProofKey; MAX_KEYS]);
+
+crate::plain!(KeySet: 64);
+
+impl KeySet {
+    /// A set of one to [`MAX_KEYS`] keys; `None` of any other number.
+    #[must_use]
+    pub fn new(keys: &[ProofKey]) -> Option<Self> {
+        if keys.len() > MAX_KEYS {
+            return None;
+        }
+        // The first again where there are no more: no key that nobody chose admits.
+        let mut set = [*keys.first()?; MAX_KEYS];
+        set[..keys.len()].copy_from_slice(keys);
+        Some(Self(set))
+    }
+
+    /// [`ProofKey::proof`] by the first key.
+    #[inline(always)]
+    #[must_use]
+    pub fn proof(&self, isn: u32, count: u16, epoch: u64) -> u32 {
+        self.0[0].proof(isn, count, epoch)
+    }
+
+    /// [`ProofKey::is_proof`] by any key.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_proof(&self, proof: u32, isn: u32, epoch: u64) -> bool {
+        let [first, others @ ..] = &self.0;
+        let other = |key: &ProofKey| key != first && key.is_proof(proof, isn, epoch);
+        first.is_proof(proof, isn, epoch) || others.iter().any(other)
+    }
+}
+
+/// How many sets of keys there may be at an interface.
+pub const MAX_KEY_SETS: u32 = 64;
+
 /// The epoch of a proof that is good at `now_ns` of TAI; `is_of` tells whether it is one
 /// of an epoch.
 #[inline(always)]
@@ -93,6 +137,22 @@ mod tests {
             let proofs = (0..8).map(|more| ProofKey(key).proof(isn, first.wrapping_add(more), epoch));
             prop_assert_eq!(proofs.collect::<BTreeSet<_>>().len(), 8);
         }
+    }
+
+    #[test]
+    fn the_first_key_proves_and_any_admits() {
+        let keys = [1, 2, 3, 4, 5].map(|number| ProofKey([number, 0]));
+        for count in 1..=MAX_KEYS {
+            let set = KeySet::new(&keys[..count]).unwrap();
+            assert_eq!(set.proof(7, 1, 9), keys[0].proof(7, 1, 9));
+            for (at, key) in keys.iter().enumerate() {
+                let admits = set.is_proof(key.proof(7, 1, 9), 7, 9);
+                assert_eq!(admits, at < count, "key {at} of {count}");
+            }
+            let none = ProofKey([0; 2]).proof(7, 1, 9);
+            assert!(!set.is_proof(none, 7, 9), "{count} keys");
+        }
+        assert_eq!((KeySet::new(&[]), KeySet::new(&keys)), (None, None));
     }
 
     /// By chance one of 179 million would be.

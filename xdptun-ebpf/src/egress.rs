@@ -174,7 +174,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
         };
     }
     match (
-        rewrite::<I>(ctx, Was::Outbound, key, &syn::<I>(flow)),
+        rewrite::<I>(ctx, Was::Outbound, key, &syn::<I>(key, flow)),
         queued,
     ) {
         (Ok(()), true) => Outcome::TxOpened,
@@ -185,10 +185,10 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
 
 /// The SYN of a flow, the first one or again.
 #[inline(always)]
-fn syn<I: Ip>(flow: Entry) -> Reply {
+fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
     let sequence = flow.iss();
     if hidden() {
-        prove(sequence, flow.syns(), mss::<I>());
+        prove(key, sequence, flow.syns(), mss::<I>());
     }
     Reply {
         kind: Sent::Syn,
@@ -216,7 +216,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn::<I>(flow)
+            syn::<I>(key, flow)
         }
         Request::Reopen => {
             // An answer may have come since the daemon looked.
@@ -227,7 +227,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn::<I>(flow)
+            syn::<I>(key, flow)
         }
         Request::Probe => {
             if endpoint.state != State::Established {

@@ -10,7 +10,7 @@ use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::Secret;
 use xdptun_common::parse::FragmentKey;
-use xdptun_common::proof::ProofKey;
+use xdptun_common::proof::{KeySet, MAX_KEY_SETS};
 use xdptun_common::record::Record;
 use xdptun_common::replay::PAGE;
 use xdptun_common::sent::{SLOTS, SentSegment};
@@ -54,6 +54,16 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 /// nothing tells when the last fragment has come.
 #[map]
 pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
+
+/// Sets of keys of proofs. User space writes those that shall hold beside those that
+/// do, and then makes `KEYS_OF` name them: two times as many as may hold at once.
+#[map]
+pub static KEYS: Array<KeySet> = Array::with_max_entries(2 * MAX_KEY_SETS, 0);
+
+/// Which set holds for a peer, by its address. Everyone's is that of `::/0`. Room for
+/// the old and the new networks of peers at once.
+#[map]
+pub static KEYS_OF: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(2 * (MAX_PEERS + 1), 0);
 
 /// The last proofs of the secret, and the address that each came from first, so that a
 /// SYN can be repeated on the way. What this map forgets, `SEEN` does not. User space
@@ -104,16 +114,14 @@ pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
 #[map]
 pub static ATTACHMENT: Array<Attachment> = Array::with_max_entries(1, 0);
 
-/// Part of what stands where a key is to be: no constant of the programs is the
-/// same, or the compiler would make one of the two, and the key show up there.
+/// What stands where the key is to be: no constant of the programs is the same, or the
+/// compiler would make one of the two, and the key show up there.
 const UNSET: u64 = 0x7864_7074_756e_0000;
 
 #[unsafe(no_mangle)]
 static SECRET: Global<Secret> = Global::new(Secret([UNSET, 1]));
 #[unsafe(no_mangle)]
 static HIDDEN: Global<u32> = Global::new(0);
-#[unsafe(no_mangle)]
-static PROOF_KEY: Global<ProofKey> = Global::new(ProofKey([UNSET, 2]));
 #[unsafe(no_mangle)]
 static IFINDEX: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -141,12 +149,6 @@ pub fn secret() -> Secret {
 #[inline(always)]
 pub fn hidden() -> bool {
     HIDDEN.load() != 0
-}
-
-/// The key of the proofs.
-#[inline(always)]
-pub fn proof_key() -> ProofKey {
-    PROOF_KEY.load()
 }
 
 /// The interface the programs are attached to.

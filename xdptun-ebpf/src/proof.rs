@@ -3,13 +3,14 @@
 
 use aya_ebpf::bindings::{__sk_buff, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_ktime_get_tai_ns;
+use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::FlowKey;
-use xdptun_common::proof::{epoch_of, proof_epoch};
+use xdptun_common::proof::{KeySet, epoch_of, proof_epoch};
 use xdptun_common::replay::{PAGE, Place};
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
-use crate::maps::{PROOFS, PROVEN, SEEN, link_len, proof_key, secret};
+use crate::maps::{KEYS, KEYS_OF, PROOFS, PROVEN, SEEN, link_len, secret};
 use crate::packet::Packet as _;
 
 /// Nanoseconds of `CLOCK_TAI` (kernel 6.1), which both hosts have in common and
@@ -23,17 +24,18 @@ fn tai() -> u64 {
 /// Prepares the options of SYN number `count` of a flow with initial number `isn`:
 /// they carry its proof, as of now.
 #[inline(always)]
-pub fn prove(isn: u32, count: u16, mss: u16) {
+pub fn prove(flow: &FlowKey, isn: u32, count: u16, mss: u16) {
     let epoch = proof_epoch(tai());
-    let proof = proof(isn, count, epoch, mss);
+    let proof = proof(keys_of(flow), isn, count, epoch, mss);
     // An attacker could record it and send it back to us.
     has_seen(isn, proof, epoch);
 }
 
 /// The proof of a SYN, which is ready in its options then.
 #[inline(never)]
-fn proof(isn: u32, count: u16, epoch: u64, mss: u16) -> u32 {
-    let proof = proof_key().proof(isn, count, epoch);
+fn proof(keys: Option<&KeySet>, isn: u32, count: u16, epoch: u64, mss: u16) -> u32 {
+    // User space fills the maps before it attaches the programs.
+    let proof = keys.map_or(0, |keys| keys.proof(isn, count, epoch));
     if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
         unsafe { *proven = TimestampedSynOptions::new(mss, proof) };
@@ -60,7 +62,10 @@ pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
         return false;
     }
     let proof = timestamp as u32;
-    let Some(epoch) = epoch_of(tai(), |epoch| is_proof(proof, isn, epoch)) else {
+    let Some(keys) = keys_of(flow) else {
+        return false;
+    };
+    let Some(epoch) = epoch_of(tai(), |epoch| is_proof(keys, proof, isn, epoch)) else {
         return false;
     };
     let from = first_address(isn, proof, flow, false);
@@ -98,10 +103,17 @@ fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
     Some(TimestampedSynOptions::timestamp(ctx.read(options)?))
 }
 
+/// The keys that hold for the peer of a flow.
+#[inline(never)]
+fn keys_of(flow: &FlowKey) -> Option<&'static KeySet> {
+    let set = KEYS_OF.get(Key::new(128, flow.remote_address()))?;
+    KEYS.get(*set)
+}
+
 /// Whether a proof is one of this epoch.
 #[inline(never)]
-fn is_proof(proof: u32, isn: u32, epoch: u64) -> bool {
-    proof_key().is_proof(proof, isn, epoch)
+fn is_proof(keys: &KeySet, proof: u32, isn: u32, epoch: u64) -> bool {
+    keys.is_proof(proof, isn, epoch)
 }
 
 /// What [`first_address`] returns: the map does not know it, it is that of the flow's

@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
         .map(|peer| peer.parse())
         .collect::<Result<_, _>>()?;
     // Peers may be host names.
-    let mut names = Names::among(&config.peers);
+    let mut names = Names::among(config.peers());
     names.look_up().await?;
 
     // A process that is killed leaves its programs attached: from here on Ctrl-C

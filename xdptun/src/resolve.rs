@@ -28,8 +28,8 @@ pub struct Known(Rc<RefCell<BTreeMap<String, Vec<IpNet>>>>);
 impl Known {
     /// The host names among peers, with the addresses that are known already.
     #[must_use]
-    pub fn names_among(&self, peers: &[Peer]) -> Names {
-        let names = peers.iter().filter_map(Peer::host);
+    pub fn names_among<'a>(&self, peers: impl Iterator<Item = &'a Peer>) -> Names {
+        let names = peers.filter_map(Peer::host);
         Names {
             names: names
                 .map(|name| (name.to_owned(), self.addresses(name)))
@@ -56,10 +56,20 @@ impl Known {
     }
 }
 
+/// The addresses of each name; none as long as it was never found.
+pub type Addresses = BTreeMap<String, Vec<IpNet>>;
+
+/// All addresses; `None` as long as one of the names was never found.
+#[must_use]
+pub fn all(addresses: &Addresses) -> Option<Vec<IpNet>> {
+    let known = addresses.values().all(|found| !found.is_empty());
+    known.then(|| addresses.values().flatten().copied().collect())
+}
+
 /// Names and the addresses that they had when they were last found.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    names: BTreeMap<String, Vec<IpNet>>,
+    names: Addresses,
     known: Known,
     /// Whether one was not found when they were last looked up.
     failing: bool,
@@ -68,14 +78,8 @@ pub struct Names {
 impl Names {
     /// The host names among peers, not looked up yet.
     #[must_use]
-    pub fn among(peers: &[Peer]) -> Self {
+    pub fn among<'a>(peers: impl Iterator<Item = &'a Peer>) -> Self {
         Known::default().names_among(peers)
-    }
-
-    /// The names, in order.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.names.keys().cloned().collect()
     }
 
     /// Whether there are none.
@@ -84,11 +88,10 @@ impl Names {
         self.names.is_empty()
     }
 
-    /// All addresses; `None` as long as one of the names was never found.
+    /// Their addresses.
     #[must_use]
-    pub fn addresses(&self) -> Option<Vec<IpNet>> {
-        let known = self.names.values().all(|addresses| !addresses.is_empty());
-        known.then(|| self.names.values().flatten().copied().collect())
+    pub fn addresses(&self) -> Addresses {
+        self.names.clone()
     }
 
     /// What holds for those that were not found.
@@ -138,7 +141,7 @@ impl Names {
 
     /// Looks them up at each interval, and sooner after a failure; tells the
     /// addresses when they change. Ends only if there are no names.
-    pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Option<Vec<IpNet>>)) {
+    pub async fn keep(mut self, interval: Duration, mut changed: impl FnMut(Addresses)) {
         const AFTER_FAILURE: Duration = Duration::from_secs(5);
         while !self.is_empty() {
             let pause = if self.failing {
@@ -156,7 +159,7 @@ impl Names {
             }
             let now = self.addresses();
             if now != before {
-                let text: Vec<String> = now.iter().flatten().map(ToString::to_string).collect();
+                let text: Vec<String> = now.values().flatten().map(ToString::to_string).collect();
                 info!("peers by name are now {}", text.join(", "));
                 changed(now);
             }
@@ -190,23 +193,23 @@ mod tests {
     fn names(peers: &str) -> Names {
         let config = format!("[interface.a]\nports = [1]\npeers = {peers}");
         let config = crate::config::Config::parse(&config).unwrap();
-        Names::among(&config.interfaces["a"].peers)
+        Names::among(config.interfaces["a"].peers())
     }
 
     #[tokio::test]
     async fn a_name_that_is_not_found_keeps_its_addresses() {
         let mut names = names(r#"["localhost", "10.0.0.1"]"#);
         names.look_up().await.unwrap();
-        let found = names.addresses().unwrap();
+        let found = all(&names.addresses()).unwrap();
         assert!(found.iter().all(|net| net.addr().is_loopback()) && !found.is_empty());
         let addresses = names.names.remove("localhost").unwrap();
         let gone = "no-such-host.invalid".to_owned();
         names.names.insert(gone, addresses);
         let error = names.look_up().await.unwrap_err();
         assert!(error.to_string().contains("peer no-such-host.invalid"));
-        assert_eq!(names.addresses().unwrap(), found);
+        assert_eq!(all(&names.addresses()).unwrap(), found);
         let never = "never-found.invalid".to_owned();
         names.names.insert(never, Vec::new());
-        assert_eq!(names.addresses(), None);
+        assert_eq!(all(&names.addresses()), None);
     }
 }

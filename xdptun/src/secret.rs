@@ -1,15 +1,19 @@
-//! The secret that both hosts share.
+//! The secrets that hosts share.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::unistd::Group;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
-use xdptun_common::proof::ProofKey;
+use xdptun_common::proof::{KeySet, MAX_KEY_SETS, ProofKey};
+
+use crate::config::{InterfaceConfig, Peer, Secrets};
+use crate::datapath::too_many;
 
 /// The user that the packages' services run as, and its group.
 const USER: &str = "xdptun";
@@ -19,13 +23,83 @@ const MIN_LEN: usize = 16;
 /// Longer files are something else. In bytes.
 const MAX_LEN: u64 = 4096;
 
+/// The keys of an interface with a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceKeys {
+    /// Those of the interface itself.
+    pub everyone: KeySet,
+    /// Those of its peers, if one of them has a secret of its own.
+    pub peers: Vec<(Peer, KeySet)>,
+}
+
+/// Reads all secrets of an interface; `None` if it has none.
+///
+/// # Errors
+///
+/// If a file cannot be read or is no secret, if a secret is in two files of a list, or
+/// if there are too many.
+pub fn read_all(config: &InterfaceConfig) -> Result<Option<InterfaceKeys>> {
+    let mut files = Files::default();
+    let Some(secret) = &config.secret else {
+        return Ok(None);
+    };
+    let everyone = files.set(secret)?;
+    let mut peers = Vec::new();
+    if config.peers.iter().any(|one| one.secret.is_some()) {
+        for one in &config.peers {
+            let own = one.secret.as_ref().map(|own| files.set(own));
+            let own = own
+                .transpose()
+                .with_context(|| format!("peer {}", one.peer))?;
+            peers.push((one.peer.clone(), own.unwrap_or(everyone)));
+        }
+    }
+    let mut sets = vec![everyone];
+    for (_, set) in &peers {
+        if !sets.contains(set) {
+            sets.push(*set);
+        }
+    }
+    if sets.len() > MAX_KEY_SETS as usize {
+        bail!(too_many(sets.len()));
+    }
+    Ok(Some(InterfaceKeys { everyone, peers }))
+}
+
+/// Files that were read, each once.
+#[derive(Default)]
+struct Files(BTreeMap<PathBuf, ProofKey>);
+
+impl Files {
+    fn set(&mut self, secrets: &Secrets) -> Result<KeySet> {
+        let mut keys: Vec<ProofKey> = Vec::new();
+        for file in secrets.files() {
+            let key = match self.0.get(file) {
+                Some(key) => *key,
+                None => read(file)?,
+            };
+            self.0.insert(file.to_owned(), key);
+            let mut others = secrets.files().zip(&keys);
+            if let Some((other, _)) = others.find(|(_, other)| **other == key) {
+                bail!(
+                    "{} and {} hold the same secret; leave one of them out",
+                    other.display(),
+                    file.display()
+                );
+            }
+            keys.push(key);
+        }
+        KeySet::new(&keys).context("no file with a secret, or too many")
+    }
+}
+
 /// Reads the key of the proofs from a file: any text or bytes; white space at
 /// either end does not count, so that an editor's last line break changes nothing.
 ///
 /// # Errors
 ///
 /// If the file cannot be read, is too short to be a secret, or too long to be meant.
-pub fn read(path: &Path) -> Result<ProofKey> {
+fn read(path: &Path) -> Result<ProofKey> {
     let name = path.display();
     let file = File::open(path).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => anyhow!(
@@ -103,6 +177,15 @@ mod tests {
         }
         let error = read_text(&"x".repeat(4097)).unwrap_err();
         assert!(format!("{error:#}").contains("more than 4096"), "{error:#}");
+        let copy = directory.join("copy");
+        fs::write(&path, "correct horse battery").unwrap();
+        fs::copy(&path, &copy).unwrap();
+        let secrets = Secrets::try_from(vec![path.clone(), copy]).unwrap();
+        let error = Files::default().set(&secrets).unwrap_err().to_string();
+        assert!(
+            error.ends_with("hold the same secret; leave one of them out"),
+            "{error}"
+        );
         fs::remove_dir_all(&directory).unwrap();
         let error = read(&path).unwrap_err();
         assert!(format!("{error:#}").contains("No such file"), "{error:#}");

@@ -1,6 +1,7 @@
 //! The life of one interface: attach, carry, follow it when it goes and comes
 //! back, change, detach.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
@@ -11,15 +12,17 @@ use nix::sys::signal::{Signal, kill};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
+use xdptun_common::proof::KeySet;
 
 use crate::config::{InterfaceConfig, Peer, peers_fit};
 use crate::daemon::{self, End, Observer, Order, Orders, Timers};
-use crate::datapath::{self, AttachOptions, Attached, Pinned, Recorder, TcChoice, pins};
+use crate::datapath::{self, AttachOptions, Attached, Keys, Pinned, Recorder, TcChoice, pins};
 use crate::interface::Interface;
 use crate::lock::InterfaceLock;
 use crate::netlink::LinkChanges;
-use crate::resolve::Names;
-use crate::{preflight, secret};
+use crate::resolve::{Addresses, Names};
+use crate::secret::InterfaceKeys;
+use crate::{preflight, resolve, secret};
 
 /// The signal that asks a process to leave all its interfaces to another. One of
 /// a version that does not know it dies of it, which comes to the same.
@@ -31,17 +34,20 @@ pub const TAKE_OVER: Signal = Signal::SIGUSR2;
 pub struct Plan {
     /// What to attach, but for the peers that are known by name.
     options: AttachOptions,
-    /// Those.
-    names: Vec<String>,
-    /// Their addresses, if all are known.
-    addresses: Option<Vec<IpNet>>,
+    /// Their addresses.
+    addresses: Addresses,
+    /// Their keys, if one of the peers has a secret of its own.
+    name_keys: BTreeMap<String, KeySet>,
     /// Timers of its flows.
     timers: Timers,
 }
 
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
-        self.options == other.options && self.names == other.names && self.timers == other.timers
+        self.options == other.options
+            && self.addresses.keys().eq(other.addresses.keys())
+            && self.name_keys == other.name_keys
+            && self.timers == other.timers
     }
 }
 
@@ -50,7 +56,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If there are too many peers, the secret cannot be read, or the kernel lacks
+    /// If there are too many peers, a secret cannot be read, or the kernel lacks
     /// something.
     pub fn new(config: &InterfaceConfig, names: &Names, trace: bool) -> Result<Self> {
         preflight::check()?;
@@ -60,13 +66,24 @@ impl Plan {
         if config.secret.is_some() {
             preflight::check_tai()?;
         }
-        let networks = config.peers.iter().filter_map(|peer| match peer {
+        let networks = config.peers().filter_map(|peer| match peer {
             Peer::Net(network) => Some(*network),
             Peer::Host(_) => None,
         });
         let networks: Vec<IpNet> = networks.collect();
         let addresses = names.addresses();
-        peers_fit(networks.len() + addresses.iter().flatten().count()).map_err(Error::msg)?;
+        let found = addresses.values().flatten().count();
+        peers_fit(networks.len() + found).map_err(Error::msg)?;
+        let (mut keys, mut name_keys) = (None, BTreeMap::new());
+        if let Some(InterfaceKeys { everyone, peers }) = secret::read_all(config)? {
+            let of = keys.insert(Keys::from(everyone));
+            for (peer, set) in peers {
+                match peer {
+                    Peer::Net(network) => drop(of.of.insert(network, set)),
+                    Peer::Host(name) => drop(name_keys.insert(name, set)),
+                }
+            }
+        }
         Ok(Self {
             options: AttachOptions {
                 ports: config.ports.clone(),
@@ -75,12 +92,12 @@ impl Plan {
                 ingress: config.ingress,
                 tc: config.tc,
                 max_flows: config.max_flows.get(),
-                proof_key: config.secret.as_deref().map(secret::read).transpose()?,
+                keys,
                 trace,
                 record: None,
             },
-            names: names.names(),
             addresses,
+            name_keys,
             timers: Timers {
                 keepalive: config.keepalive.into(),
                 idle: config.idle_timeout.into(),
@@ -89,11 +106,21 @@ impl Plan {
     }
 
     /// What to attach. As long as a name is not known everyone counts as a peer, or
-    /// datagrams to that one would leave undisguised.
+    /// datagrams to that one would leave undisguised. Only addresses that are known have
+    /// keys of their own.
     #[must_use]
     pub fn options(&self) -> AttachOptions {
         let mut options = self.options.clone();
-        match &self.addresses {
+        if let Some(keys) = &mut options.keys {
+            for (name, set) in &self.name_keys {
+                for address in self.addresses.get(name).into_iter().flatten() {
+                    // A name server must not change the keys of an address that the
+                    // file names.
+                    keys.of.entry(*address).or_insert(*set);
+                }
+            }
+        }
+        match resolve::all(&self.addresses) {
             Some(addresses) => options.peers.extend(addresses),
             None => {
                 options.peers.clear();
@@ -131,7 +158,7 @@ pub enum Reason {
     /// what it took over stays.
     Abandoned,
     /// The names of its peers stand for other addresses now.
-    Addresses(Option<Vec<IpNet>>),
+    Addresses(Addresses),
     /// It shall be as this plan says.
     Change {
         /// The plan.

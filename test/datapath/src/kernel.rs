@@ -11,13 +11,14 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::config::global;
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::proof::{KeySet, ProofKey};
 use xdptun_common::replay::{PAGE, PAGES};
 use xdptun_common::sent::{SentSegment, slot};
 use xdptun_common::wire::address_bytes;
 use xdptun_common::{Plain, read_plain};
 
 use crate::counters::{Counters, Moved};
-use crate::moment::{Moment, PROOF_KEY, SECRET};
+use crate::moment::{Moment, OWN_KEY, PROOF_KEY, SECOND_KEY, SECRET};
 use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
 use crate::program::{Config, Program, Skb};
@@ -165,7 +166,6 @@ impl Datapath {
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
             .override_global(global::HIDDEN, &u32::from(config.hidden), true)
-            .override_global(global::PROOF_KEY, &PROOF_KEY.0, true)
             .override_global(global::IFINDEX, &config.ifindex, true)
             .override_global(global::LINK_LEN, &config.link_len, true)
             .override_global(global::MTU, &u32::from(config.mtu), true)
@@ -181,6 +181,7 @@ impl Datapath {
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
         set_peers(&mut ebpf);
+        set_keys(&mut ebpf);
         Self {
             flows: take(&mut ebpf, "FLOWS"),
             counters: Counters::take(&mut ebpf),
@@ -535,5 +536,31 @@ fn set_peers(ebpf: &mut Ebpf) {
         peers
             .insert(&network, 1, 0)
             .expect("the peers can be written");
+    }
+}
+
+/// Two keys for everyone, one of its own for the peer of [`Family::with_own_key`].
+fn set_keys(ebpf: &mut Ebpf) {
+    let set = |keys: &[ProofKey]| Record(KeySet::new(keys).expect("up to four keys"));
+    let map = ebpf.map_mut("KEYS").expect("the object has a map KEYS");
+    let mut sets: Array<_, Record<KeySet>> = map.try_into().expect("an array");
+    for (index, keys) in [&[PROOF_KEY, SECOND_KEY][..], &[OWN_KEY]]
+        .iter()
+        .enumerate()
+    {
+        sets.set(index as u32, set(keys), 0)
+            .expect("the keys can be written");
+    }
+    let map = ebpf
+        .map_mut("KEYS_OF")
+        .expect("the object has a map KEYS_OF");
+    let mut of: LpmTrie<_, [u8; 16], u32> = map.try_into().expect("a trie");
+    let own = Family::ALL.map(|family| Key::new(128, address_bytes(family.with_own_key())));
+    let everyone = [Key::new(0, [0; 16])];
+    for (networks, index) in [(&everyone[..], 0), (&own[..], 1)] {
+        for network in networks {
+            of.insert(network, index, 0)
+                .expect("the networks can be written");
+        }
     }
 }

@@ -18,6 +18,12 @@ pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]
 /// The key of the proofs that all tests load the programs with.
 pub const PROOF_KEY: ProofKey = ProofKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]);
 
+/// Another key that admits callers.
+pub const SECOND_KEY: ProofKey = ProofKey([0x2726_2524_2322_2120, 0x2f2e_2d2c_2b2a_2928]);
+
+/// The key of a peer that has one of its own.
+pub const OWN_KEY: ProofKey = ProofKey([0x3736_3534_3332_3130, 0x3f3e_3d3c_3b3a_3938]);
+
 /// One value of the coarse clock, in nanoseconds of `CLOCK_MONOTONIC`, and the
 /// proof epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,12 @@ impl Moment {
     #[must_use]
     pub fn proof(self, isn: u32, count: u16, epochs: i64) -> u32 {
         PROOF_KEY.proof(isn, count, self.1.wrapping_add_signed(epochs))
+    }
+
+    /// The proof of a SYN by another key now.
+    #[must_use]
+    pub fn proof_by(self, key: ProofKey, isn: u32, count: u16) -> u32 {
+        key.proof(isn, count, self.1)
     }
 
     /// The window of a control segment: its low byte counts milliseconds.

@@ -57,6 +57,15 @@ impl Family {
         }
     }
 
+    /// A peer that has a secret of its own.
+    #[must_use]
+    pub const fn with_own_key(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(203, 0, 113, 10)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 10)),
+        }
+    }
+
     /// Length of the fixed IP header in bytes.
     #[must_use]
     pub const fn header_len(self) -> usize {
@@ -116,6 +125,15 @@ impl Path {
         Self {
             local: SocketAddr::new(family.host(), OWNED),
             remote: SocketAddr::new(family.stranger(), OTHER),
+        }
+    }
+
+    /// The same local socket with a peer that has a secret of its own.
+    #[must_use]
+    pub const fn with_own_key(family: Family) -> Self {
+        Self {
+            local: SocketAddr::new(family.host(), OWNED),
+            remote: SocketAddr::new(family.with_own_key(), OTHER),
         }
     }
 

@@ -57,7 +57,10 @@ fn machine() -> [Machine; 2] {
     let settings = "[interface.eth0]\nports = [51820]\n";
     host.write("/etc/xdptun/config.toml", settings).unwrap();
     let copy = "cp /etc/xdptun/config.toml two-links.toml";
-    run(&mut host.shell(copy).unwrap()).unwrap();
+    let keys = "echo a secret of tomorrow > new.key; echo a secret of yesterday > old.key";
+    for command in [copy, keys] {
+        run(&mut host.shell(command).unwrap()).unwrap();
+    }
     hosts
 }
 

@@ -1,6 +1,6 @@
 //! Networks beyond those of the laboratory.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
 use xdptun_lab::link::{self, End};
@@ -84,4 +84,19 @@ impl Bystander {
         };
         SocketAddr::new(address, port)
     }
+}
+
+/// Gives a host another address of each family, which no flow has; in their order.
+pub fn second_address(host: &Host, number: u8) -> [IpAddr; 2] {
+    let addresses = [
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into())),
+    ];
+    let [v4, v6] = addresses;
+    let dev = Host::DEV;
+    let commands = format!("address add {v4}/24 dev {dev}\naddress add {v6}/64 dev {dev} nodad\n");
+    host.netns
+        .run_with_input("ip", ["-batch", "-"], &commands)
+        .unwrap();
+    addresses
 }

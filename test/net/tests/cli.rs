@@ -71,6 +71,26 @@ fn bad_arguments_are_refused_by_name() {
         let refused = attach(&net.a, &["--port", "8000", "--secret", &file]);
         refused.assert_one_line(&[&file, complaint]);
     }
+    let files = ["a", "b", "c", "d", "e"].map(|name| secret(name, &name.repeat(16)));
+    let same = secret("same", &"a".repeat(16));
+    for (files, complaint) in [
+        (
+            vec![&files[0], &files[0]],
+            "the same secret twice; name it once",
+        ),
+        (
+            files.iter().collect(),
+            "5 secrets are too many, 4 hold at once",
+        ),
+        (
+            vec![&files[0], &same],
+            "hold the same secret; leave one of them out",
+        ),
+    ] {
+        let secrets = files.into_iter().flat_map(|file| ["--secret", file]);
+        let args: Vec<&str> = ["--port", "8000"].into_iter().chain(secrets).collect();
+        attach(&net.a, &args).assert_one_line(&[complaint]);
+    }
     assert_eq!(Traces::of(&net.a).unwrap(), before);
 }
 

@@ -1,7 +1,7 @@
 //! A secret (`--secret`): the tunnel shares its port with a TCP server of the
 //! host, and whoever does not know the secret finds that server or nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use xdptun_lab::dice::Dice;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, wait};
 use xdptun_test_net::mode::Mode;
+use xdptun_test_net::nets::second_address;
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, mode, raw, secret, status, tcp};
 
@@ -27,22 +28,6 @@ fn attach(host: &Host, mode: Mode, secret: &str, more: &[&str]) -> Attached {
     mode.attach(host, &[&args, more].concat()).unwrap()
 }
 
-/// Another address of a host, from which a stranger calls the server: none of the
-/// tunnel's flows has it.
-fn stranger(host: &Host, number: u8) -> [IpAddr; 2] {
-    let addresses = [
-        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)),
-        IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into())),
-    ];
-    let [v4, v6] = addresses;
-    let dev = Host::DEV;
-    let commands = format!("address add {v4}/24 dev {dev}\naddress add {v6}/64 dev {dev} nodad\n");
-    host.netns
-        .run_with_input("ip", ["-batch", "-"], &commands)
-        .unwrap();
-    addresses
-}
-
 /// Both hosts of a tunnel with a secret, and an address of someone else.
 struct Scene {
     near: Attached,
@@ -57,7 +42,7 @@ impl Scene {
         Self {
             near: attach(&net.a, mode, RIGHT, &[]),
             far: attach(&net.b, mode, RIGHT, &[]),
-            strangers: [stranger(&net.a, 9), stranger(&net.b, 10)],
+            strangers: [second_address(&net.a, 9), second_address(&net.b, 10)],
             net,
         }
     }

@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
 
 use super::front::Terminal;
-use crate::config::{Config, InterfaceConfig, LogLevel, MaxFlows, Peer, Seconds};
+use crate::config::{
+    Config, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig, Seconds, Secrets,
+};
 use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::datapath::{IngressChoice, TcChoice};
 use crate::ports::PortRange;
@@ -56,9 +58,10 @@ pub struct Arguments {
     idle_timeout: Seconds<IDLE_TIMEOUT>,
 
     /// Answer only callers that know the secret in this file, the same on both
-    /// hosts; whatever else comes to the ports is left to this host's own TCP.
+    /// hosts; whatever else comes to the ports is left to this host's own TCP. May be
+    /// repeated: the first is proved to peers, any admits callers.
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
-    secret: Option<PathBuf>,
+    secret: Vec<PathBuf>,
 
     /// How many flows the table holds.
     #[arg(long, value_name = "N", default_value_t)]
@@ -85,12 +88,16 @@ whatever else comes to the ports is left to this host's own TCP.
 So a web server can share port 443 with the tunnel, and where nothing listens, a \
 scan finds nothing. The clocks of both hosts must agree within three minutes. \
 Needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md says what \
-it does not hide.";
+it does not hide.
+
+May be repeated, up to four times, while one secret is changed for another: the first \
+is proved to peers, any of them admits callers. docs/security.md has the three steps.";
 
 const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
+  xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
 
@@ -101,26 +108,32 @@ pub fn run(arguments: Arguments) -> Result<()> {
         file: None,
         take_over: arguments.take_over,
     };
-    super::block_on(service::run(arguments.into(), mode, front))
+    super::block_on(service::run(arguments.try_into()?, mode, front))
 }
 
-impl From<Arguments> for Config {
-    fn from(arguments: Arguments) -> Self {
+impl TryFrom<Arguments> for Config {
+    type Error = Error;
+
+    fn try_from(arguments: Arguments) -> Result<Self> {
+        let secret = match arguments.secret {
+            files if files.is_empty() => None,
+            files => Some(Secrets::try_from(files).map_err(Error::msg)?),
+        };
         let interface = InterfaceConfig {
             ports: arguments.port,
-            peers: arguments.peer,
+            peers: arguments.peer.into_iter().map(PeerConfig::from).collect(),
             ingress: arguments.ingress,
             tc: arguments.tc,
             keepalive: arguments.keepalive,
             idle_timeout: arguments.idle_timeout,
-            secret: arguments.secret,
+            secret,
             max_flows: arguments.max_flows,
         };
-        Self {
+        Ok(Self {
             log_level: arguments.log_level,
             metrics: arguments.metrics,
             resolve_interval: Seconds::default(),
             interfaces: [(arguments.iface, interface)].into(),
-        }
+        })
     }
 }

@@ -8,7 +8,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::front::Terminal;
 use super::report::join;
-use crate::config::{Config, DEFAULT_PATH, LogLevel};
+use crate::config::{Config, DEFAULT_PATH, LogLevel, Peer};
 use crate::secret;
 
 /// Tell whether a configuration file is right; changes nothing.
@@ -31,12 +31,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let file = arguments.config.as_ref().unwrap_or(&arguments.file);
     let config = Config::read(file)?;
     for (name, interface) in &config.interfaces {
-        if let Some(secret) = &interface.secret {
-            secret::read(secret).with_context(|| format!("interface {name}"))?;
-        }
+        secret::read_all(interface).with_context(|| format!("interface {name}"))?;
         interface.warn(name);
         let ports = join(&interface.ports);
-        let peers = match &interface.peers[..] {
+        let peers: Vec<&Peer> = interface.peers().collect();
+        let peers = match &peers[..] {
             [] => String::new(),
             peers => format!("; only for {}", join(peers)),
         };

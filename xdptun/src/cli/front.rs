@@ -163,7 +163,7 @@ fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Resu
             least.v4, least.v6
         )?;
     }
-    if options.proof_key.is_some() {
+    if options.keys.is_some() {
         writeln!(
             out,
             "{name}: answers only who knows the secret; any other TCP to these ports is left to this host"

@@ -4,12 +4,13 @@
 mod peer;
 #[cfg(test)]
 mod reference;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, ParseIntError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs};
@@ -20,7 +21,8 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tracing::warn;
 
-pub use peer::{Peer, PeerError, network, peers_fit};
+pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
+pub use secrets::Secrets;
 
 use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::datapath::{DEFAULT_MAX_FLOWS, IngressChoice, TcChoice};
@@ -66,9 +68,10 @@ pub struct InterfaceConfig {
     #[serde(deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
     /// Only these peers; any address if there are none. UDP and TCP of others are left
-    /// alone.
+    /// alone. Where a peer has a `secret` (or a list) of its own, that holds for it alone,
+    /// in the place of the interface's.
     #[serde(default, deserialize_with = "not_too_many_peers")]
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerConfig>,
     /// Which program restores inbound data.
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
@@ -84,10 +87,11 @@ pub struct InterfaceConfig {
     /// Time without data after which a flow is closed.
     #[serde(default)]
     pub idle_timeout: Seconds<IDLE_TIMEOUT>,
-    /// File with the secret that callers must know; any caller if there is none.
+    /// File with the secret that callers must know; any caller if there is none. Of a
+    /// list, the first is proved to peers and any admits callers, so that one can be
+    /// changed for another.
     #[serde(default)]
-    #[cfg_attr(test, schemars(title = "path"))]
-    pub secret: Option<PathBuf>,
+    pub secret: Option<Secrets>,
     /// How many flows the table holds, 224 bytes of kernel memory each.
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
@@ -108,6 +112,11 @@ impl InterfaceConfig {
             secret: None,
             max_flows: MaxFlows::default(),
         }
+    }
+
+    /// The peers.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().map(|one| &one.peer)
     }
 
     /// Warns of what works, and not as one may think.
@@ -242,9 +251,13 @@ fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     file.deserialize_seq(List(like, PhantomData))
 }
 
-fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Peer>, D::Error> {
-    let peers: Vec<Peer> = list(file, "a list like [\"203.0.113.7\"]")?;
+fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PeerConfig>, D::Error> {
+    let peers: Vec<PeerConfig> = list(file, "a list like [\"203.0.113.7\"]")?;
     peers_fit(peers.len()).map_err(D::Error::custom)?;
+    if let Some(peer) = peer::contradiction(&peers) {
+        let error = format!("peer {peer} stands here twice, with different secrets");
+        return Err(D::Error::custom(error));
+    }
     Ok(peers)
 }
 
@@ -286,11 +299,20 @@ impl Config {
         // Its own text names line and column and shows the place.
         let config: Self =
             toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
-        for name in config.interfaces.keys() {
+        for (name, interface) in &config.interfaces {
             if !is_interface_name(name) {
                 bail!(
                     "`{name}` is no name of an interface: those have 1 to 15 bytes, no space, \
                      slash or colon; `ip link` lists them"
+                );
+            }
+            let mut with_own = interface.peers.iter().filter(|one| one.secret.is_some());
+            if interface.secret.is_none()
+                && let Some(PeerConfig { peer, .. }) = with_own.next()
+            {
+                bail!(
+                    "interface {name}: peer {peer} has a secret and the interface has none; give \
+                     the interface one as well, for all other callers"
                 );
             }
         }
@@ -324,12 +346,12 @@ mod tests {
             resolve-interval = 5
             [interface."eth0.100"]
             ports = [443, "8000-8010"]
-            peers = ["203.0.113.7", "2001:db8::/32", "gw.example.org"]
+            peers = ["203.0.113.7", { peer = "2001:db8::/32", secret = "b" }, "gw.example.org"]
             ingress = "xdp-generic"
             tc = "clsact"
             keepalive = 10
             idle-timeout = 60
-            secret = "/etc/xdptun/secret"
+            secret = ["/etc/xdptun/secret", "a"]
             max-flows = 1000
         "#;
         let config = Config::parse(text).unwrap();
@@ -339,16 +361,20 @@ mod tests {
         let interface = &config.interfaces["eth0.100"];
         let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
         assert_eq!(ports, ["443", "8000-8010"]);
-        let peers: Vec<String> = interface.peers.iter().map(ToString::to_string).collect();
+        let peers: Vec<String> = interface.peers().map(ToString::to_string).collect();
         assert_eq!(peers, ["203.0.113.7/32", "2001:db8::/32", "gw.example.org"]);
         assert_eq!(interface.ingress, IngressChoice::XdpGeneric);
         assert_eq!(interface.tc, TcChoice::Clsact);
         assert_eq!(interface.keepalive.to_string(), "10");
         assert_eq!(interface.idle_timeout.to_string(), "60");
-        assert_eq!(
-            interface.secret.as_deref(),
-            Some(Path::new("/etc/xdptun/secret"))
-        );
+        let files = |secret: &Option<Secrets>| {
+            let files = secret.iter().flat_map(Secrets::files);
+            files
+                .map(|file| file.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(files(&interface.secret), ["/etc/xdptun/secret", "a"]);
+        assert_eq!(files(&interface.peers[1].secret), ["b"]);
         assert_eq!(interface.max_flows.get(), 1000);
     }
 
@@ -364,7 +390,7 @@ mod tests {
             ("ports = [\"9-8\"]", 9, "write 8-9"),
             (
                 "ports = [1]\npeers = [\"10.0.0.0/33\"]",
-                9,
+                10,
                 "203.0.113.0/24",
             ),
             (
@@ -373,6 +399,29 @@ mod tests {
                 "expected one of `auto`, `xdp`",
             ),
             ("ports = [1]\nkeepalive = 0", 13, "nonzero"),
+            ("ports = [1]\nsecret = 1", 10, "expected a file like"),
+            ("ports = [1]\nsecret = []", 10, "no file with a secret"),
+            (
+                "ports = [1]\nsecret = [\"a\", \"b\", \"a\"]",
+                10,
+                "a: the same secret twice",
+            ),
+            (
+                "ports = [1]\nsecret = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
+                10,
+                "5 secrets are too many, 4 hold at once",
+            ),
+            ("ports = [1]\npeers = [7]", 10, "expected a peer like"),
+            (
+                "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secrets = \"a\" }]",
+                31,
+                "expected `peer` or `secret`",
+            ),
+            (
+                "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
+                9,
+                "peer 10.0.0.1/32 stands here twice",
+            ),
             ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
             ("ports = [1]\nmax-flows = 0", 13, "1 to 16777216 flows"),
             ("keepalive = 5", 1, "missing field `ports`"),
@@ -387,6 +436,20 @@ mod tests {
             assert!(error.contains(&place), "{place}: {error}");
             assert!(error.contains(hint), "{hint}: {error}");
         }
+    }
+
+    #[test]
+    fn a_peers_secret_takes_one_of_the_interface() {
+        let peers = "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secret = [\"b\", \"c\"] }]\n";
+        let interface = one(&format!("{peers}secret = \"a\""));
+        let own = interface.peers[0].secret.as_ref().unwrap();
+        assert_eq!(own.files().count(), 2);
+        let error = Config::parse(&format!("[interface.eth0]\n{peers}")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("peer 10.0.0.1/32 has a secret and the interface has none; give"),
+            "{error}"
+        );
     }
 
     #[test]

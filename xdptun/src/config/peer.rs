@@ -1,15 +1,87 @@
 //! Whom a port answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use xdptun_common::config::MAX_PEERS;
 
+use super::Secrets;
+
+/// A peer, and what only that one must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// The peer.
+    pub peer: Peer,
+    /// Its secrets, in the place of the interface's.
+    pub secret: Option<Secrets>,
+}
+
+impl From<Peer> for PeerConfig {
+    fn from(peer: Peer) -> Self {
+        Self { peer, secret: None }
+    }
+}
+
+impl FromStr for PeerConfig {
+    type Err = PeerError;
+
+    fn from_str(text: &str) -> Result<Self, PeerError> {
+        text.parse::<Peer>().map(Self::from)
+    }
+}
+
+impl<'de> Deserialize<'de> for PeerConfig {
+    fn deserialize<D: Deserializer<'de>>(file: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            peer: Peer,
+            secret: Option<Secrets>,
+        }
+
+        struct TextOrTable;
+
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = PeerConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a peer like \"203.0.113.7\" or { peer = \"203.0.113.7\", secret = \"FILE\" }",
+                )
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<PeerConfig, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PeerConfig, A::Error> {
+                let Table { peer, secret } = Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(PeerConfig { peer, secret })
+            }
+        }
+
+        file.deserialize_any(TextOrTable)
+    }
+}
+
+/// The peer that stands twice among these with different secrets, if there is one.
+pub fn contradiction(peers: &[PeerConfig]) -> Option<&Peer> {
+    let mut all = BTreeMap::new();
+    let twice = peers.iter().find(|one| {
+        let secret = all.entry(&one.peer).or_insert(&one.secret);
+        **secret != one.secret
+    });
+    twice.map(|one| &one.peer)
+}
+
 /// A peer, or a network of them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Peer {
     /// Addresses. A single one is a network of its own.

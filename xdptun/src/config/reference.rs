@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use super::{Config, MaxFlows, Peer, Seconds};
+use super::{Config, MaxFlows, PeerConfig, Seconds, Secrets};
 use crate::ports::PortRange;
 
 const ABOUT: &str = "\
@@ -238,12 +238,24 @@ impl JsonSchema for PortRange {
     }
 }
 
-impl JsonSchema for Peer {
+impl JsonSchema for PeerConfig {
     fn schema_name() -> Cow<'static, str> {
         "peer".into()
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "addresses, networks and host names" })
+        let title = "addresses, networks and host names, \
+                     also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }`";
+        json_schema!({ "title": title })
+    }
+}
+
+impl JsonSchema for Secrets {
+    fn schema_name() -> Cow<'static, str> {
+        "secrets".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "path, or list of one to four" })
     }
 }

@@ -14,9 +14,9 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
-use xdptun_common::proof::ProofKey;
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
+use super::keys::{KeyMaps, Keys};
 use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::recorder::Recorder;
 use super::splitter::{self, Splitter};
@@ -73,8 +73,8 @@ pub struct AttachOptions {
     pub tc: TcChoice,
     /// Capacity of the flow table.
     pub max_flows: u32,
-    /// What a caller must prove to know, if anything.
-    pub proof_key: Option<ProofKey>,
+    /// What callers must prove to know, if anything.
+    pub keys: Option<Keys>,
     /// Whether the programs log every packet.
     pub trace: bool,
     /// How many bytes of each packet they copy for a capture, if there is one.
@@ -82,13 +82,17 @@ pub struct AttachOptions {
 }
 
 impl AttachOptions {
-    /// Whether programs set up for `other` cannot do for this: all but ports and
-    /// peers is fixed when they are loaded.
+    /// Whether programs set up for `other` cannot do for this: all but ports, peers and
+    /// keys is fixed when they are loaded, and so is whether there are keys.
     #[must_use]
     pub fn takes_other_programs(&self, other: &Self) -> bool {
         let like_other = Self {
             ports: other.ports.clone(),
             peers: other.peers.clone(),
+            keys: match &self.keys {
+                Some(_) if other.keys.is_some() => other.keys.clone(),
+                keys => keys.clone(),
+            },
             ..self.clone()
         };
         like_other != *other
@@ -110,6 +114,8 @@ pub struct Attached {
     pub adopted: Option<usize>,
     /// The maps.
     pub maps: Maps,
+    /// Those with the keys of proofs.
+    pub keys: KeyMaps,
     /// The records of the programs.
     pub events: Option<RingBuf<MapData>>,
     /// Their copies of packets, if they make any.
@@ -179,12 +185,15 @@ impl Attached {
         attached
     }
 
-    /// Sets ports and peers while the programs run; what stays is owned all the time.
+    /// Sets ports, peers and keys while the programs run; what stays is owned all the time.
     ///
     /// # Errors
     ///
     /// If the maps cannot be written.
     pub fn set(&mut self, options: &AttachOptions) -> Result<()> {
+        if let Some(keys) = &options.keys {
+            self.keys.set(keys)?;
+        }
         self.maps.set_ports(&options.ports)?;
         self.maps.retain_peers(&options.peers)?;
         Ok(self.maps.add_peers(&options.peers)?)
@@ -292,6 +301,10 @@ fn attach_as(
     };
     let tcx = attachment.filters == Filters::Tcx as u32;
     let (mut ebpf, mut maps, events) = prepare(&interface, options, attachment, splitter.near)?;
+    let mut keys = KeyMaps::take(&mut ebpf)?;
+    if let Some(wanted) = &options.keys {
+        keys.set(wanted)?;
+    }
     // Before the first copy.
     let recorder = match options.record {
         Some(_) => Some(Recorder::open(&mut ebpf)?),
@@ -312,6 +325,7 @@ fn attach_as(
         xdp_refusal: None,
         adopted: None,
         maps,
+        keys,
         events: Some(events),
         recorder,
         ebpf,
@@ -349,7 +363,7 @@ fn held(tcx: bool, places: &mut [FilterPlace; 3]) -> Held<'_> {
 /// The record of an attachment that another process made.
 fn renewed(kept: Attachment, options: &AttachOptions) -> Attachment {
     Attachment {
-        hidden: options.proof_key.is_some().into(),
+        hidden: options.keys.is_some().into(),
         ..kept
     }
 }
@@ -376,7 +390,7 @@ fn first_record(
         name: recorded(&interface.name)?,
         since: monotonic_ns(),
         lost_in_queue: 0,
-        hidden: options.proof_key.is_some().into(),
+        hidden: options.keys.is_some().into(),
         secret: random_secret()?,
         places: [FilterPlace::default(); 3],
     })
@@ -422,7 +436,7 @@ pub fn try_load(interface: &Interface) -> Result<bool> {
         ingress: IngressChoice::Auto,
         tc: TcChoice::Auto,
         max_flows: 1,
-        proof_key: None,
+        keys: None,
         trace: false,
         record: None,
     };
@@ -442,13 +456,11 @@ fn load(
     let log_level: u8 = if options.trace { u8::MAX } else { 0 };
     let peers_only = u32::from(options.only_peers);
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
-    let hidden = u32::from(options.proof_key.is_some());
+    let hidden = u32::from(options.keys.is_some());
     let record = options.record.map_or(0, NonZeroU32::get);
-    let proof_key = options.proof_key.unwrap_or(ProofKey([0; 2]));
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::HIDDEN, &hidden, true)
-        .override_global(global::PROOF_KEY, &proof_key.0, true)
         .override_global(global::SECRET, &attachment.secret.0, true)
         .override_global(global::IFINDEX, &interface.index, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)

@@ -24,7 +24,7 @@ use crate::ports::{PortRange, from_words, to_words};
 /// A shared record as aya wants it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Record<T>(T);
+pub(super) struct Record<T>(pub(super) T);
 
 // SAFETY: `Plain` promises what `Pod` asks for: no padding, any bytes valid.
 unsafe impl<T: Plain> Pod for Record<T> {}
@@ -401,9 +401,10 @@ pub fn take_events(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>> {
     Ok(map.try_into()?)
 }
 
-type PeerKey = lpm_trie::Key<[u8; 16]>;
+/// A network in a map.
+pub(super) type PeerKey = lpm_trie::Key<[u8; 16]>;
 
-fn peer_key(peer: IpNet) -> PeerKey {
+pub(super) fn peer_key(peer: IpNet) -> PeerKey {
     let network = as_v6(peer);
     PeerKey::new(network.prefix_len().into(), network.network().octets())
 }
@@ -433,7 +434,8 @@ fn open_error(path: &Path, error: MapError) -> anyhow::Error {
     ))
 }
 
-fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
+/// What a look-up found, if anything.
+pub(super) fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(MapError::KeyNotFound) => Ok(None),

@@ -8,6 +8,7 @@ mod attach;
 mod batch;
 mod clsact;
 mod hook;
+mod keys;
 pub mod maps;
 pub mod pins;
 mod recorder;
@@ -15,6 +16,7 @@ mod splitter;
 mod sys;
 
 pub use attach::{AttachOptions, Attached, DEFAULT_MAX_FLOWS, IngressChoice, TcChoice, try_load};
+pub use keys::{Keys, too_many};
 pub use recorder::Recorder;
 
 use anyhow::{Context as _, Result};

@@ -274,7 +274,7 @@ impl Service {
 
     async fn prepare(&self, name: &str, config: &InterfaceConfig, trace: bool) -> Result<Prepared> {
         config.warn(name);
-        let mut names = self.known.names_among(&config.peers);
+        let mut names = self.known.names_among(config.peers());
         match names.look_up().await {
             Err(error) if self.mode.file.is_none() => return Err(error),
             Err(error) => warn!("{name}: {error:#}; {}", names.meanwhile()),

@@ -86,7 +86,7 @@ impl Service {
         }
         let peers = config.interfaces.values();
         self.known
-            .retain(peers.flat_map(|interface| &interface.peers));
+            .retain(peers.flat_map(|interface| interface.peers()));
         self.trace = config.log_level == LogLevel::Trace;
         self.front.log(config.log_level)
     }

@@ -8,8 +8,10 @@ use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::{Flow, REMEMBERED, State};
+use xdptun_common::proof::ProofKey;
 use xdptun_lab::Netns;
 use xdptun_test_datapath::kernel::MAX_PROOFS;
+use xdptun_test_datapath::moment::{OWN_KEY, PROOF_KEY, SECOND_KEY};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{syn_options, timestamped_syn_options};
 use xdptun_test_datapath::{
@@ -129,6 +131,50 @@ fn only_a_proof_is_answered() {
             rows.push(row(format!("{path:?}, first from {from}"), move |at| {
                 let proof = at.proof(PEER, COUNT, 0);
                 turned_away(&proven(at)).proven(PEER, proof, from)
+            }));
+        }
+    }
+    check(&mut lock(&HIDDEN), rows);
+}
+
+/// The first key proves, every key admits; those of a peer with keys of its own hold for
+/// that one, in the place of the others.
+#[test]
+fn each_peer_has_its_keys() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        for (path, proves, admits, not) in [
+            (
+                Path::server(family),
+                PROOF_KEY,
+                &[PROOF_KEY, SECOND_KEY][..],
+                &[OWN_KEY, ProofKey([0; 2])][..],
+            ),
+            (
+                Path::with_own_key(family),
+                OWN_KEY,
+                &[OWN_KEY],
+                &[PROOF_KEY, SECOND_KEY, ProofKey([0; 2])],
+            ),
+        ] {
+            for key in admits.iter().copied() {
+                rows.push(row(format!("{path:?}, admits {key:x?}"), move |at| {
+                    admitted(at, path, &syn(path, at.proof_by(key, PEER, COUNT)))
+                }));
+            }
+            for key in not.iter().copied() {
+                rows.push(row(format!("{path:?}, not {key:x?}"), move |at| {
+                    turned_away(&syn(path, at.proof_by(key, PEER, COUNT)))
+                }));
+            }
+            rows.push(row(format!("{path:?}, proves"), move |at| {
+                let iss = at.isn(&path.key());
+                let syn = path.outbound().segment(flags::SYN, iss, 0);
+                let proof = at.proof_by(proves, iss, 1);
+                opens(at, path, &path.outbound().payload(payload(100))).passes_as(
+                    syn.window(at.window())
+                        .options(&timestamped_syn_options(family, proof)),
+                )
             }));
         }
     }

@@ -1,0 +1,69 @@
+//! The files that secrets are in.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use xdptun_common::proof::MAX_KEYS;
+
+/// One file or some: the secret in the first is proved to peers, those in all of them
+/// admit callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secrets(Vec<PathBuf>);
+
+impl Secrets {
+    /// The files.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(PathBuf::as_path)
+    }
+}
+
+impl TryFrom<Vec<PathBuf>> for Secrets {
+    type Error = String;
+
+    fn try_from(files: Vec<PathBuf>) -> Result<Self, String> {
+        let mut all = BTreeSet::new();
+        if let Some(twice) = files.iter().find(|file| !all.insert(*file)) {
+            return Err(format!(
+                "{}: the same secret twice; name it once",
+                twice.display()
+            ));
+        }
+        match files.len() {
+            0 => Err("no file with a secret; leave `secret` out instead".to_owned()),
+            1..=MAX_KEYS => Ok(Self(files)),
+            more => Err(format!(
+                "{more} secrets are too many, {MAX_KEYS} hold at once; take out those that no \
+                 peer proves any more"
+            )),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Secrets {
+    fn deserialize<D: Deserializer<'de>>(file: D) -> Result<Self, D::Error> {
+        struct OneOrSome;
+
+        impl<'de> Visitor<'de> for OneOrSome {
+            type Value = Secrets;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a file like \"/etc/xdptun/secret\" or a list of files")
+            }
+
+            fn visit_str<E: Error>(self, file: &str) -> Result<Secrets, E> {
+                vec![file.into()].try_into().map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, files: A) -> Result<Secrets, A::Error> {
+                let files: Vec<PathBuf> = Vec::deserialize(SeqAccessDeserializer::new(files))?;
+                files.try_into().map_err(A::Error::custom)
+            }
+        }
+
+        file.deserialize_any(OneOrSome)
+    }
+}
