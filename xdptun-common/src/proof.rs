@@ -37,11 +37,7 @@ impl ProofKey {
     #[must_use]
     pub fn proof(&self, isn: u32, count: u16, epoch: u64) -> u32 {
         // The count alone would show: every first SYN would have the same three bits.
-        self.with_ordinal(isn, isn.wrapping_add(u32::from(count)) & ORDINAL, epoch)
-    }
-
-    #[inline(always)]
-    fn with_ordinal(&self, isn: u32, ordinal: u32, epoch: u64) -> u32 {
+        let ordinal = isn.wrapping_add(u32::from(count)) & ORDINAL;
         let hash = siphash24(self.0, [u64::from(isn) << 32 | u64::from(ordinal), epoch]);
         hash as u32 & !ORDINAL | ordinal
     }
@@ -50,8 +46,15 @@ impl ProofKey {
     #[inline(always)]
     #[must_use]
     pub fn is_proof(&self, proof: u32, isn: u32, epoch: u64) -> bool {
-        self.with_ordinal(isn, proof & ORDINAL, epoch) == proof
+        self.proof(isn, count_of(proof, isn), epoch) == proof
     }
+}
+
+/// Which SYN of its flow a proof says it is, of eight.
+#[inline(always)]
+#[must_use]
+pub const fn count_of(proof: u32, isn: u32) -> u16 {
+    (proof.wrapping_sub(isn) & ORDINAL) as u16
 }
 
 /// How many keys a set may have.
@@ -78,20 +81,18 @@ impl KeySet {
         Some(Self(set))
     }
 
-    /// [`ProofKey::proof`] by the first key.
+    /// The key that proves.
     #[inline(always)]
     #[must_use]
-    pub fn proof(&self, isn: u32, count: u16, epoch: u64) -> u32 {
-        self.0[0].proof(isn, count, epoch)
+    pub const fn first(&self) -> &ProofKey {
+        &self.0[0]
     }
 
-    /// [`ProofKey::is_proof`] by any key.
+    /// Whether a key is one that `is_it` wants.
     #[inline(always)]
-    #[must_use]
-    pub fn is_proof(&self, proof: u32, isn: u32, epoch: u64) -> bool {
+    pub fn any(&self, is_it: impl Fn(&ProofKey) -> bool) -> bool {
         let [first, others @ ..] = &self.0;
-        let other = |key: &ProofKey| key != first && key.is_proof(proof, isn, epoch);
-        first.is_proof(proof, isn, epoch) || others.iter().any(other)
+        is_it(first) || others.iter().any(|key| key != first && is_it(key))
     }
 }
 
@@ -144,13 +145,12 @@ mod tests {
         let keys = [1, 2, 3, 4, 5].map(|number| ProofKey([number, 0]));
         for count in 1..=MAX_KEYS {
             let set = KeySet::new(&keys[..count]).unwrap();
-            assert_eq!(set.proof(7, 1, 9), keys[0].proof(7, 1, 9));
+            assert_eq!(*set.first(), keys[0]);
             for (at, key) in keys.iter().enumerate() {
-                let admits = set.is_proof(key.proof(7, 1, 9), 7, 9);
+                let admits = set.any(|one| one == key);
                 assert_eq!(admits, at < count, "key {at} of {count}");
             }
-            let none = ProofKey([0; 2]).proof(7, 1, 9);
-            assert!(!set.is_proof(none, 7, 9), "{count} keys");
+            assert!(!set.any(|one| *one == ProofKey([0; 2])), "{count} keys");
         }
         assert_eq!((KeySet::new(&[]), KeySet::new(&keys)), (None, None));
     }

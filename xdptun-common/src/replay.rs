@@ -39,12 +39,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of the proof `proof` of the number `isn` in `epoch`. Only this host
+    /// The place of a proof of `epoch`, by its number and value in one word. Only this host
     /// knows `secret`, so nobody can choose proofs that fall on certain cells.
     #[inline(always)]
     #[must_use]
-    pub fn new(secret: &Secret, isn: u32, proof: u32, epoch: u64) -> Self {
-        let hash = siphash24(secret.0, [u64::from(isn) << 32 | u64::from(proof)]);
+    pub fn new(secret: &Secret, name: u64, epoch: u64) -> Self {
+        let hash = siphash24(secret.0, [name]);
         let partition = ((epoch % PARTITIONS) as u32) << CELL_BITS;
         let cell = |at: u32| partition | (hash >> (at * CELL_BITS)) as u32 & ((1 << CELL_BITS) - 1);
         Self {
@@ -59,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proof::{ProofKey, proof_epoch};
+    use crate::proof::proof_epoch;
 
     const SECRET: Secret = Secret([3, 4]);
 
@@ -85,8 +85,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cells_are_within_the_partition_of_the_epoch(secret: [u64; 2], isn: u32, proof: u32, epoch: u64) {
-            let place = Place::new(&Secret(secret), isn, proof, epoch);
+        fn cells_are_within_the_partition_of_the_epoch(secret: [u64; 2], name: u64, epoch: u64) {
+            let place = Place::new(&Secret(secret), name, epoch);
             prop_assert!(place.stamp != 0);
             for cell in place.cells {
                 prop_assert_eq!(u64::from(cell >> CELL_BITS), epoch % PARTITIONS);
@@ -96,7 +96,7 @@ mod tests {
 
         #[test]
         fn no_epoch_in_three_days_has_the_same_stamp_there(epoch in 0..u64::MAX / 2, later in 1..1020_u64) {
-            let place = |epoch| Place::new(&SECRET, 1, 2, epoch);
+            let place = |epoch| Place::new(&SECRET, 1, epoch);
             prop_assert_ne!(place(epoch), place(epoch + later));
         }
     }
@@ -105,37 +105,31 @@ mod tests {
     /// all epochs that are good meanwhile do not make the filter forget it.
     #[test]
     fn a_proof_is_never_forgotten_while_it_is_good() {
-        let (key, epoch) = (ProofKey([1, 2]), 1000);
-        let recorded: Vec<(u32, u32)> = (0..100)
-            .map(|isn| (isn, key.proof(isn, 0, epoch)))
-            .collect();
-        let mut filter = Filter::new();
-        for (isn, proof) in &recorded {
-            filter.add(Place::new(&SECRET, *isn, *proof, epoch));
-        }
         const OTHERS: u64 = 1_000_000;
+        let epoch = 1000;
+        let recorded = || (0..100).map(|name| Place::new(&SECRET, name << 40, epoch));
+        let mut filter = Filter::new();
+        recorded().for_each(|place| filter.add(place));
         let (from, to) = ((epoch - 1) * PROOF_EPOCH_NS, (epoch + 2) * PROOF_EPOCH_NS);
         for other in 0..OTHERS {
             let now = from + (to - from) / OTHERS * other;
             let of = proof_epoch(now) + other % 3 - 1;
-            filter.add(Place::new(&SECRET, other as u32, !other as u32, of));
+            filter.add(Place::new(&SECRET, other, of));
         }
-        for (isn, proof) in recorded {
-            assert!(filter.has(Place::new(&SECRET, isn, proof, epoch)), "{isn}");
-        }
+        assert!(recorded().all(|place| filter.has(place)));
     }
 
     /// The bound of docs/security.md: 292 a second for the 275 s of an epoch.
     #[test]
     fn one_new_proof_in_twenty_is_refused_at_the_stated_rate() {
         const RATE: u64 = 292;
-        let count = (RATE * PROOF_EPOCH_NS / 1_000_000_000) as u32;
+        let count = RATE * PROOF_EPOCH_NS / 1_000_000_000;
         let mut filter = Filter::new();
-        for isn in 0..count {
-            filter.add(Place::new(&SECRET, isn, 7, 1000));
+        for name in 0..count {
+            filter.add(Place::new(&SECRET, name, 1000));
         }
         let refused = |epoch: u64| {
-            let new = (0..100_000).map(|isn| Place::new(&SECRET, isn, 8, epoch));
+            let new = (0..100_000).map(|name| Place::new(&SECRET, name << 40 | 1, epoch));
             new.filter(|place| filter.has(*place)).count()
         };
         let (share, other) = (refused(1000), refused(1004));

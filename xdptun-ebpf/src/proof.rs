@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::bpf_ktime_get_tai_ns;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::FlowKey;
-use xdptun_common::proof::{KeySet, epoch_of, proof_epoch};
+use xdptun_common::proof::{KeySet, ProofKey, count_of, epoch_of, proof_epoch};
 use xdptun_common::replay::{PAGE, Place};
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
@@ -28,14 +28,14 @@ pub fn prove(flow: &FlowKey, isn: u32, count: u16, mss: u16) {
     let epoch = proof_epoch(tai());
     let proof = proof(keys_of(flow), isn, count, epoch, mss);
     // An attacker could record it and send it back to us.
-    has_seen(isn, proof, epoch);
+    xdptun_has_seen(name(isn, proof), epoch);
 }
 
 /// The proof of a SYN, which is ready in its options then.
 #[inline(never)]
 fn proof(keys: Option<&KeySet>, isn: u32, count: u16, epoch: u64, mss: u16) -> u32 {
     // User space fills the maps before it attaches the programs.
-    let proof = keys.map_or(0, |keys| keys.proof(isn, count, epoch));
+    let proof = keys.map_or(0, |keys| proof_by(keys.first(), isn, count, epoch));
     if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
         unsafe { *proven = TimestampedSynOptions::new(mss, proof) };
@@ -74,7 +74,7 @@ pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
     }
     // If two CPUs see a proof at once, either the filter has it for one of them, or one
     // is first in the map. One that the map has no memory for counts as new.
-    !has_seen(isn, proof, epoch) && first_address(isn, proof, flow, true) != OTHER
+    xdptun_has_seen(name(isn, proof), epoch) == 0 && first_address(isn, proof, flow, true) != OTHER
 }
 
 /// No timestamp.
@@ -113,7 +113,31 @@ fn keys_of(flow: &FlowKey) -> Option<&'static KeySet> {
 /// Whether a proof is one of this epoch.
 #[inline(never)]
 fn is_proof(keys: &KeySet, proof: u32, isn: u32, epoch: u64) -> bool {
-    keys.is_proof(proof, isn, epoch)
+    let count = count_of(proof, isn);
+    keys.any(|key| proof_by(key, isn, count, epoch) == proof)
+}
+
+#[inline(always)]
+fn proof_by(key: &ProofKey, isn: u32, count: u16, epoch: u64) -> u32 {
+    let [k0, k1] = key.0;
+    xdptun_proof(k0, k1, name(isn, count.into()), epoch)
+}
+
+// Global functions (the verifier's word), which the verifier walks once and not
+// once for each way that leads to them.
+
+/// [`ProofKey::proof`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_proof(k0: u64, k1: u64, isn_and_count: u64, epoch: u64) -> u32 {
+    let isn = (isn_and_count >> 32) as u32;
+    ProofKey([k0, k1]).proof(isn, isn_and_count as u16, epoch)
+}
+
+/// Two words as one.
+#[inline(always)]
+fn name(isn: u32, proof: u32) -> u64 {
+    u64::from(isn) << 32 | u64::from(proof)
 }
 
 /// What [`first_address`] returns: the map does not know it, it is that of the flow's
@@ -126,7 +150,7 @@ const OTHER: u32 = 2;
 /// the map does not know it yet.
 #[inline(never)]
 fn first_address(isn: u32, proof: u32, flow: &FlowKey, learn: bool) -> u32 {
-    let name = u64::from(isn) << 32 | u64::from(proof);
+    let name = name(isn, proof);
     let address = flow.remote_address();
     if learn {
         let _ = PROOFS.insert(name, address, u64::from(BPF_NOEXIST));
@@ -139,10 +163,11 @@ fn first_address(isn: u32, proof: u32, flow: &FlowKey, learn: bool) -> u32 {
     }
 }
 
-/// Whether the filter has seen a proof; from now on it has.
+/// 1 if the filter has seen a proof, by its name, else 0; from now on it has.
 #[inline(never)]
-fn has_seen(isn: u32, proof: u32, epoch: u64) -> bool {
-    let place = Place::new(&secret(), isn, proof, epoch);
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_has_seen(name: u64, epoch: u64) -> u32 {
+    let place = Place::new(&secret(), name, epoch);
     let mut seen = true;
     for at in place.cells {
         let Some(page) = SEEN.get_ptr_mut(at / PAGE) else {
@@ -156,5 +181,5 @@ fn has_seen(isn: u32, proof: u32, epoch: u64) -> bool {
             cell.write_volatile(place.stamp);
         }
     }
-    seen
+    seen.into()
 }
