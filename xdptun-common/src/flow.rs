@@ -356,6 +356,13 @@ impl Flow {
             && self.syns != REMEMBERED
     }
 
+    /// Whether the peer opened it and this host has sent no datagram on it: perhaps the
+    /// peer is a stranger, to whom it owes nothing.
+    #[must_use]
+    pub const fn is_unanswered_call(&self) -> bool {
+        self.syn_at == 0 && self.tx_packets == 0
+    }
+
     /// Whether it is time for its first or next SYN.
     #[must_use]
     pub const fn wants_syn(&self, now: u64) -> bool {

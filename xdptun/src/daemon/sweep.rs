@@ -19,6 +19,8 @@ const CLOSED: Duration = Duration::from_secs(2);
 const OPENING: Duration = Duration::from_secs(30);
 /// The same for one that a SYN of the peer began.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3);
+/// How long a flow that the peer opened may carry nothing at all.
+const UNUSED: Duration = Duration::from_secs(5);
 /// How long a peer may take to answer our FIN.
 const FINISHING: Duration = Duration::from_secs(5);
 /// How long after a FIN the next one follows.
@@ -150,8 +152,19 @@ fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         }
         // Until then datagrams are refused, so it must not last.
         State::FinSent if since(now, flow.syn_at) > FINISHING => Need::Remove("FIN never answered"),
-        State::FinSent if sent > FIN_AGAIN => Need::Send(Request::Finish),
-        // Before any doubt: whoever does not answer the FIN either is forgotten.
+        // A peer that was never sent anything gets one.
+        State::FinSent if sent > FIN_AGAIN && flow.tx_packets != 0 => Need::Send(Request::Finish),
+        // Perhaps a stranger: it is not asked, not called, and told once that this is over.
+        State::Established if flow.is_unanswered_call() => {
+            let unused = flow.rx_packets == 0 && since(now, flow.opened_at) > UNUSED;
+            let idle = since(now, flow.data_at) > timers.idle;
+            if unused || idle || received > timers.keepalive {
+                Need::Send(Request::Finish)
+            } else {
+                Need::Nothing
+            }
+        }
+        // Before any doubt: a peer that does not answer the FIN either is forgotten.
         State::Established if since(now, flow.data_at) > timers.idle => Need::Send(Request::Finish),
         // A NAT or a firewall forgot the flow, or the peer is gone.
         State::Established if is_doubtful(flow, now) && is_dead => Need::Send(Request::Reopen),
@@ -268,6 +281,7 @@ mod tests {
         flow.state = state as u32;
         (flow.sent_at, flow.received_at, flow.data_at) = (then, then, then);
         (flow.opened_at, flow.syn_at, flow.syns) = (then, then, 1);
+        flow.tx_packets = 1;
         flow
     }
 
@@ -296,6 +310,36 @@ mod tests {
             assert_eq!(decide(&flow(state, 1)), syn, "{state:?}");
             assert_eq!(decide(&flow(state, 30)), syn, "{state:?}");
         }
+    }
+
+    /// A stranger's handshake is answered with a SYN-ACK and, later, one FIN.
+    #[test]
+    fn what_a_peer_opened_and_never_used_is_closed() {
+        let mut flow = flow(State::Established, 5);
+        (flow.syn_at, flow.syns, flow.tx_packets) = (0, 0, 0);
+        assert_eq!(decide(&flow), Need::Nothing);
+        flow.opened_at -= 1;
+        assert_eq!(decide(&flow), Need::Send(Request::Finish));
+        // Nor is one whose datagrams nothing answers ever asked or called.
+        flow.rx_packets = 1;
+        for (ago, need) in [
+            (5, Need::Nothing),
+            (25, Need::Nothing),
+            (26, Need::Send(Request::Finish)),
+            (601, Need::Send(Request::Finish)),
+        ] {
+            flow.received_at = NOW - ago * SECOND;
+            assert_eq!(decide(&flow), need, "{ago}");
+            assert_eq!(decide_dead(&flow), need, "{ago}");
+        }
+        flow.received_at = NOW;
+        assert_eq!(decide(&flow), Need::Nothing, "it goes on sending");
+        let mut over = flow;
+        (over.state, over.syn_at, over.sent_at) =
+            (State::FinSent as u32, NOW - 4 * SECOND, NOW - 4 * SECOND);
+        assert_eq!(decide(&over), Need::Nothing, "no second FIN");
+        over.tx_packets = 1;
+        assert_eq!(decide(&over), Need::Send(Request::Finish));
     }
 
     #[test]

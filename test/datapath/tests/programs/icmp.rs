@@ -474,8 +474,8 @@ fn each_length_of_the_quote() {
                 let flow = path.established(at);
                 let arrived = about(path, last_segment(path, &flow).quote(len));
                 match len {
-                    ..4 => Case::ingress(arrived).flow(path.key(), flow),
-                    ..8 => refused(at, path, flow, arrived),
+                    0..=3 => Case::ingress(arrived).flow(path.key(), flow),
+                    4..=7 => refused(at, path, flow, arrived),
                     _ => becomes(at, path, flow, arrived, &about_datagram(path)),
                 }
             }));
