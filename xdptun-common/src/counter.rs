@@ -69,10 +69,9 @@ counters! {
     TxDropPending "tx_drop_pending" "Datagrams without a checksum dropped because the device was to finish one inside them (VXLAN, Geneve), so that the segment's cannot be known." "Let the tunnel inside send checksums of its own (`udpcsum`), or switch its offload off: `ethtool -K vxlan0 tx off`.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
-    TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened too many flows at once." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
+    TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened more than 16,384 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
     TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
-    TxDropIcmp "tx_drop_icmp" "ICMP errors dropped on their way out because they quote a datagram that came through the tunnel, in clear." "A program that datagrams are for does not run, or a host behind this one cannot be reached: `capture` shows which.";
     RxRestored "rx_restored" "Segments turned back into datagrams." "";
     RxSyn "rx_syn" "SYNs received." "";
     RxSynAck "rx_syn_ack" "SYN-ACKs that completed a handshake." "";
@@ -82,11 +81,9 @@ counters! {
     RxRefused "rx_refused" "Resets that answered our SYN: from a host without xdptun there, or from a firewall." "Attach xdptun on the peer, to the interface and port that the peer is called at; let TCP to that port in, in every firewall before it.";
     RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP." "";
     RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "";
-    RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they do not prove that their sender saw a segment of this host." "Now and then late ones. Many are forged; nothing to do.";
+    RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they do not prove that their sender saw a segment of this host, are damaged or fragmented, or would change the route to a peer." "A few are late. Many are forged, or a router's about other traffic to a peer (ping, GRE), which xdptun cannot check: set the MTU of that traffic by hand.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, to the interface and port that it sends from, or leave the peer out with `--peer`. `xdptun capture --drops` shows who sends.";
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself." "Damaged or forged; if it goes on, look with tcpdump who sends them.";
-    RxDropChecksum "rx_drop_checksum" "Segments that would open, end or answer something dropped because a checksum is wrong." "Damaged or forged; if it goes on, look with tcpdump where they come from.";
-    RxDropChain "rx_drop_chain" "IPv6 packets dropped because what they carry cannot be found: more than eight extension headers, or no length." "No host sends such; look with tcpdump where they come from.";
     RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments: lower the MTU inside the tunnel on the peer.";
     RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "As for tx_drop_options, at the peer or on the way.";
     RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back." "";
@@ -97,7 +94,6 @@ counters! {
     RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one." "Forged, or after a loss at the end of a flow; nothing to do.";
     RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window." "Forged or very late; if a flow stalls meanwhile, something on the way changes sequence numbers.";
     RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
-    RxDropShare "rx_drop_share" "Completed handshakes dropped because flows that peers opened have filled their share of the table, or those of this source that nothing answers have filled its share." "Strangers open flows, or there are more peers than `--max-flows` has room for; `xdptun flows` shows them. A secret keeps strangers out.";
     RxDropResize "rx_drop_resize" "Segments dropped because the kernel could not change their size." "The kernel is short of memory.";
 }
 
@@ -111,7 +107,7 @@ counters! {
     Probe "sent_probe" "Keepalive probes sent." "";
     Fin "sent_fin" "FINs sent." "";
     Rst "sent_rst" "Resets sent." "";
-    Limited "replies_limited" "Replies withheld by the rate limit." "A flood, or more flows than one CPU can answer for; nothing to do unless flows are slow to open.";
+    Limited "replies_limited" "Replies withheld: the budget of the CPU is spent, or the flow gave the same answer in the last 0.1 s." "A flood, or guesses at a flow; nothing to do unless flows are slow to open.";
 }
 
 /// How many counters there are.
@@ -173,7 +169,6 @@ impl Outcome {
             | Self::TxDropOpening
             | Self::TxDropClosing
             | Self::TxDropResize
-            | Self::TxDropIcmp
             | Self::RxSyn
             | Self::RxSynAck
             | Self::RxAck
@@ -183,8 +178,6 @@ impl Outcome {
             | Self::RxDropIcmp
             | Self::RxDropPlainUdp
             | Self::RxDropMalformed
-            | Self::RxDropChecksum
-            | Self::RxDropChain
             | Self::RxDropFragment
             | Self::RxDropOptions
             | Self::RxDropMerged
@@ -194,7 +187,6 @@ impl Outcome {
             | Self::RxDropFin
             | Self::RxDropSequence
             | Self::RxDropTableFull
-            | Self::RxDropShare
             | Self::RxDropResize => Fate::Drop,
         }
     }

@@ -205,7 +205,8 @@ pub struct Flow {
     pub snd_una: u32,
     /// The next sequence number to send.
     pub snd_nxt: u32,
-    /// The highest sequence number seen from the peer, plus one; never moves back.
+    /// The next sequence number expected from the peer. A datagram moves it ahead by at
+    /// most [`MAX_STEP`]; a probe or challenge of the peer sets it, also back.
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,
@@ -232,16 +233,12 @@ pub struct Flow {
     pub answered_at: u32,
     /// When an ICMP error about the flow last failed its proof ([`crate::sent`]).
     pub distrusted_at: u32,
-    /// Hop limit (TTL) of the datagrams that this host sends.
-    pub hop_limit: u8,
-    /// Their traffic class (TOS).
-    pub traffic_class: u8,
-    /// SYNs sent in this handshake, perhaps with [`RESTARTED`], or [`REMEMBERED`].
-    pub syns: u16,
+    /// Zero.
+    pub reserved: u32,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
     pub link: [u8; 14],
-    /// Zero.
-    pub reserved: u16,
+    /// SYNs sent in this handshake, perhaps with [`RESTARTED`], or [`REMEMBERED`].
+    pub syns: u16,
 }
 
 crate::plain!(Flow: 152);
@@ -280,9 +277,9 @@ impl Tick {
 /// serves every segment that came meanwhile, as it says the same to all.
 pub const ANSWER_AGAIN: u32 = 95;
 
-/// Earlier values of `snd_una`: how old an acknowledgement may be. Segments that
-/// overtook each other by half a second at least are taken, at any rate; of a flow that
-/// is idle, only the latest number is.
+/// Earlier values of `snd_una`: how old an acknowledgement may be. One that is up to 0.54 s
+/// late is always taken, one that is more than 1.07 s late never. On an idle flow only the
+/// latest number is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AckMarks {
@@ -356,8 +353,8 @@ impl Flow {
             && self.syns != REMEMBERED
     }
 
-    /// Whether the peer opened it and this host has sent no datagram on it: perhaps the
-    /// peer is a stranger, to whom it owes nothing.
+    /// Whether the peer opened it and this host has sent no datagram on it. The peer may be
+    /// a stranger.
     #[must_use]
     pub const fn is_unanswered_call(&self) -> bool {
         self.syn_at == 0 && self.tx_packets == 0
@@ -460,8 +457,8 @@ pub const MAX_WINDOW: u32 = 1 << 26;
 pub const SILENCE: u32 = 64;
 
 /// How far one segment moves the number that we acknowledge, in bytes. After a loss of
-/// more it takes some segments to catch up. What forged ones have moved, the peer's own
-/// numbers move back.
+/// more it takes some segments to catch up. A probe or challenge of the peer corrects what
+/// forged segments moved.
 pub const MAX_STEP: u32 = 1 << 20;
 
 /// After how many unacknowledged bytes a pure ACK is due, and after how long

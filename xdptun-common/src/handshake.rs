@@ -344,9 +344,9 @@ impl Endpoint {
     }
 }
 
-/// The number expected after an acceptable segment, if it was `expected` before: never
-/// further back, and no more than [`MAX_STEP`] ahead; but the segment's own after a
-/// silence in which more was lost than the window holds.
+/// The number expected after an acceptable segment: the segment's end, but never before
+/// `expected` and at most [`MAX_STEP`] ahead. A segment outside the window, which is taken
+/// only after [`crate::flow::SILENCE`], sets it to its end.
 #[inline(always)]
 #[must_use]
 pub const fn next_expected(expected: u32, segment: &Segment) -> u32 {
@@ -588,15 +588,15 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
         // Data is answered with our numbers, as in TCP; anything else with
         // nothing, so that two ends never answer each other without end. Not
         // with a reset: its number would be the sender's choice, and one in the
-        // window ends the connection in every firewall on the way. Two ends that
-        // lost each other (an outage longer than the window) hear no sign of
-        // life any more and start over.
+        // window ends the connection in every firewall on the way. Two ends whose
+        // acknowledgement numbers no longer match hear no sign of life any more
+        // and start over.
         let carries = segment.is_datagram() || segment.flags.contains(Flags::FIN);
         let reply = if carries { challenge } else { Reply::NONE };
         return endpoint.unchanged(Outcome::RxDropSequence, reply);
     }
     if segment.flags.contains(Flags::FIN) {
-        // A peer that named its latest numbers after it sent the FIN has told of that.
+        // A probe or challenge that the peer sent after its FIN has counted the FIN already.
         let next = segment.end().wrapping_add(1);
         if segment.end() != endpoint.rcv_nxt && next != endpoint.rcv_nxt {
             return endpoint.unchanged(Outcome::RxDropFin, challenge);

@@ -71,11 +71,4 @@ impl<I: Ip> Quote<I> {
     pub fn sent(&self, (source, destination): (u16, u16)) -> FlowKey {
         FlowKey::from_parts(self.ip.source(), source, self.ip.destination(), destination)
     }
-
-    /// The flow of a quoted packet that this host received.
-    #[inline(always)]
-    #[must_use]
-    pub fn received(&self, (source, destination): (u16, u16)) -> FlowKey {
-        FlowKey::from_parts(self.ip.destination(), destination, self.ip.source(), source)
-    }
 }

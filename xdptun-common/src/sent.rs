@@ -3,8 +3,8 @@
 //! RFC 5927 lets an error count only if it quotes a sequence number that is in flight. On
 //! a fast flow that is every number, so an error has to quote a segment that was really
 //! sent: where it began, how long it was, and, where the quote reaches that far, its
-//! checksum. A table of fixed size remembers the segments of all flows for two seconds; a
-//! slot is overwritten by the next segment that falls into it.
+//! checksum. A table of fixed size remembers the segments of all flows for two seconds at
+//! most; the next segment of a slot overwrites it earlier.
 
 use crate::flow::Tick;
 use crate::isn::Secret;
@@ -28,7 +28,8 @@ pub struct SentSegment {
 
 crate::plain!(SentSegment: 16);
 
-/// How many segments are remembered: those of 1.4 s at 1 Gbit/s and 1,400 bytes, in 2 MiB.
+/// How many slots there are, in 2 MiB of kernel memory. A slot is a kilobyte of sequence
+/// numbers, so one flow overwrites its own segments after 128 MiB: 1.07 s at 1 Gbit/s.
 pub const SLOTS: u32 = 1 << 17;
 
 /// For how long an error about a segment counts, in ticks.

@@ -1,8 +1,8 @@
 //! How much may be sent in answer to what nobody has authenticated.
 //!
 //! Strangers share the budgets of a CPU. An open flow has a limit of its own
-//! ([`crate::table::Entry::may_answer`]), or a stranger could count on a flow of his own
-//! how often another one answers, and search its numbers (CVE-2016-5696). What an open flow
+//! ([`crate::table::Entry::claim_answer`]), or a stranger could count on its own flow how
+//! often another flow answers, and search its numbers (CVE-2016-5696). What an open flow
 //! refuses is charged all the same, as if there were no flow: else the budget that is left
 //! would tell that there is one.
 
@@ -40,7 +40,7 @@ pub fn may_answer(key: &FlowKey, segment: &Segment, before: State, decision: &Re
         decision.outcome,
         Outcome::RxSyn | Outcome::RxDropFin | Outcome::RxDropSequence
     );
-    // Where nobody else is answered, there is nothing to tell.
+    // A hidden port answers no stranger, so its budgets show nothing.
     if open && refused && !hidden() {
         charge(key, segment);
     }
@@ -59,7 +59,7 @@ pub fn may_answer(key: &FlowKey, segment: &Segment, before: State, decision: &Re
         }
         // Once for each handshake and each end.
         _ if after != before => true,
-        _ => find(key).is_some_and(|flow| flow.may_answer(now())),
+        _ => find(key).is_some_and(|flow| flow.claim_answer(now())),
     }
 }
 
@@ -92,7 +92,7 @@ fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool {
         // One of the two is zero.
         _ => reply.sequence.wrapping_add(reply.acknowledgment),
     };
-    if !is_due(key, number, now) {
+    if !claim_reset(key, number, now) {
         return false;
     }
     if let (State::SynSent, Some(flow)) = (endpoint.state, flow) {
@@ -104,7 +104,7 @@ fn may_reset(key: &FlowKey, segment: &Segment, decision: &Reaction) -> bool {
 /// Whether the reset of this number was not sent to the flow a moment ago; from now on it
 /// was.
 #[inline(always)]
-fn is_due(key: &FlowKey, number: u32, now: u64) -> bool {
+fn claim_reset(key: &FlowKey, number: u32, now: u64) -> bool {
     let key = ResetKey {
         flow: *key,
         number: number.to_be_bytes(),
@@ -129,7 +129,7 @@ fn is_due(key: &FlowKey, number: u32, now: u64) -> bool {
 fn charge(key: &FlowKey, segment: &Segment) {
     if segment.flags.contains(Flags::ACK) {
         if !segment.flags.contains(Flags::RST) && Budget::Resets.take() {
-            is_due(key, segment.acknowledgment, now());
+            claim_reset(key, segment.acknowledgment, now());
         }
     } else if segment.flags.contains(Flags::SYN)
         && !segment.flags.intersects(Flags::FIN.with(Flags::RST))

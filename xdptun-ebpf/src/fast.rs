@@ -57,7 +57,7 @@ fn restore_established<I: Ip>(
     let flow = find(&located.inbound(ports))?;
     let segment = segment(&tcp, located.len)?;
     let now = now();
-    if !flow.open_endpoint(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
+    if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
         return None;
     }
     flow.receive_datagram(&segment, now);

@@ -85,13 +85,16 @@ fn is_message<I: Icmp>(ctx: &TcContext) -> bool {
 /// 64 bytes of options.
 const MAX_OFFSET: usize = 128;
 
+/// How long one may be; RFC 4443 allows 1,280 bytes in all, RFC 1812 allows 576.
+const MAX_LEN: usize = 2048;
+
 /// An ICMP message that came in; `None` if it changes nothing that is ours.
 ///
-/// No datagram of an owned port leaves as UDP, so an error that quotes one is no router's:
-/// but for those that `egress` makes, which bear a mark. One that quotes a segment has to
-/// prove that its sender saw it. One that changes the route to a peer and quotes anything
-/// else, which only this host could judge, is not believed either: the kernel applies it
-/// to all that is sent there, also if it quotes a ping that never was.
+/// No datagram of an owned port leaves as UDP, so no router sends an error that quotes one.
+/// Only `egress` makes such errors; they carry a mark. An error that quotes a segment has
+/// to prove that its sender saw it. One that changes the route to a peer and quotes
+/// anything else cannot be checked and is dropped: the kernel applies it to all that is
+/// sent there, even if it quotes a ping that was never sent.
 #[inline(always)]
 pub fn receive<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     match judge::<I>(ctx) {
@@ -214,8 +217,15 @@ fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
         return false;
     };
-    let pseudo_header = located.ip.icmp_pseudo_header(located.len as u16);
-    payload::sum(ctx, located.offset, located.len)
+    // Bounds that the verifier of 6.1 knows, which forgets those of a big-endian word.
+    let (Some(at), Some(len)) = (
+        bounded::<MAX_OFFSET>(located.offset as u32),
+        bounded::<MAX_LEN>(located.len as u32),
+    ) else {
+        return false;
+    };
+    let pseudo_header = located.ip.icmp_pseudo_header(len as u16);
+    payload::sum(ctx, at as usize, len as usize)
         .is_ok_and(|sum| pseudo_header.combine(sum).is_intact())
 }
 

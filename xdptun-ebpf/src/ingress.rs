@@ -194,7 +194,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         Some(flow) if segment.flags.contains(Flags::SYN.with(Flags::ACK)) && flow.owes_syn() => {
             return Outcome::RxDropNoFlow.into();
         }
-        Some(flow) => flow.open_endpoint(now),
+        Some(flow) => flow.endpoint_without_iss(now),
         None => Endpoint::LISTENING,
     };
     let mut decision = Reaction {
@@ -256,7 +256,7 @@ fn step(
         return match insert(key, after, link, now) {
             Ok(()) => {
                 if after.state == State::Established {
-                    report_established(key);
+                    note_established(key);
                 }
                 find(key).ok_or(Outcome::RxDropTableFull)
             }
@@ -329,7 +329,7 @@ impl Door for Listener<'_> {
 fn report_change(key: &FlowKey, before: State, after: State, outcome: Outcome) {
     let kind = match after {
         State::Established if before != State::Established => {
-            return report_established(key);
+            return note_established(key);
         }
         State::Closed if outcome == Outcome::RxRst => Kind::Reset,
         State::Closed if before != State::Closed => Kind::Finished,
@@ -338,9 +338,9 @@ fn report_change(key: &FlowKey, before: State, after: State, outcome: Outcome) {
     report(kind, key);
 }
 
-/// Tells the daemon of a flow that came up, and what judges ICMP errors of its peer.
+/// Reports a flow that came up, and notes its peer in `REMOTES`, which `icmp::judge` asks.
 #[inline(never)]
-fn report_established(key: &FlowKey) {
+fn note_established(key: &FlowKey) {
     // Without memory, errors about the peer are judged a little less strictly.
     let _ = REMOTES.insert(key.remote_address(), 1, u64::from(BPF_ANY));
     report(Kind::Established, key);

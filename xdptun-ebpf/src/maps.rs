@@ -25,7 +25,8 @@ use crate::options::Aside;
 #[map]
 pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
 
-/// The entry at hand that is about to be made. Not on the stack, which is full.
+/// The flow entry that this program run is about to insert. Not on the stack, which is
+/// full.
 #[map]
 pub static NEW_FLOW: PerCpuArray<Flow> = PerCpuArray::with_max_entries(1, 0);
 

@@ -120,14 +120,14 @@ impl Entry {
     pub fn endpoint(self, now: u64) -> Endpoint {
         Endpoint {
             iss: self.iss(),
-            ..self.open_endpoint(now)
+            ..self.endpoint_without_iss(now)
         }
     }
 
-    /// The same but for the initial number, which lies on another line of the cache and
-    /// which a segment of an open flow does not need.
+    /// The same, with 0 as initial number. That number lies on another cache line, and a
+    /// segment of an open flow does not need it.
     #[inline(always)]
-    pub fn open_endpoint(self, now: u64) -> Endpoint {
+    pub fn endpoint_without_iss(self, now: u64) -> Endpoint {
         let snd_una = word!(self, snd_una).load();
         let silence = Tick::at(now).since(Tick::at(word!(self, received_at).load()).0);
         Endpoint {
@@ -375,7 +375,7 @@ impl Entry {
     /// Whether it is time to answer a segment with nothing but the flow's numbers; at most
     /// one of all CPUs is told so.
     #[inline(always)]
-    pub fn may_answer(self, now: u64) -> bool {
+    pub fn claim_answer(self, now: u64) -> bool {
         let answered_at = word!(self, answered_at);
         let (last, now) = (answered_at.load(), Tick::at(now));
         now.since(last) >= ANSWER_AGAIN && answered_at.replace(last, now.0)

@@ -275,8 +275,6 @@ const NO_FLOW: Flow = Flow {
     syn_at: 0,
     answered_at: 0,
     distrusted_at: 0,
-    hop_limit: 0,
-    traffic_class: 0,
     link: [0; 14],
     reserved: 0,
 };

@@ -152,9 +152,9 @@ fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         }
         // Until then datagrams are refused, so it must not last.
         State::FinSent if since(now, flow.syn_at) > FINISHING => Need::Remove("FIN never answered"),
-        // A peer that was never sent anything gets one.
+        // On a flow without a datagram of ours, one FIN is enough.
         State::FinSent if sent > FIN_AGAIN && flow.tx_packets != 0 => Need::Send(Request::Finish),
-        // Perhaps a stranger: it is not asked, not called, and told once that this is over.
+        // The peer may be a stranger: no probe, no reopening, one FIN.
         State::Established if flow.is_unanswered_call() => {
             let unused = flow.rx_packets == 0 && since(now, flow.opened_at) > UNUSED;
             let idle = since(now, flow.data_at) > timers.idle;
@@ -211,6 +211,9 @@ impl Daemon<'_> {
     /// Gives every flow what it needs.
     pub(super) fn sweep(&mut self) {
         let now = monotonic_ns();
+        let tidies = since(now, self.doubts.tidied) > TIDY;
+        // Before the flows, as these must be the newer.
+        let remotes = tidies.then(|| self.attached.maps.remotes());
         let flows = match self.attached.maps.flows() {
             Ok(flows) => flows,
             Err(error) => {
@@ -219,9 +222,11 @@ impl Daemon<'_> {
             }
         };
         self.tell_refusals(&flows);
-        if since(now, self.doubts.tidied) > TIDY {
+        if let Some(remotes) = remotes {
             self.doubts.tidied = now;
-            if let Err(error) = self.attached.maps.retain_remotes(&flows) {
+            let maps = &mut self.attached.maps;
+            let removed = remotes.and_then(|remotes| maps.remove_unused_remotes(&remotes, &flows));
+            if let Err(error) = removed {
                 warn!("cannot remove addresses without flows: {error}");
             }
         }

@@ -187,15 +187,28 @@ impl Maps {
         }
     }
 
-    /// Removes the addresses that no flow of these leads to any more.
+    /// The addresses that flows were established with.
     ///
     /// # Errors
     ///
-    /// If the map cannot be read or written.
-    pub fn retain_remotes(&mut self, flows: &[(FlowKey, Flow)]) -> Result<(), MapError> {
+    /// If the map cannot be read.
+    pub fn remotes(&self) -> Result<Vec<[u8; 16]>, MapError> {
+        self.remotes.keys().collect()
+    }
+
+    /// Removes those of `remotes` that no flow of `flows` leads to. `flows` must have been
+    /// read after `remotes`: the programs make a flow first and note its address then.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn remove_unused_remotes(
+        &mut self,
+        remotes: &[[u8; 16]],
+        flows: &[(FlowKey, Flow)],
+    ) -> Result<(), MapError> {
         let used: HashSet<[u8; 16]> = flows.iter().map(|(key, _)| key.remote_address()).collect();
-        let present: Vec<_> = self.remotes.keys().collect::<Result<_, _>>()?;
-        let unused = present.iter().filter(|address| !used.contains(*address));
+        let unused = remotes.iter().filter(|address| !used.contains(*address));
         for address in unused {
             absent(self.remotes.remove(address))?;
         }
