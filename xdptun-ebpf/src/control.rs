@@ -6,6 +6,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Sent;
 use xdptun_common::flow::{FlowKey, asking, challenging, window};
 use xdptun_common::handshake::Reply;
@@ -59,6 +60,19 @@ pub fn rewrite<I: Ip>(
     let tcp_len = TcpHeader::LEN + options_len;
     replace_transport::<I>(ctx, tcp_len)?;
 
+    // Before the headers are put together, which would have to wait on the stack.
+    let mut sum = Sum::new();
+    if options_len != 0 {
+        let proves = options_len == TimestampedSynOptions::LEN;
+        if store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves) != 0 {
+            return Err(ResizeError);
+        }
+        sum = if proves {
+            proven().ok_or(ResizeError)?.sum()
+        } else {
+            SynOptions::new(mss::<I>()).sum()
+        };
+    }
     let header = TcpHeader::new(
         flow.local_port(),
         flow.remote_port(),
@@ -78,20 +92,9 @@ pub fn rewrite<I: Ip>(
         Protocol::TCP,
         tcp_len as u16,
     );
-    let mut sum = ip
-        .pseudo_header(Protocol::TCP, tcp_len as u16)
+    let sum = sum
+        .combine(ip.pseudo_header(Protocol::TCP, tcp_len as u16))
         .combine(header.sum());
-    if options_len != 0 {
-        let proves = options_len == TimestampedSynOptions::LEN;
-        sum = sum.combine(if proves {
-            proven().ok_or(ResizeError)?.sum()
-        } else {
-            SynOptions::new(mss::<I>()).sum()
-        });
-        if store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves) != 0 {
-            return Err(ResizeError);
-        }
-    }
     store(ctx, at, &header.with_checksum(sum.checksum()))?;
     store(ctx, link_len(), &ip)?;
     if was == Was::Inbound {

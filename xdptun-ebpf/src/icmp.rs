@@ -129,7 +129,10 @@ fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     let Some(at) = at.filter(|_| located.shape != Shape::FirstFragment) else {
         return Some(Outcome::RxDropIcmp);
     };
-    let quote = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN)?;
+    // The kernel looks for a redirect's protocol even behind an impossible header.
+    let Some(quote) = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN) else {
+        return I::changes_route(icmp).then_some(Outcome::RxDropIcmp);
+    };
     // Ports that cannot be read are nobody's, as port 0 is. Not an `Option`: the compiler
     // would spill the value of one that has none, which the verifier refuses.
     let ports = quote.ports(&View(ctx)).unwrap_or((0, 0));

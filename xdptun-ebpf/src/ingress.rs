@@ -31,7 +31,9 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
     let l3 = link_len();
     // The common case in one piece; the parser finds the rest where it is.
     let _ = make_linear(ctx, l3 + I::LEN + UdpHeader::LEN);
-    let located = locate::<I>(&View(ctx), l3)?;
+    let Some(located) = locate::<I>(&View(ctx), l3) else {
+        return is_headless::<I>(ctx, l3).then_some(Outcome::RxDropChain.into());
+    };
     if located.shape == Shape::LaterFragment {
         return fragments::is_refused::<I>(ctx, Was::Inbound)
             .then_some(Outcome::RxDropFragment.into());
@@ -56,18 +58,21 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
             Some(verdict)
         }
         Protocol::UDP => refuse_plain_udp(ctx, &located),
-        // More of them than anybody sends: the host's TCP would answer what may
-        // come after them.
-        protocol
-            if hidden()
-                && I::VERSION == IpVersion::V6
-                && is_extension(protocol)
-                && rules::is_peer(located.ip.source()) =>
-        {
-            Some(Outcome::RxDropUnproven.into())
+        // More of them than any host sends. The kernel would follow them all the same, to
+        // a datagram of an owned port or to an ICMP error, whoever sends it.
+        protocol if I::VERSION == IpVersion::V6 && is_extension(protocol) => {
+            Some(Outcome::RxDropChain.into())
         }
         _ => None,
     }
+}
+
+/// Whether a packet is IPv6 with extension headers of which the end is not found. One that
+/// has no length, and hop-by-hop options without any, passes the kernel's checks.
+#[inline(always)]
+fn is_headless<I: Ip>(ctx: &TcContext, l3: usize) -> bool {
+    let with_headers = |ip: I| ip.is_valid() && is_extension(ip.protocol());
+    I::VERSION == IpVersion::V6 && View(ctx).read::<I>(l3).is_some_and(with_headers)
 }
 
 /// UDP on an owned port did not come through a tunnel.

@@ -28,8 +28,9 @@ pub fn is_peer(address: [u8; 16]) -> bool {
     !peers_only() || PEERS.get(Key::new(128, address)).is_some()
 }
 
-/// Whether a flow was established with this address, and is there or was a moment ago.
+/// Whether the route to this address is to be kept from strangers: a flow was established
+/// with it, and is there or was a moment ago, or it is one of the configured peers.
 #[inline(always)]
 pub fn is_remote(address: [u8; 16]) -> bool {
-    REMOTES.get_ptr(address).is_some()
+    REMOTES.get_ptr(address).is_some() || peers_only() && is_peer(address)
 }

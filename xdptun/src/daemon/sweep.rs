@@ -158,7 +158,8 @@ fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         State::Established if flow.is_unanswered_call() => {
             let unused = flow.rx_packets == 0 && since(now, flow.opened_at) > UNUSED;
             let idle = since(now, flow.data_at) > timers.idle;
-            if unused || idle || received > timers.keepalive {
+            // The peer's own keepalive comes first.
+            if unused || idle || received > 3 * timers.keepalive {
                 Need::Send(Request::Finish)
             } else {
                 Need::Nothing
@@ -329,8 +330,8 @@ mod tests {
         flow.rx_packets = 1;
         for (ago, need) in [
             (5, Need::Nothing),
-            (25, Need::Nothing),
-            (26, Need::Send(Request::Finish)),
+            (75, Need::Nothing),
+            (76, Need::Send(Request::Finish)),
             (601, Need::Send(Request::Finish)),
         ] {
             flow.received_at = NOW - ago * SECOND;

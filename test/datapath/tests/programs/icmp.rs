@@ -398,6 +398,17 @@ fn routes_to_peers_are_not_changed_by_anything_else() {
             }
         }
     }
+    // The kernel does not ask a redirect for a possible header length.
+    for words in 0..5 {
+        let path = Path::server(Family::V4);
+        let ping = Packet::other(path.local.ip(), path.remote.ip(), 1.into());
+        let mut quote = ping.payload([0; 8]).quote(8);
+        quote[0] = 0x40 | words;
+        let arrived = message(path, (5, 1, 0x0a00_0063), quote);
+        rows.push(row(format!("a redirect about {words} words"), move |_| {
+            Case::ingress(&arrived).drops(Outcome::RxDropIcmp)
+        }));
+    }
     check(&mut datapath(), rows);
 }
 
@@ -457,6 +468,36 @@ fn messages_in_odd_packets() {
             rows.push(row(format!("{path:?} by {program:?}"), move |at| {
                 let flow = path.established(at);
                 Case::new(program, arrives(&flow)).flow(path.key(), flow)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The kernel follows any number of extension headers, and asks for no length of what
+/// begins with hop-by-hop options: an error that lowers the path MTU, or a datagram of an
+/// owned port, must not come by behind either. Whoever sends it, and without a flow.
+#[test]
+fn nothing_hides_behind_headers_without_end() {
+    let path = Path::server(Family::V6);
+    let ping = Packet::other(path.local.ip(), path.remote.ip(), 58.into());
+    let quote = ping.payload([128, 0, 0, 0, 0, 0, 0, 0]).quote(8);
+    let packets = [
+        ("ICMP", message(path, (2, 0, 1280), quote)),
+        ("UDP", path.inbound()),
+        ("TCP", path.inbound().segment(flags::SYN, 1, 0)),
+    ];
+    let mut rows: Vec<Row> = Vec::new();
+    for (name, packet) in packets {
+        let many = (0..9).fold(packet.clone(), |packet, _| packet.extension(60.into(), 1));
+        rows.push(row(format!("{name} behind nine headers"), move |_| {
+            Case::ingress(&many).drops(Outcome::RxDropChain)
+        }));
+        for first in [0, 60] {
+            let mut bytes = packet.clone().extension(first.into(), 1).bytes();
+            bytes[18..20].fill(0);
+            rows.push(row(format!("{name} without length, {first}"), move |_| {
+                Case::ingress(bytes.clone()).drops(Outcome::RxDropChain)
             }));
         }
     }
