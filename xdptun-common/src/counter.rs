@@ -108,7 +108,7 @@ counters! {
     Probe "sent_probe" "Keepalive probes sent." "";
     Fin "sent_fin" "FINs sent." "";
     Rst "sent_rst" "Resets sent." "";
-    Limited "replies_limited" "Replies withheld: the budget of the CPU is spent, or the flow gave the same answer in the last 0.1 s." "A flood, or guesses at a flow; nothing to do unless flows are slow to open.";
+    Limited "replies_limited" "Replies withheld: the budget of the CPU is spent, or the flow has given the same answer too often (16 at once, then one in 0.1 s)." "A flood, or guesses at a flow; nothing to do unless flows are slow to open.";
 }
 
 /// How many counters there are.

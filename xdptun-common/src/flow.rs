@@ -228,9 +228,8 @@ pub struct Flow {
     pub syn_at: u64,
     /// Our initial sequence number.
     pub iss: u32,
-    /// When the flow last answered a segment with nothing but its numbers
-    /// ([`ANSWER_AGAIN`]).
-    pub answered_at: u32,
+    /// When the flow will have earned its answers back ([`answer`]).
+    pub answers_earned_at: u32,
     /// When an ICMP error about the flow last failed its proof ([`crate::sent`]).
     pub distrusted_at: u32,
     /// Zero.
@@ -270,12 +269,29 @@ impl Tick {
     }
 }
 
-/// How long after a flow has answered a segment with nothing but its numbers (a
-/// challenge, RFC 5961; the answer to a probe) it does so again, in ticks. Each flow has
-/// a limit of its own: with a common one a stranger would count on one flow how many
-/// segments another answered, and so find its numbers (CVE-2016-5696). One answer
-/// serves every segment that came meanwhile, as it says the same to all.
+/// In how many ticks a flow earns one answer to a segment with nothing but its numbers (a
+/// challenge, RFC 5961; the answer to a probe). Each flow has a limit of its own: with a
+/// common one a stranger would count on one flow how many segments another answered, and
+/// so find its numbers (CVE-2016-5696).
 pub const ANSWER_AGAIN: u32 = 95;
+
+/// How many such answers a flow may give at once after a pause.
+pub const ANSWERS: u32 = 16;
+
+/// The [`Tick`] at which a flow will have earned all its answers back, if it gives one more
+/// now; `None` if it has none left. `earned_at` is that tick before.
+#[inline(always)]
+#[must_use]
+pub const fn answer(earned_at: u32, now: Tick) -> Option<u32> {
+    const MOST: u32 = ANSWERS * ANSWER_AGAIN;
+    let owed = earned_at.wrapping_sub(now.0);
+    // Never more than all: the tick has passed.
+    let owed = if owed > MOST { 0 } else { owed };
+    if owed > MOST - ANSWER_AGAIN {
+        return None;
+    }
+    Some(now.0.wrapping_add(owed + ANSWER_AGAIN))
+}
 
 /// Earlier values of `snd_una`: how old an acknowledgement may be. One that is up to 0.54 s
 /// late is always taken, one that is more than 1.07 s late never. On an idle flow only the

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::{FlowKey, MAX_WINDOW, REMEMBERED, State, syn_is_due, window};
+use xdptun_common::flow::{
+    ANSWER_AGAIN, ANSWERS, FlowKey, MAX_WINDOW, REMEMBERED, State, Tick, answer, syn_is_due, window,
+};
 use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
 use xdptun_common::wire::SynOptions;
 
@@ -101,5 +103,26 @@ proptest! {
         other[byte] ^= flip;
         let other: FlowKey = xdptun_common::read_plain(&other).expect("36 bytes");
         prop_assert!(!secret.gave(isn, &other, now));
+    }
+}
+
+#[test]
+fn answers_are_earned_one_by_one() {
+    for start in [0, 1 << 31, u32::MAX - 3] {
+        let now = |later: u32| Tick(start.wrapping_add(later));
+        let mut earned_at = start;
+        let mut give = |later| match answer(earned_at, now(later)) {
+            Some(after) => {
+                earned_at = after;
+                true
+            }
+            None => false,
+        };
+        assert_eq!((0..100).filter(|_| give(0)).count(), ANSWERS as usize);
+        assert!(!give(ANSWER_AGAIN - 1), "{start:#x}");
+        assert!(give(ANSWER_AGAIN), "{start:#x}");
+        assert!(!give(ANSWER_AGAIN), "{start:#x}");
+        let later = (1 + ANSWERS) * ANSWER_AGAIN;
+        assert_eq!((0..100).filter(|_| give(later)).count(), ANSWERS as usize);
     }
 }

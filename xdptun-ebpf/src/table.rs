@@ -4,8 +4,8 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use xdptun_common::flow::{
-    ACK_BYTES, ACK_DELAY_NS, ANSWER_AGAIN, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS,
-    REMEMBERED, RESTARTED, SILENCE, State, Tick, syn_is_due,
+    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS, REMEMBERED, RESTARTED,
+    SILENCE, State, Tick, answer, syn_is_due,
 };
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
 use xdptun_common::seq::{after, distance};
@@ -376,9 +376,12 @@ impl Entry {
     /// one of all CPUs is told so.
     #[inline(always)]
     pub fn claim_answer(self, now: u64) -> bool {
-        let answered_at = word!(self, answered_at);
-        let (last, now) = (answered_at.load(), Tick::at(now));
-        now.since(last) >= ANSWER_AGAIN && answered_at.replace(last, now.0)
+        let earned_at = word!(self, answers_earned_at);
+        let before = earned_at.load();
+        match answer(before, Tick::at(now)) {
+            Some(after) => earned_at.replace(before, after),
+            None => false,
+        }
     }
 
     /// When an ICMP error last proved nothing.

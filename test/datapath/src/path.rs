@@ -273,7 +273,7 @@ const NO_FLOW: Flow = Flow {
     opened_at: 0,
     established_at: 0,
     syn_at: 0,
-    answered_at: 0,
+    answers_earned_at: 0,
     distrusted_at: 0,
     link: [0; 14],
     reserved: 0,

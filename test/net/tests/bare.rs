@@ -46,7 +46,10 @@ fn echo(net: &Relayed, family: Family, checksum: bool, context: &str) {
     let frames = net.relay.sent().unwrap();
     let opening = segments(&frames, PORT);
     let flags: Vec<String> = opening.iter().take(4).map(|s| s.flags()).collect();
-    assert_eq!(flags, ["S", "S.", ".", "P."], "{}", describe(&opening));
+    // The first datagram may overtake the ACK on another core; both complete the handshake.
+    let in_order = flags == ["S", "S.", ".", "P."];
+    let overtaken = flags == ["S", "S.", "P.", "."];
+    assert!(in_order || overtaken, "{}", describe(&opening));
     let hosts = [&net.a, &net.b];
     let before = hosts.map(|host| status::counters(&host.netns).unwrap());
     let lengths = lengths(family);

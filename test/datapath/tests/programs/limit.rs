@@ -3,7 +3,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{ANSWER_AGAIN, Flow, FlowKey, State, challenging};
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State, challenging};
 use xdptun_test_datapath::path::{OWNED, syn_options};
 use xdptun_test_datapath::{
     Case, Family, Limited, Moment, Packet, Path, Program, Row, Skb, check, flags, row,
@@ -73,18 +73,19 @@ fn answered(path: Path, flow: &Flow) -> [(&'static str, Packet, Outcome, Sent); 
     ]
 }
 
-/// A flow answers so often and no oftener, whatever strangers have used up elsewhere, and
-/// whoever sends it what: nobody can count on one flow what another one answers.
+/// A flow answers at its own rate, whatever strangers have used up elsewhere and whatever
+/// comes: on one flow a stranger cannot count what another one answers.
 #[test]
 fn an_open_flow_has_a_limit_of_its_own() {
     let mut rows: Vec<Row> = Vec::new();
     for (path, which) in crate::paths().flat_map(|path| (0..4).map(move |which| (path, which))) {
         let key = path.key();
-        for (ticks, due) in [(0, false), (ANSWER_AGAIN - 1, false), (ANSWER_AGAIN, true)] {
-            let name = format!("{path:?}, {which}, {ticks} ticks after the last");
+        const LAST: u32 = (ANSWERS - 1) * ANSWER_AGAIN;
+        for (owed, due) in [(0, true), (1, true), (LAST, true), (LAST + 1, false)] {
+            let name = format!("{path:?}, {which}, {owed} ticks owed");
             rows.push(row(name, move |at| {
                 let mut flow = path.established(at);
-                flow.answered_at = at.tick().wrapping_sub(ticks);
+                flow.answers_earned_at = at.tick() + owed;
                 let (_, segment, outcome, sent) = answered(path, &flow)[which].clone();
                 let answer = path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
                 let window = match sent {
@@ -100,7 +101,9 @@ fn an_open_flow_has_a_limit_of_its_own() {
                     case.answers(answer.window(window))
                         .counts(outcome)
                         .sends(sent)
-                        .changes(key, |flow| flow.answered_at = at.tick())
+                        .changes(key, |flow| {
+                            flow.answers_earned_at = at.tick() + owed + ANSWER_AGAIN;
+                        })
                 } else {
                     case.drops(outcome).sends(Sent::Limited)
                 }
@@ -111,7 +114,7 @@ fn an_open_flow_has_a_limit_of_its_own() {
     rows.extend(crate::paths().map(|path| {
         row(format!("{path:?}, the peer's FIN"), move |at| {
             let mut flow = in_state(path.established(at), State::FinSent);
-            flow.answered_at = at.tick();
+            flow.answers_earned_at = at.tick() + ANSWERS * ANSWER_AGAIN;
             let fin = flags::FIN | flags::ACK;
             let rcv_nxt = flow.rcv_nxt.wrapping_add(1);
             let segment = path.inbound().segment(fin, flow.rcv_nxt, flow.snd_nxt);

@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{AckMarks, Flow, MAX_STEP, State, challenging};
+use xdptun_common::flow::{ANSWER_AGAIN, AckMarks, Flow, MAX_STEP, State, challenging};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OLDEST_ACK;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
@@ -29,7 +29,9 @@ fn challenges(case: Case, at: Moment, path: Path, flow: &Flow, outcome: Outcome)
     case.answers(challenge.window(challenging(at.window())))
         .counts(outcome)
         .sends(Sent::ChallengeAck)
-        .changes(path.key(), |flow| flow.answered_at = at.tick())
+        .changes(path.key(), |flow| {
+            flow.answers_earned_at = at.tick() + ANSWER_AGAIN;
+        })
 }
 
 fn both_open_states() -> impl Iterator<Item = (Path, State)> {
@@ -440,7 +442,9 @@ fn acknowledgements_and_probes() {
                         .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
                         .counts(Outcome::RxAck)
                         .sends(Sent::Ack)
-                        .changes(key, |flow| flow.answered_at = at.tick())
+                        .changes(key, |flow| {
+                            flow.answers_earned_at = at.tick() + ANSWER_AGAIN;
+                        })
                 }
             }));
         }

@@ -5,7 +5,7 @@ use etherparse::IpNumber;
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::State;
+use xdptun_common::flow::{ANSWER_AGAIN, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};
@@ -303,7 +303,9 @@ fn control_segments_with_options() {
                     .answers(path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt))
                     .counts(Outcome::RxAck)
                     .sends(Sent::Ack)
-                    .changes(key, |flow| flow.answered_at = at.tick())
+                    .changes(key, |flow| {
+                        flow.answers_earned_at = at.tick() + ANSWER_AGAIN;
+                    })
                     .changes(key, |flow| flow.received_at = at.ns())
             }),
             row(name("to be acknowledged"), {
