@@ -69,7 +69,7 @@ counters! {
     TxDropPending "tx_drop_pending" "Datagrams without a checksum dropped because the device was to finish one inside them (VXLAN, Geneve), so that the segment's cannot be known." "Let the tunnel inside send checksums of its own (`udpcsum`), or switch its offload off: `ethtool -K vxlan0 tx off`.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
-    TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened more than 16,384 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
+    TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
     TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
     RxRestored "rx_restored" "Segments turned back into datagrams." "";

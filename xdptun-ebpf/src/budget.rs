@@ -172,7 +172,9 @@ impl Budget {
     #[inline(always)]
     const fn limits(self) -> (u64, u64) {
         match self {
-            Self::SynAcks | Self::Resets | Self::Openings | Self::Opens => (16384, 4096),
+            Self::SynAcks | Self::Resets | Self::Openings => (16384, 4096),
+            // Twice what two CPUs open at their best.
+            Self::Opens => (65536, 32768),
             Self::Errors => (1024, 256),
         }
     }

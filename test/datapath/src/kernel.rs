@@ -108,7 +108,8 @@ impl Limited {
     #[must_use]
     pub const fn burst(self) -> u64 {
         match self {
-            Self::SynAcks | Self::Resets | Self::Openings | Self::Opens => 4096,
+            Self::SynAcks | Self::Resets | Self::Openings => 4096,
+            Self::Opens => 32768,
             Self::Errors => 256,
         }
     }
