@@ -25,7 +25,8 @@ pub struct Quote<I> {
     pub ip_len: usize,
 }
 
-/// Reads the quote that starts at `at`; `None` if it is none that the kernel acts upon.
+/// Reads the quote that starts at `at`; `None` if the kernel acts upon it in a
+/// redirect at most.
 #[inline(always)]
 pub fn quoted<I: Ip>(packet: &(impl Chains + ?Sized), at: usize) -> Option<Quote<I>> {
     let ip: I = packet.read(at)?;

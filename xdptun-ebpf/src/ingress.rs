@@ -59,7 +59,7 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
         }
         Protocol::UDP => refuse_plain_udp(ctx, &located),
         // More of them than any host sends. The kernel would follow them all the same, to
-        // a datagram of an owned port or to an ICMP error, whoever sends it.
+        // a datagram of an owned port or to an ICMP error, from any sender.
         protocol if I::VERSION == IpVersion::V6 && is_extension(protocol) => {
             Some(Outcome::RxDropChain.into())
         }

@@ -143,7 +143,7 @@ fn a_secret_is_changed_for_another_while_datagrams_pass() {
         end.service.wait_ready(Host::DEV, 1, LIMIT).unwrap();
     }
 
-    // A host that was forgotten is a stranger from now on, but for the flows it has.
+    // The host that lost its secret is a stranger now; only the flows that it has go on.
     near.reload(&files.config(&["old"], ""));
     busy.send_to(b"goes on", sink.address()).unwrap();
     wait::until(LIMIT, "the datagram", || sink.datagrams() == sent + 1).unwrap();

@@ -1,4 +1,4 @@
-//! The keys of proofs, and whom each set of them is for.
+//! The keys of proofs, and the networks that each set holds for.
 
 use std::collections::BTreeMap;
 

@@ -476,7 +476,7 @@ fn messages_in_odd_packets() {
 
 /// The kernel follows any number of extension headers, and asks for no length of what
 /// begins with hop-by-hop options: an error that lowers the path MTU, or a datagram of an
-/// owned port, must not come by behind either. Whoever sends it, and without a flow.
+/// owned port, must not pass behind either, from any sender, with a flow or without.
 #[test]
 fn nothing_hides_behind_headers_without_end() {
     let path = Path::server(Family::V6);
