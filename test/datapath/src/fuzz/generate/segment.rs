@@ -1,6 +1,7 @@
 //! TCP segments near to what a flow expects.
 
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::isn::LIFETIME;
 
 use crate::moment::Moment;
 use crate::packet::{Packet, flags};
@@ -78,7 +79,7 @@ fn numbers(
         (1, any),
     ];
     // Without a flow, the number that a SYN-ACK of ours gave away.
-    let epochs = dice.below(4) as u64;
+    let epochs = dice.below(LIFETIME as usize + 2) as u64;
     let cookie = at.earlier_isn(key, epochs).wrapping_add(1);
     let any = dice.number();
     let snd_nxt = flow.map_or(cookie, |flow| flow.snd_nxt);

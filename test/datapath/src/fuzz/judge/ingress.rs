@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
-use xdptun_common::isn::same_cookie;
+use xdptun_common::isn::{LIFETIME, same_cookie};
 
 use super::{Judgement, accounting, answer, icmp, restored, rule, some};
 use crate::case::Verdict;
@@ -139,13 +139,15 @@ impl Segment {
     }
 
     /// Whether it names a number that only someone who got our SYN or SYN-ACK
-    /// can know: the flow's own, or a cookie of this epoch or the last.
+    /// can know: the flow's own, or a cookie that is not too old.
     fn proves(&self, before: Option<&Flow>, key: &FlowKey, at: Moment) -> bool {
         let named = self.acknowledgment.wrapping_sub(1);
         // The epoch may have changed since the clock was read.
-        let given = [at.isn(key), at.earlier_isn(key, 1), Moment::now().isn(key)];
+        let mut given = (0..=LIFETIME)
+            .map(|epochs| at.earlier_isn(key, epochs))
+            .chain([Moment::now().isn(key)]);
         self.has(flags::ACK)
-            && (given.iter().any(|isn| same_cookie(*isn, named))
+            && (given.any(|isn| same_cookie(isn, named))
                 || before.is_some_and(|flow| flow.iss == named))
     }
 }
@@ -249,8 +251,9 @@ mod tests {
         let key = Path::server(Family::V6).key();
         let at = Moment::now();
         assert_eq!(appeared(at.isn(&key)), None);
+        assert_eq!(appeared(at.earlier_isn(&key, LIFETIME - 1)), None);
         let unproven = Some("a flow is opened by proof only");
         assert_eq!(appeared(at.isn(&key) ^ 1), unproven);
-        assert_eq!(appeared(at.earlier_isn(&key, 2)), unproven);
+        assert_eq!(appeared(at.earlier_isn(&key, LIFETIME + 1)), unproven);
     }
 }
