@@ -213,7 +213,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     if !decision.endpoint.takes_datagram(segment) {
         decision.endpoint.iss = flow.map_or(0, Entry::iss);
         decide(ctx.raw(), key, segment, now, &mut decision);
-        if decision.endpoint.state != before || decision.endpoint.rcv_nxt != rcv_nxt {
+        // `deliver` moves the number for a datagram of a flow that stays as it is.
+        let is_told =
+            decision.endpoint.rcv_nxt != rcv_nxt && decision.outcome != Outcome::RxRestored;
+        if decision.endpoint.state != before || is_told {
             flow = match step(ctx, key, flow, before, &decision, now) {
                 Ok(flow) => Some(flow),
                 Err(outcome) => return outcome.into(),
