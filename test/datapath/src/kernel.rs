@@ -50,6 +50,15 @@ struct Reset {
 // SAFETY: 36 and 4 bytes without padding, of which any are valid.
 unsafe impl Plain for Reset {}
 
+/// No segment.
+const NOTHING: SentSegment = SentSegment {
+    sequence: 0,
+    tag: 0,
+    at: 0,
+    len: 0,
+    checksum: [0; 2],
+};
+
 /// A part of the filter of proofs.
 type SeenPage = [u8; PAGE as usize];
 const SEEN_NOTHING: SeenPage = [0; PAGE as usize];
@@ -393,13 +402,6 @@ impl Datapath {
     ///
     /// If the map cannot be written.
     pub fn set_sent(&mut self, sent: &[SentSegment]) {
-        const NOTHING: SentSegment = SentSegment {
-            sequence: 0,
-            tag: 0,
-            at: 0,
-            len: 0,
-            checksum: [0; 2],
-        };
         let around_zero = (0..8).map(|kilobyte: u32| slot((kilobyte << 10).wrapping_sub(4096)));
         let entries = around_zero.map(|slot| (slot, NOTHING)).chain(
             sent.iter()
@@ -410,6 +412,17 @@ impl Datapath {
                 .set(slot, Record(segment), 0)
                 .expect("the map of sent segments can be written");
         }
+    }
+
+    /// Makes the programs remember no segment with a number near this one.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn forget_sent(&mut self, sequence: u32) {
+        self.sent
+            .set(slot(sequence), Record(NOTHING), 0)
+            .expect("the map of sent segments can be written");
     }
 
     /// Makes these the addresses that flows were established with.

@@ -93,6 +93,12 @@ impl Moment {
         key.proof(isn, count, self.1)
     }
 
+    /// The proof of a SYN by another key in an epoch, counted from the present one.
+    #[must_use]
+    pub fn proof_in(self, key: ProofKey, isn: u32, count: u16, epochs: i64) -> u32 {
+        key.proof(isn, count, self.1.wrapping_add_signed(epochs))
+    }
+
     /// The window of a control segment: its low byte counts milliseconds.
     #[must_use]
     pub const fn window(self) -> u16 {

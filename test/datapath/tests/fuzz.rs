@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::Program;
+use xdptun_test_datapath::fuzz::attack;
 use xdptun_test_datapath::fuzz::rig::Rig;
 use xdptun_test_datapath::fuzz::tally::Tally;
 use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
@@ -12,6 +13,7 @@ use xdptun_test_datapath::kernel::require_root;
 
 const SEED: u64 = 1;
 const PACKETS: u64 = 60_000;
+const ATTACKS: u64 = 2_000;
 
 /// What random packets must reach, so that rules are not kept for want of
 /// packets. Not in it: what a program cannot be brought to by one packet (a full
@@ -53,6 +55,7 @@ fn within_reach(program: Program) -> BTreeSet<&'static str> {
             Outcome::RxSplit,
             Outcome::RxDropMerged,
             Outcome::RxDropNoFlow,
+            Outcome::RxDropUnproven,
             Outcome::RxDropReset,
             Outcome::RxDropFin,
             Outcome::RxDropSequence,
@@ -91,6 +94,7 @@ fn random_packets_break_no_rule_and_reach_every_outcome() {
     let narrow = link::index(&net.a.netns, Host::DEV).unwrap();
     let fuzz = || {
         let mut rig = Rig::new(narrow);
+        attacks(&mut rig);
         for (program, name) in PROGRAMS {
             let mut tally = Tally::default();
             for iteration in 0..PACKETS {
@@ -110,4 +114,44 @@ fn random_packets_break_no_rule_and_reach_every_outcome() {
         }
     };
     net.a.netns.enter(fuzz).unwrap();
+}
+
+/// What forged packets must reach: each check that stands in their way.
+const IN_THE_WAY: [Outcome; 11] = [
+    Outcome::RxSyn,
+    Outcome::RxDropIcmp,
+    Outcome::RxDropPlainUdp,
+    Outcome::RxDropChain,
+    Outcome::RxDropFragment,
+    Outcome::RxDropOptions,
+    Outcome::RxDropNoFlow,
+    Outcome::RxDropUnproven,
+    Outcome::RxDropReset,
+    Outcome::RxDropFin,
+    Outcome::RxDropSequence,
+];
+
+fn attacks(rig: &mut Rig) {
+    let mut tally = Tally::default();
+    for iteration in 0..ATTACKS {
+        let position = attack::Position {
+            seed: SEED,
+            iteration,
+        };
+        for fate in position.run(rig).unwrap() {
+            tally.add_forged(&fate);
+        }
+    }
+    println!("{}: {} packets\n{tally}", attack::NAME, tally.packets());
+    let missed: Vec<_> = IN_THE_WAY
+        .into_iter()
+        .filter(|outcome| tally.reached(outcome.name()) == 0)
+        .collect();
+    assert!(missed.is_empty(), "attacks never met {missed:?}");
+    let guessed = tally.reached(Tally::GUESSED);
+    assert!(
+        guessed * 10 < tally.packets(),
+        "{guessed} of {} packets are no attack",
+        tally.packets()
+    );
 }

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use xdptun_lab::privilege::require_root;
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::Program;
+use xdptun_test_datapath::fuzz::attack;
 use xdptun_test_datapath::fuzz::rig::Rig;
 use xdptun_test_datapath::fuzz::tally::Tally;
 use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
@@ -17,7 +18,7 @@ use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask fuzz")]
 struct Args {
-    /// Packets for each program
+    /// Packets for each program, and forged ones
     #[arg(long, default_value_t = 1_000_000)]
     packets: u64,
     /// Where the random numbers start; a new one each time if not given
@@ -26,9 +27,18 @@ struct Args {
     /// Run only the iteration of this number, and show it
     #[arg(long, value_name = "ITERATION", requires = "seed")]
     only: Option<u64>,
-    /// Fuzz only this program
-    #[arg(long, value_parser = PROGRAMS.map(|(_, name)| name))]
+    /// Fuzz only this program, or only attack open flows
+    #[arg(long, value_parser = names())]
     program: Option<String>,
+}
+
+/// What can be fuzzed alone.
+fn names() -> [&'static str; PROGRAMS.len() + 1] {
+    let mut names = [attack::NAME; PROGRAMS.len() + 1];
+    for (name, (_, program)) in names.iter_mut().zip(PROGRAMS) {
+        *name = program;
+    }
+    names
 }
 
 fn main() -> ExitCode {
@@ -57,7 +67,7 @@ impl Args {
         println!("seed {seed}");
         let mut rig = Rig::new(narrow);
         for (program, name) in PROGRAMS {
-            if self.program.as_deref().is_some_and(|only| only != name) {
+            if !self.is_wanted(name) {
                 continue;
             }
             match self.only {
@@ -72,7 +82,17 @@ impl Args {
                 None => self.fuzz(&mut rig, program, name, seed)?,
             }
         }
-        Ok(())
+        if !self.is_wanted(attack::NAME) {
+            return Ok(());
+        }
+        match self.only {
+            Some(iteration) => show_attack(&mut rig, attack::Position { seed, iteration }),
+            None => self.attack(&mut rig, seed),
+        }
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.program.as_deref().is_none_or(|only| only == name)
     }
 
     /// Short enough to type.
@@ -102,14 +122,48 @@ impl Args {
             }
         }
         bar.finish_and_clear();
-        let seconds = started.elapsed().as_secs_f64();
-        println!(
-            "{name}: {} packets in {seconds:.0} s, no rule broken",
-            tally.packets()
-        );
-        print!("{tally}");
+        conclude(name, started, &tally);
         Ok(())
     }
+
+    /// Attacks open flows until as many packets were forged.
+    fn attack(&self, rig: &mut Rig, seed: u64) -> Result<()> {
+        let started = Instant::now();
+        let bar = bar(attack::NAME, self.packets);
+        let mut tally = Tally::default();
+        for iteration in 0.. {
+            if tally.packets() >= self.packets {
+                break;
+            }
+            match (attack::Position { seed, iteration }).run(rig) {
+                Ok(fates) => fates.iter().for_each(|fate| tally.add_forged(fate)),
+                Err(failure) => {
+                    bar.abandon();
+                    bail!("{failure}");
+                }
+            }
+            bar.set_position(tally.packets());
+        }
+        bar.finish_and_clear();
+        conclude(attack::NAME, started, &tally);
+        Ok(())
+    }
+}
+
+fn conclude(name: &str, started: Instant, tally: &Tally) {
+    let seconds = started.elapsed().as_secs_f64();
+    let packets = tally.packets();
+    println!("{name}: {packets} packets in {seconds:.0} s, no rule broken");
+    print!("{tally}");
+}
+
+/// The same for an attack.
+fn show_attack(rig: &mut Rig, position: attack::Position) -> Result<()> {
+    match position.run(rig) {
+        Ok(fates) => println!("no rule broken: {fates:#?}"),
+        Err(failure) => bail!("{failure}"),
+    }
+    Ok(())
 }
 
 /// Runs one iteration and tells all about it.

@@ -7,6 +7,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`attack`] | bursts of an attacker off the path against an open flow |
 //! | [`generate`] | scenes |
 //! | [`reading`] | what a packet is to a strict receiver |
 //! | [`rig`] | the programs, loaded, and what one run brings |
@@ -14,6 +15,7 @@
 //! | [`minimise`] | the smallest packet that breaks a rule |
 //! | [`tally`] | how often each outcome was reached |
 
+pub mod attack;
 pub mod generate;
 pub mod judge;
 pub mod minimise;

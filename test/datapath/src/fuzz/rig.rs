@@ -1,8 +1,10 @@
 //! The programs in every configuration, ready to meet a scene.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::sent::SentSegment;
 
 use super::scene::{Scene, Setup};
 use crate::case::Verdict;
@@ -17,6 +19,9 @@ const FULL: Budget = [4096, 0];
 const EMPTY: Budget = [0, u64::MAX];
 /// Runs after which the budget is filled again: a run takes one at most.
 const RUNS_ON_A_BUDGET: usize = 1000;
+/// Runs after which all proofs are forgotten. Each run adds one at most, and the filter
+/// takes a new proof for a seen one only when it holds many thousands.
+const RUNS_ON_A_FILTER: usize = 1000;
 
 /// All that came of one run.
 #[derive(Clone, Debug)]
@@ -37,8 +42,20 @@ pub struct Seen {
 
 /// Loaded programs.
 pub struct Rig {
-    datapaths: Vec<(Setup, Datapath, usize)>,
+    datapaths: Vec<Loaded>,
     narrow: u32,
+}
+
+/// The programs in one configuration.
+struct Loaded {
+    setup: Setup,
+    datapath: Datapath,
+    /// Runs since the budget was filled.
+    on_budget: usize,
+    /// Runs since all proofs were forgotten.
+    on_filter: usize,
+    /// Segments that the programs were made to remember, or will.
+    remembered: Vec<u32>,
 }
 
 impl Rig {
@@ -53,7 +70,13 @@ impl Rig {
         let datapaths = Setup::ALL.map(|setup| {
             let mut datapath = Datapath::new(&setup.config());
             datapath.reset();
-            (setup, datapath, 0)
+            Loaded {
+                setup,
+                datapath,
+                on_budget: 0,
+                on_filter: 0,
+                remembered: Vec::new(),
+            }
         });
         Self {
             datapaths: datapaths.into(),
@@ -67,27 +90,26 @@ impl Rig {
     ///
     /// If the kernel does not take the packet.
     pub fn run(&mut self, scene: &Scene) -> Seen {
-        let mut datapaths = self.datapaths.iter_mut();
-        let (_, datapath, runs) = datapaths
-            .find(|(setup, ..)| *setup == scene.setup)
-            .expect("every setup has its datapath");
-        if !scene.may_reply {
-            set_budgets(datapath, EMPTY);
-            *runs = 0;
-        } else if *runs % RUNS_ON_A_BUDGET == 0 {
-            set_budgets(datapath, FULL);
-            *runs = 0;
-        }
-        *runs += usize::from(scene.may_reply);
+        let narrow = self.narrow;
+        let loaded = self.loaded(scene.setup);
+        loaded.fill_budget(scene.may_reply);
+        loaded.on_filter += 1;
+        let datapath = &mut loaded.datapath;
         datapath.set_flows(&scene.flows);
         datapath.set_fragmented([]);
         datapath.set_reset(None);
+        if let Some(sent) = scene.sent {
+            datapath.set_sent(&[sent]);
+        }
         let skb = Skb {
-            ifindex: if scene.narrow { self.narrow } else { 0 },
+            ifindex: if scene.narrow { narrow } else { 0 },
             ..scene.skb
         };
         let at = Moment::now();
         let ran = datapath.run(scene.program, &scene.frame, skb);
+        if let Some(sent) = scene.sent {
+            datapath.forget_sent(sent.sequence);
+        }
         Seen {
             verdict: Verdict::of(scene.program, ran.verdict),
             moved: datapath.moved(),
@@ -104,9 +126,63 @@ impl Rig {
     ///
     /// If the verifier rejects it.
     pub fn load(&mut self, program: Program) {
-        for (_, datapath, _) in &mut self.datapaths {
-            datapath.load(program);
+        for loaded in &mut self.datapaths {
+            loaded.datapath.load(program);
         }
+    }
+
+    /// Forgets all proofs, if there were so many runs since that it is time.
+    ///
+    /// # Panics
+    ///
+    /// If the maps cannot be written.
+    pub fn forget_proofs(&mut self, setup: Setup) {
+        let loaded = self.loaded(setup);
+        if setup == Setup::Hidden && loaded.on_filter >= RUNS_ON_A_FILTER {
+            loaded.datapath.set_proof(None);
+            loaded.on_filter = 0;
+        }
+    }
+
+    /// Makes the programs remember that a flow with `remote` sent these segments, and no
+    /// others since the last call.
+    ///
+    /// # Panics
+    ///
+    /// If the maps cannot be written.
+    pub fn remember(&mut self, setup: Setup, flow: &Flow, sent: &[SentSegment], remote: IpAddr) {
+        let loaded = self.loaded(setup);
+        let datapath = &mut loaded.datapath;
+        for sequence in loaded.remembered.drain(..) {
+            datapath.forget_sent(sequence);
+        }
+        datapath.set_sent(sent);
+        let sequences = sent.iter().map(|segment| segment.sequence);
+        loaded.remembered.extend(sequences.chain([flow.snd_nxt]));
+        datapath.set_remotes(&[remote]);
+    }
+
+    fn loaded(&mut self, setup: Setup) -> &mut Loaded {
+        let mut datapaths = self.datapaths.iter_mut();
+        datapaths
+            .find(|loaded| loaded.setup == setup)
+            .expect("every setup has its datapath")
+    }
+}
+
+impl Loaded {
+    /// Lets the next run answer, or not.
+    fn fill_budget(&mut self, may_reply: bool) {
+        if !may_reply {
+            set_budgets(&mut self.datapath, EMPTY);
+            self.on_budget = 0;
+            return;
+        }
+        if self.on_budget % RUNS_ON_A_BUDGET == 0 {
+            set_budgets(&mut self.datapath, FULL);
+            self.on_budget = 0;
+        }
+        self.on_budget += 1;
     }
 }
 

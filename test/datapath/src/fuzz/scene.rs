@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use xdptun_common::config::IngressMode;
 use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::sent::SentSegment;
 
 use super::hex;
 use crate::path::Family;
@@ -18,11 +19,13 @@ pub enum Setup {
     Open,
     /// Only the configured peers, a splitter, the stack's XDP in front of tc.
     Guarded,
+    /// As `Open`, but callers must prove that they know a secret.
+    Hidden,
 }
 
 impl Setup {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Open, Self::Guarded];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Open, Self::Guarded, Self::Hidden];
 
     /// What the programs are told.
     #[must_use]
@@ -38,6 +41,7 @@ impl Setup {
             },
             // As absent as the interface that answers leave by.
             splitter: if guarded { config.ifindex - 1 } else { 0 },
+            hidden: self == Self::Hidden,
             ..config
         }
     }
@@ -50,7 +54,7 @@ impl Setup {
             IpAddr::V6(address) => address.to_bits() >> 2,
         };
         let known = Family::ALL.map(Family::peer);
-        self == Self::Open
+        self != Self::Guarded
             || known.iter().any(|peer| {
                 peer.is_ipv4() == address.is_ipv4() && network(*peer) == network(address)
             })
@@ -66,6 +70,8 @@ pub struct Scene {
     pub setup: Setup,
     /// The flow table.
     pub flows: BTreeMap<FlowKey, Flow>,
+    /// The segment that left of late, if one did.
+    pub sent: Option<SentSegment>,
     /// What goes with the packet.
     pub skb: Skb,
     /// Whether the packet belongs to an interface with an MTU of 1500, rather

@@ -6,6 +6,7 @@ use std::fmt;
 
 use xdptun_common::counter::{Outcome, Sent};
 
+use super::attack::Fate;
 use super::judge::Ended;
 use crate::case::Verdict;
 
@@ -25,6 +26,20 @@ impl Tally {
     pub const SENT_HOME: &str = "(sent home)";
     /// Something else on the splitter.
     pub const ENDED: &str = "(ended)";
+
+    /// A forged packet that was not sent, as it is a guess that counts.
+    pub const GUESSED: &str = "(a right guess)";
+
+    /// Adds a forged packet.
+    pub fn add_forged(&mut self, fate: &Fate) {
+        match fate {
+            Fate::Futile(ended) => self.add(ended),
+            Fate::Guessed => {
+                self.packets += 1;
+                *self.ends.entry(Self::GUESSED).or_default() += 1;
+            }
+        }
+    }
 
     /// Adds one packet.
     pub fn add(&mut self, ended: &Ended) {

@@ -1,6 +1,7 @@
 //! ICMP errors about a packet of a flow.
 
 use etherparse::IpNumber;
+use xdptun_common::sent::SentSegment;
 use xdptun_lab::checksum;
 
 use crate::moment::Moment;
@@ -14,8 +15,14 @@ const V4: [[u8; 2]; 6] = [[3, 3], [3, 4], [3, 13], [11, 0], [12, 0], [8, 0]];
 /// The same (RFC 4443).
 const V6: [[u8; 2]; 6] = [[1, 4], [2, 0], [1, 1], [3, 0], [4, 0], [128, 0]];
 
-/// An error about a packet that went the other way.
-pub fn quoting(dice: &mut Dice, path: Path, outbound: bool, at: Moment) -> Packet {
+/// An error about a packet that went the other way; `sent` is that if it was sent indeed.
+pub fn quoting(
+    dice: &mut Dice,
+    path: Path,
+    outbound: bool,
+    at: Moment,
+    sent: &mut Option<SentSegment>,
+) -> Packet {
     let (here, quoted) = if outbound {
         (path, path.inbound())
     } else {
@@ -26,7 +33,11 @@ pub fn quoting(dice: &mut Dice, path: Path, outbound: bool, at: Moment) -> Packe
         quoted
     } else {
         let flow = path.established(at);
-        quoted.segment(flags::DATA, flow.snd_nxt.wrapping_sub(100), flow.rcv_nxt)
+        let segment = quoted.segment(flags::DATA, flow.snd_nxt.wrapping_sub(100), flow.rcv_nxt);
+        *sent = dice
+            .once_in(2)
+            .then(|| segment.remembered(at.tick().wrapping_sub(100)));
+        segment
     };
     let quoted = quoted.bytes();
     let ip = &quoted[14..];

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State};
 
 use crate::kernel::MAX_FLOWS;
 use crate::moment::Moment;
-use crate::path::{Family, OWNED, Path};
+use crate::path::{Family, OLDEST_ACK, OWNED, Path};
 use xdptun_lab::dice::Dice;
 
 /// A table with the flow of `path` or without, and with others.
@@ -45,6 +45,8 @@ fn flow(dice: &mut Dice, path: Path, at: Moment) -> Flow {
     // Nothing under way, little, and more than may be reordered.
     let under_way = dice.weighted(&[(4, 0), (1, 1), (1, 70_000), (1, 3 << 20)]);
     flow.snd_una = flow.snd_nxt.wrapping_sub(under_way);
+    flow.ack_marks.numbers =
+        [OLDEST_ACK, OLDEST_ACK / 2].map(|behind| flow.snd_una.wrapping_sub(behind));
     if flow.state == State::SynSent as u32 || flow.state == State::SynReceived as u32 {
         flow.iss = at.isn(&path.key());
         flow.snd_nxt = flow.iss.wrapping_add(1);
@@ -64,5 +66,8 @@ fn flow(dice: &mut Dice, path: Path, at: Moment) -> Flow {
     flow.sent_at = at.before_ms(dice.pick(&[0, 5, 20, 41, 100_000]));
     flow.syn_at = at.before_ms(dice.pick(&[0, 450, 501, 950, 1001, 2001]));
     flow.syns = dice.pick(&[0, 1, 2, 3, 100]);
+    if dice.once_in(8) {
+        flow.answers_earned_at = at.tick().wrapping_add(ANSWERS * ANSWER_AGAIN);
+    }
     flow
 }

@@ -3,8 +3,9 @@
 mod damage;
 mod error;
 mod flows;
+mod proof;
 mod segment;
-mod shape;
+pub(super) mod shape;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -59,10 +60,11 @@ pub fn scene(program: Program, dice: &mut Dice, at: Moment) -> Scene {
         (1, Kind::Noise),
     ];
     let kind = dice.weighted(&kinds);
+    let mut sent = None;
     let packet = match kind {
         Kind::Datagram => some_checksum(dice, datagram),
         Kind::Segment => segment::near(dice, datagram, len, path, flows.get(&path.key()), at),
-        Kind::Error => error::quoting(dice, path, outbound, at),
+        Kind::Error => error::quoting(dice, path, outbound, at, &mut sent),
         Kind::Other | Kind::Noise => {
             let (from, to) = (path.remote.ip(), path.local.ip());
             let number = [0, 2, 4, 41, 47, 50, 59, 132, 136, 255];
@@ -84,6 +86,7 @@ pub fn scene(program: Program, dice: &mut Dice, at: Moment) -> Scene {
         program,
         setup: dice.pick(&Setup::ALL),
         flows,
+        sent,
         skb: Skb {
             mark: if program.is_xdp() { 0 } else { mark },
             ifindex: 0,
@@ -128,7 +131,12 @@ fn path(dice: &mut Dice) -> Path {
         Family::V4 => IpAddr::V4(dice.pick(&[Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::BROADCAST])),
         Family::V6 => IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb)),
     };
-    let remote = [(12, family.peer()), (3, family.stranger()), (1, many)];
+    let remote = [
+        (12, family.peer()),
+        (3, family.stranger()),
+        (1, family.with_own_key()),
+        (1, many),
+    ];
     path.remote.set_ip(dice.weighted(&remote));
     path
 }

@@ -3,6 +3,7 @@
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::isn::LIFETIME;
 
+use super::proof;
 use crate::moment::Moment;
 use crate::packet::{Packet, flags};
 use crate::path::{Path, syn_options};
@@ -37,6 +38,9 @@ pub fn near(
         (1, flags::RST | flags::ACK),
         (3, any),
     ]);
+    if flags == flags::SYN && dice.once_in(2) {
+        return proof::syn(dice, datagram.payload([]), path.family(), at);
+    }
     // Control segments rarely bring data.
     let is_bare = flags & flags::DATA != flags::DATA && !dice.once_in(4);
     let (datagram, len) = if is_bare {

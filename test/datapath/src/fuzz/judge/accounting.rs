@@ -141,7 +141,8 @@ fn concerns(scene: &Scene, packet: &Reading<'_>) -> bool {
             let is_ours = packet.part != Part::Later && packet.has_owned_port() && is_peer;
             is_unclear || is_ours
         }
-        _ => false,
+        // More headers than are followed: nobody can say what stands behind them.
+        protocol => !outbound && !packet.is_v4() && protocol.is_ipv6_ext_header_value(),
     }
 }
 

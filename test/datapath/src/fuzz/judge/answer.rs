@@ -2,6 +2,7 @@
 
 use etherparse::IpNumber;
 use xdptun_common::counter::Sent;
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS};
 
 use super::segment::{control_bits, made};
 use super::{Judgement, rule, some};
@@ -11,9 +12,11 @@ use crate::fuzz::scene::Scene;
 use crate::packet::flags;
 
 pub fn judge(scene: &Scene, seen: &Seen, sent: Sent) -> Judgement {
-    rule("a withheld reply stays here", scene.may_reply, || {
-        format!("{sent:?}")
-    })?;
+    rule(
+        "a withheld reply stays here",
+        may_go(scene, seen, sent),
+        || format!("{sent:?}"),
+    )?;
     let cause = some("only packets are answered", read(&scene.frame))?;
     let asked = some("only segments are answered", cause.segment())?;
     let (answer, tcp) = made(&seen.ran.packet)?;
@@ -54,4 +57,22 @@ pub fn judge(scene: &Scene, seen: &Seen, sent: Sent) -> Judgement {
         (bits & syn == 0 || asked & syn != 0) && bits & asked & rst == 0,
         || format!("flags {asked:#x}, answered with {bits:#x}"),
     )
+}
+
+/// Whether a reply may be sent: strangers share what the scene grants, a flow has answers of
+/// its own, and one for each change of its state.
+fn may_go(scene: &Scene, seen: &Seen, sent: Sent) -> bool {
+    if matches!(sent, Sent::SynAck | Sent::Rst) {
+        return scene.may_reply;
+    }
+    let key = read(&scene.frame).and_then(|cause| cause.inbound());
+    let Some((before, after)) =
+        key.and_then(|key| Some((scene.flows.get(&key)?, seen.flows[&key])))
+    else {
+        return false;
+    };
+    let owed = before.answers_earned_at.wrapping_sub(seen.at.tick());
+    let all = ANSWERS * ANSWER_AGAIN;
+    let has_none = owed <= all && owed > all - ANSWER_AGAIN;
+    after.state != before.state || !has_none
 }

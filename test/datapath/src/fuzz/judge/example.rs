@@ -24,6 +24,7 @@ pub fn scene<const N: usize>(
         program,
         setup: Setup::Open,
         flows: BTreeMap::from(flows),
+        sent: None,
         skb: Skb::default(),
         narrow: false,
         may_reply: true,

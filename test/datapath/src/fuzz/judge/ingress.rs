@@ -1,5 +1,6 @@
 //! What comes in, by tc and by XDP.
 
+use xdptun_common::bytes_of;
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
 use xdptun_common::isn::{LIFETIME, same_cookie};
@@ -27,7 +28,11 @@ pub fn judge(
 ) -> Judgement {
     plain_udp_is_refused(scene, outcome)?;
     for key in seen.changed(scene) {
-        flow_moved_for_a_reason(scene, seen, &key)?;
+        if outcome == Some(Outcome::RxDropIcmp) {
+            an_error_is_only_distrusted(scene, seen, &key)?;
+        } else {
+            flow_moved_for_a_reason(scene, seen, &key)?;
+        }
     }
     match (outcome, sent) {
         (Some(Outcome::RxRestored), _) => restored::judge(scene, seen),
@@ -65,6 +70,21 @@ fn plain_udp_is_refused(scene: &Scene, outcome: Option<Outcome>) -> Judgement {
     )
 }
 
+/// An ICMP error that proves nothing leaves the time at which it came.
+fn an_error_is_only_distrusted(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgement {
+    let after = &seen.flows[key];
+    let before = some("no entry without a flow", scene.flows.get(key))?;
+    let expected = Flow {
+        distrusted_at: after.distrusted_at,
+        ..*before
+    };
+    rule(
+        "an error that proves nothing is only distrusted",
+        bytes_of(&expected) == bytes_of(after),
+        || crate::diff::fields(&expected, after),
+    )
+}
+
 /// A flow changes only by a segment that may change it.
 fn flow_moved_for_a_reason(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgement {
     let packet = read(&scene.frame).filter(|packet| packet.inbound() == Some(*key));
@@ -77,6 +97,7 @@ fn flow_moved_for_a_reason(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgeme
         end: tcp
             .sequence_number()
             .wrapping_add(tcp.payload().len() as u32),
+        window: tcp.window_size(),
     };
     let after = &seen.flows[key];
     let before = scene.flows.get(key);
@@ -90,7 +111,7 @@ fn flow_moved_for_a_reason(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgeme
     match before.filter(is_open) {
         Some(before) => rule(
             "an open flow is not disturbed",
-            segment.may_move(before, after),
+            segment.may_move(before, after, seen.at),
             told,
         ),
         None if after.state() == State::Established => rule(
@@ -109,6 +130,7 @@ struct Segment {
     sequence: u32,
     acknowledgment: u32,
     end: u32,
+    window: u16,
 }
 
 impl Segment {
@@ -119,37 +141,111 @@ impl Segment {
     /// Whether an open flow may become what it became: ended by the exact reset
     /// or FIN, or moved forward by data in the window and by acknowledgements of
     /// what was sent.
-    fn may_move(&self, before: &Flow, after: &Flow) -> bool {
+    fn may_move(&self, before: &Flow, after: &Flow, at: Moment) -> bool {
         if after.state != before.state {
             let reset = self.has(flags::RST) && self.sequence == before.rcv_nxt;
-            let fin = self.has(flags::FIN | flags::ACK) && self.end == before.rcv_nxt;
+            // The second one repeats a FIN that was counted.
+            let ends = [self.end, self.end.wrapping_add(1)];
+            let fin = self.has(flags::FIN | flags::ACK) && ends.contains(&before.rcv_nxt);
             return after.state() == State::Closed && (reset || fin);
         }
-        let ahead = after.rcv_nxt.wrapping_sub(before.rcv_nxt);
         let kept = (after.iss, after.snd_nxt) == (before.iss, before.snd_nxt)
             && (after.tx_packets, after.tx_bytes) == (before.tx_packets, before.tx_bytes);
-        // Only with an acknowledgement between the last one and what was sent.
-        let news = self.acknowledgment.wrapping_sub(before.snd_una);
-        let is_latest = news <= before.snd_nxt.wrapping_sub(before.snd_una);
-        let in_window = after.rcv_nxt == self.end && ahead <= WINDOW + (1 << 16);
-        let moved = ahead == 0 || in_window && is_latest;
-        let acknowledged =
-            after.snd_una == before.snd_una || after.snd_una == self.acknowledgment && is_latest;
-        kept && moved && acknowledged
+        let numbers = |flow: &Flow| (flow.rcv_nxt, flow.snd_una);
+        let is_latest = distance(self.acknowledgment, before.snd_una) > 0;
+        let next = (
+            self.next_expected(before),
+            if is_latest {
+                self.acknowledgment
+            } else {
+                before.snd_una
+            },
+        );
+        let moved = numbers(after) == next && self.is_plausible(before, at);
+        kept && (moved || numbers(after) == numbers(before))
+    }
+
+    /// Whether it acknowledges what was acknowledged of late or later, and lies within the
+    /// window, unless the peer was silent.
+    fn is_plausible(&self, before: &Flow, at: Moment) -> bool {
+        is_recent(self.acknowledgment, before, at)
+            && (is_silent(before, at)
+                || distance(self.sequence, before.rcv_nxt).unsigned_abs() <= WINDOW)
+    }
+
+    /// The number that is expected after it: data moves it ahead by a megabyte at most, or
+    /// after silence anywhere; a probe or challenge of the peer sets it.
+    fn next_expected(&self, flow: &Flow) -> u32 {
+        const STEP: i32 = 1 << 20;
+        let before = flow.rcv_nxt;
+        const ASKS: u16 = 0x0800;
+        const CHALLENGES: u16 = 0x0400;
+        if self.end == self.sequence && !self.has(flags::PSH) {
+            let is_exact = self.window & (ASKS | CHALLENGES) != 0;
+            let asks = u32::from(self.window & ASKS != 0);
+            return if is_exact {
+                self.sequence.wrapping_add(asks)
+            } else {
+                before
+            };
+        }
+        if distance(self.sequence, before).unsigned_abs() > WINDOW {
+            return self.end;
+        }
+        // While a FIN of ours is under way a datagram takes its step twice: when it is
+        // judged, and when it is delivered.
+        let most = match flow.state() {
+            State::FinSent => 2 * STEP,
+            _ => STEP,
+        };
+        let ahead = distance(self.end, before).clamp(0, most);
+        before.wrapping_add(ahead.unsigned_abs())
     }
 
     /// Whether it names a number that only someone who got our SYN or SYN-ACK
     /// can know: the flow's own, or a cookie that is not too old.
     fn proves(&self, before: Option<&Flow>, key: &FlowKey, at: Moment) -> bool {
         let named = self.acknowledgment.wrapping_sub(1);
-        // The epoch may have changed since the clock was read.
-        let mut given = (0..=LIFETIME)
-            .map(|epochs| at.earlier_isn(key, epochs))
-            .chain([Moment::now().isn(key)]);
         self.has(flags::ACK)
-            && (given.any(|isn| same_cookie(isn, named))
-                || before.is_some_and(|flow| flow.iss == named))
+            && (is_cookie(named, key, at) || before.is_some_and(|flow| flow.iss == named))
     }
+}
+
+/// How far a number lies ahead of another.
+pub const fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+/// Whether a number was acknowledged about half a second ago at the earliest, or may be.
+pub fn is_recent(number: u32, flow: &Flow, at: Moment) -> bool {
+    /// Half a second in ticks.
+    const PERIOD: u32 = 512;
+    let marks = &flow.ack_marks;
+    let oldest = match passed(at, marks.since) / PERIOD {
+        0 => marks.numbers[0],
+        1 => marks.numbers[1],
+        _ => flow.snd_una,
+    };
+    number.wrapping_sub(oldest) <= flow.snd_nxt.wrapping_sub(oldest)
+}
+
+/// Whether nothing came from the peer for 67 ms.
+pub const fn is_silent(flow: &Flow, at: Moment) -> bool {
+    passed(at, (flow.received_at >> 20) as u32) > 64
+}
+
+/// Ticks of 2^20 ns since then.
+pub const fn passed(at: Moment, then: u32) -> u32 {
+    at.tick().wrapping_sub(then)
+}
+
+/// Whether a SYN-ACK to the flow carried this number not too long ago.
+pub fn is_cookie(number: u32, key: &FlowKey, at: Moment) -> bool {
+    // The epoch may have changed since the clock was read.
+    let mut given = (0..=LIFETIME)
+        .map(|epochs| at.earlier_isn(key, epochs))
+        .chain([Moment::now().isn(key)]);
+    given.any(|isn| same_cookie(isn, number))
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ mod disguised;
 mod egress;
 #[cfg(test)]
 mod example;
+mod hidden;
 mod icmp;
-mod ingress;
+pub(super) mod ingress;
 mod restored;
 mod round_trip;
-mod segment;
+pub(super) mod segment;
 mod splitter;
 
 use xdptun_common::counter::{Outcome, Sent};
@@ -32,10 +33,14 @@ pub struct Violation {
     pub detail: String,
 }
 
-type Judgement<T = ()> = Result<T, Violation>;
+pub(super) type Judgement<T = ()> = Result<T, Violation>;
 
 /// An error unless `condition` holds.
-fn rule(rule: &'static str, condition: bool, detail: impl FnOnce() -> String) -> Judgement {
+pub(super) fn rule(
+    rule: &'static str,
+    condition: bool,
+    detail: impl FnOnce() -> String,
+) -> Judgement {
     if condition {
         return Ok(());
     }
@@ -44,7 +49,7 @@ fn rule(rule: &'static str, condition: bool, detail: impl FnOnce() -> String) ->
 }
 
 /// What there must be, or the rule that says so is broken.
-fn some<T>(rule: &'static str, value: Option<T>) -> Judgement<T> {
+pub(super) fn some<T>(rule: &'static str, value: Option<T>) -> Judgement<T> {
     value.ok_or_else(|| Violation {
         rule,
         detail: "there is none".to_owned(),
@@ -70,19 +75,33 @@ pub struct Ended {
 ///
 /// The first rule that is broken.
 pub fn examine(rig: &mut Rig, scene: &Scene) -> Judgement<Ended> {
+    rig.forget_proofs(scene.setup);
+    let (seen, mut ended) = observe(rig, scene)?;
+    hidden::callers_are_answered(scene, &seen, &ended)?;
+    ended.returned = ended.outcome == Some(Outcome::TxDisguised);
+    if ended.returned {
+        round_trip::check(rig, scene, &seen)?;
+    }
+    Ok(ended)
+}
+
+/// Runs the program of a scene and holds what comes of it against the rules that need
+/// nothing but that.
+///
+/// # Errors
+///
+/// The first rule that is broken.
+pub(super) fn observe(rig: &mut Rig, scene: &Scene) -> Judgement<(Seen, Ended)> {
     let seen = rig.run(scene);
     let verdict = some("the verdict is one that the hook knows", seen.verdict)?;
     let (outcome, sent) = judge(scene, &seen, verdict)?;
-    let returned = outcome == Some(Outcome::TxDisguised);
-    if returned {
-        round_trip::check(rig, scene, &seen)?;
-    }
-    Ok(Ended {
+    let ended = Ended {
         verdict,
         outcome,
         sent,
-        returned,
-    })
+        returned: false,
+    };
+    Ok((seen, ended))
 }
 
 /// Every rule that one run is enough for.
@@ -105,5 +124,6 @@ fn judge(
         }
         Program::Splitter => {}
     }
+    hidden::judge(scene, seen, outcome, sent)?;
     Ok((outcome, sent))
 }

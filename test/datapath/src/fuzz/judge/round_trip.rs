@@ -32,6 +32,7 @@ pub fn check(rig: &mut Rig, scene: &Scene, seen: &Seen) -> Judgement {
             program,
             setup: scene.setup,
             flows: BTreeMap::from([(key.reversed(), there)]),
+            sent: None,
             skb: Skb::default(),
             narrow: false,
             may_reply: true,
