@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::command::line_of;
-use xdptun_test_soak::{Kind, Plan};
+use xdptun_test_soak::{Kind, Length, Pace, Plan};
 
 use crate::progress::Progress;
 use crate::{build, setup, worker};
@@ -70,7 +70,8 @@ pub fn work(args: &Args) -> Result<()> {
         None => new_seed()?,
     };
     let plan = Plan {
-        length: Duration::from_secs_f64(args.minutes * 60.0),
+        length: Length::Time(Duration::from_secs_f64(args.minutes * 60.0)),
+        pace: Pace::Natural,
         seed,
         only: args.only.clone(),
     };

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod netns;
 pub mod numbered;
 mod packet_socket;
+pub mod path;
 pub mod privilege;
 pub mod process;
 pub mod relay;

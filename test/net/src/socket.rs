@@ -1,7 +1,7 @@
 //! UDP sockets that lose nothing, or that watch their path.
 
 use std::io::IoSliceMut;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result};
@@ -23,24 +23,39 @@ pub fn roomy(netns: &Netns, address: impl Into<SocketAddr>) -> Result<UdpSocket>
     Ok(socket)
 }
 
-/// Makes a socket never send fragments, and hear of all that ICMP says of its
-/// datagrams, as QUIC stacks do.
-pub fn discover_path(socket: &UdpSocket, family: Family) -> Result<()> {
-    let (level, discover, hear, never_fragment) = match family {
+/// Any address of a family, and any port.
+#[must_use]
+pub fn anywhere(family: Family) -> SocketAddr {
+    match family {
+        Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        Family::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// Makes a socket never send fragments: the kernel refuses what the path does not carry.
+pub fn never_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
+    let (level, discover, never) = match family {
         Family::V4 => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            libc::IP_RECVERR,
             libc::IP_PMTUDISC_DO,
         ),
         Family::V6 => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_RECVERR,
             libc::IPV6_PMTUDISC_DO,
         ),
     };
-    sockopt::set_int(socket, level, discover, never_fragment)?;
+    sockopt::set_int(socket, level, discover, never)
+}
+
+/// The same, and makes it hear of all that ICMP says of its datagrams, as QUIC stacks do.
+pub fn discover_path(socket: &UdpSocket, family: Family) -> Result<()> {
+    never_fragment(socket, family)?;
+    let (level, hear) = match family {
+        Family::V4 => (libc::IPPROTO_IP, libc::IP_RECVERR),
+        Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    };
     sockopt::set_int(socket, level, hear, 1)
 }
 

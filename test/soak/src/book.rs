@@ -24,6 +24,8 @@ pub struct Book {
     answered: AtomicU32,
     at_server: Mutex<Window>,
     at_client: Mutex<Window>,
+    /// Datagrams that arrived after a later one.
+    overtaken: AtomicU64,
     short: Shorts,
 }
 
@@ -44,6 +46,7 @@ impl Book {
             answered: AtomicU32::new(0),
             at_server: Mutex::default(),
             at_client: Mutex::default(),
+            overtaken: AtomicU64::new(0),
             short: Shorts::default(),
         }
     }
@@ -89,6 +92,20 @@ impl Book {
         numbers.filter(|number| !window.has(*number)).count()
     }
 
+    /// Notes that a kernel did not take a datagram or its answer: nobody waits for it.
+    pub fn refuse(&self, number: u32) {
+        let mut window = self.at_client.lock();
+        window
+            .as_mut()
+            .unwrap_or_else(|error| error.get_mut())
+            .take(number);
+    }
+
+    /// How many datagrams arrived after a later one, at either end.
+    pub fn overtaken(&self) -> u64 {
+        self.overtaken.load(Ordering::Relaxed)
+    }
+
     /// Notes that a datagram arrived. An error if it was never sent, or arrived
     /// before.
     pub fn arrive(&self, way: Way, name: Name) -> Result<()> {
@@ -105,7 +122,10 @@ impl Book {
             Way::Answer => &self.at_client,
         };
         let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_late = number < window.end;
         ensure!(window.take(number), "{name:?} arrived again");
+        self.overtaken
+            .fetch_add(u64::from(is_late), Ordering::Relaxed);
         if way == Way::Answer {
             self.answered.fetch_max(number + 1, Ordering::Relaxed);
         }
@@ -211,6 +231,19 @@ mod tests {
             };
             assert!(book.arrive(Way::Question, other).is_err(), "never sent");
         }
+    }
+
+    #[test]
+    fn what_a_kernel_refused_is_waited_for_by_nobody() {
+        let book = Book::new(7, Family::V4);
+        let names = [book.enter(100), book.enter(100), book.enter(100)];
+        book.arrive(Way::Answer, names[1]).unwrap();
+        assert_eq!((book.unanswered(0..3), book.overtaken()), (2, 0));
+        book.refuse(2);
+        assert_eq!(book.unanswered(0..3), 1);
+        assert!(book.arrive(Way::Answer, names[2]).is_err(), "was not sent");
+        book.arrive(Way::Answer, names[0]).unwrap();
+        assert_eq!((book.unanswered(0..3), book.overtaken()), (0, 1));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What goes wrong, and in which order.
+//! What goes wrong.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,23 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use xdptun_lab::dice::Dice;
 use xdptun_lab::topology::Router;
 use xdptun_lab::{Host, Netns, link};
-use xdptun_test_net::mode::{self, Mode};
+use xdptun_test_net::mode::Mode;
 
-use crate::forgery::{self, Burst};
+use crate::forgery::Burst;
+use crate::path;
 use crate::world::World;
-
-/// Ports that a router gives at a time, and where they begin.
-const PORTS: u16 = 1000;
-const FIRST_PORTS: [u16; 5] = [20_000, 25_000, 30_000, 40_000, 50_000];
 
 /// Offloads that are switched.
 pub const OFFLOADS: [&str; 2] = ["tx", "rx"];
-
-/// The largest burst of forged segments.
-const FORGED: usize = 2000;
 
 /// Kinds of disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,11 +43,19 @@ pub enum Kind {
     SegmentsForged,
     /// Checksum offloads of a host are switched.
     OffloadSwitched,
+    /// Some segments overtake others on the path.
+    Reordered,
+    /// The path to the server carries smaller packets for a while.
+    PathNarrowed,
+    /// A client's interface has a smaller MTU for a while.
+    ClientNarrowed,
+    /// A client has other addresses.
+    ClientRoamed,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::ConntrackFlushed,
         Self::PortsRebound,
         Self::SynBlocked,
@@ -66,6 +67,10 @@ impl Kind {
         Self::DaemonReplaced,
         Self::SegmentsForged,
         Self::OffloadSwitched,
+        Self::Reordered,
+        Self::PathNarrowed,
+        Self::ClientNarrowed,
+        Self::ClientRoamed,
     ];
 
     /// The kind of that name.
@@ -87,6 +92,10 @@ impl Kind {
             Self::DaemonReplaced => "daemon_replaced",
             Self::SegmentsForged => "segments_forged",
             Self::OffloadSwitched => "offload_switched",
+            Self::Reordered => "reordered",
+            Self::PathNarrowed => "path_narrowed",
+            Self::ClientNarrowed => "client_narrowed",
+            Self::ClientRoamed => "client_roamed",
         }
     }
 }
@@ -132,97 +141,22 @@ pub enum Disturbance {
         feature: &'static str,
         on: bool,
     },
-}
-
-/// Draws disturbances: every kind once in each round, in a new order each time.
-#[derive(Debug)]
-pub struct Deck {
-    dice: Dice,
-    clients: usize,
-    kinds: Vec<Kind>,
-    round: Vec<Kind>,
-}
-
-impl Deck {
-    /// The order that belongs to a seed; all kinds if none are given.
-    pub fn new(seed: u64, clients: usize, kinds: &[Kind]) -> Self {
-        let kinds = if kinds.is_empty() { &Kind::ALL } else { kinds };
-        Self {
-            dice: Dice::new(seed, 0, 0),
-            clients,
-            kinds: kinds.to_vec(),
-            round: Vec::new(),
-        }
-    }
-
-    /// The quiet time before the next one, and that.
-    pub fn draw(&mut self) -> (Duration, Disturbance) {
-        if self.round.is_empty() {
-            self.round.clone_from(&self.kinds);
-        }
-        let kind = self.round.swap_remove(self.dice.below(self.round.len()));
-        let quiet = self.millis(200, 1500);
-        (quiet, self.details(kind))
-    }
-
-    fn details(&mut self, kind: Kind) -> Disturbance {
-        // The server is the last of the peers.
-        let peers = self.clients + 1;
-        match kind {
-            Kind::ConntrackFlushed => Disturbance::ConntrackFlushed,
-            Kind::PortsRebound => {
-                let first = self.dice.pick(&FIRST_PORTS);
-                Disturbance::PortsRebound {
-                    ports: first..=first + PORTS - 1,
-                }
-            }
-            Kind::SynBlocked => Disturbance::SynBlocked {
-                client: self.dice.below(self.clients),
-                pause: self.millis(1000, 5000),
-            },
-            Kind::RouterLinkDown => Disturbance::RouterLinkDown {
-                dev: match self.dice.below(peers) {
-                    number if number < self.clients => Router::lan(number),
-                    _ => Router::WAN.to_owned(),
-                },
-                pause: self.millis(1000, 3000),
-            },
-            Kind::ClientLinkDown => Disturbance::ClientLinkDown {
-                client: self.dice.below(self.clients),
-                pause: self.millis(100, 1500),
-            },
-            Kind::ServerLinkDown => Disturbance::ServerLinkDown {
-                pause: self.millis(100, 1500),
-            },
-            Kind::Restarted => Disturbance::Restarted {
-                peer: self.dice.below(peers),
-                pause: self.millis(0, 1500),
-                mode: self.dice.pick(&mode::ALL),
-            },
-            Kind::DaemonKilled => Disturbance::DaemonKilled {
-                peer: self.dice.below(peers),
-                pause: self.millis(0, 1500),
-            },
-            Kind::DaemonReplaced => Disturbance::DaemonReplaced {
-                peer: self.dice.below(peers),
-            },
-            Kind::SegmentsForged => Disturbance::SegmentsForged(Burst {
-                kind: self.dice.pick(&forgery::Kind::ALL),
-                to_server: self.dice.once_in(2),
-                count: self.dice.between(1, FORGED),
-                seed: self.dice.number().into(),
-            }),
-            Kind::OffloadSwitched => Disturbance::OffloadSwitched {
-                peer: self.dice.below(peers),
-                feature: self.dice.pick(&OFFLOADS),
-                on: self.dice.once_in(2),
-            },
-        }
-    }
-
-    fn millis(&mut self, least: usize, most: usize) -> Duration {
-        Duration::from_millis(self.dice.between(least, most) as u64)
-    }
+    Reordered {
+        pause: Duration,
+    },
+    PathNarrowed {
+        mtu: u32,
+        pause: Duration,
+    },
+    ClientNarrowed {
+        client: usize,
+        mtu: u32,
+        pause: Duration,
+    },
+    ClientRoamed {
+        client: usize,
+        host: u8,
+    },
 }
 
 impl Disturbance {
@@ -240,6 +174,10 @@ impl Disturbance {
             Self::DaemonReplaced { .. } => Kind::DaemonReplaced,
             Self::SegmentsForged(_) => Kind::SegmentsForged,
             Self::OffloadSwitched { .. } => Kind::OffloadSwitched,
+            Self::Reordered { .. } => Kind::Reordered,
+            Self::PathNarrowed { .. } => Kind::PathNarrowed,
+            Self::ClientNarrowed { .. } => Kind::ClientNarrowed,
+            Self::ClientRoamed { .. } => Kind::ClientRoamed,
         }
     }
 
@@ -292,6 +230,14 @@ impl Disturbance {
             Self::OffloadSwitched { peer, feature, on } => {
                 world.peers[*peer].host.offload(feature, *on)
             }
+            Self::Reordered { pause } => path::reorder(world, *pause),
+            Self::PathNarrowed { mtu, pause } => path::narrow(world, *mtu, *pause),
+            Self::ClientNarrowed { client, mtu, pause } => {
+                path::narrow_client(world, *client, *mtu, *pause)
+            }
+            Self::ClientRoamed { client, host } => {
+                world.net.readdress(u8::try_from(*client)?, *host)
+            }
         }
     }
 }
@@ -329,31 +275,12 @@ impl fmt::Display for Disturbance {
                 let on = if *on { "on" } else { "off" };
                 write!(f, " peer {peer} {feature} {on}")
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn first(seed: u64) -> Vec<(Duration, Disturbance)> {
-        let mut deck = Deck::new(seed, 2, &[]);
-        (0..40).map(|_| deck.draw()).collect()
-    }
-
-    #[test]
-    fn a_seed_always_gives_the_same_order() {
-        assert_eq!(first(1), first(1));
-        assert_ne!(first(1), first(2));
-    }
-
-    #[test]
-    fn every_round_has_every_kind() {
-        for round in first(3).chunks_exact(Kind::ALL.len()) {
-            let mut kinds: Vec<_> = round.iter().map(|(_, one)| one.kind()).collect();
-            kinds.sort();
-            assert_eq!(kinds, Kind::ALL);
+            Self::Reordered { pause } => write!(f, " for {pause:?}"),
+            Self::PathNarrowed { mtu, pause } => write!(f, " to {mtu} for {pause:?}"),
+            Self::ClientNarrowed { client, mtu, pause } => {
+                write!(f, " client {client} to {mtu} for {pause:?}")
+            }
+            Self::ClientRoamed { client, host } => write!(f, " client {client} to host {host}"),
         }
     }
 }

@@ -28,7 +28,9 @@ impl Burst {
     /// Sends it, spread over all flows that the router knows. The router's own
     /// connection tracking does not see it.
     pub fn send(self, net: &Routed) -> Result<()> {
-        let flows = flows(&net.router)?;
+        let mut flows = flows(&net.router)?;
+        // A client that has moved has left some behind.
+        flows.retain(|flow| client_of(net, flow).is_some());
         if flows.is_empty() {
             return Ok(());
         }
@@ -40,7 +42,7 @@ impl Burst {
                 let dev = Router::WAN.to_owned();
                 (flow.translated, flow.server, dev, &net.server)
             } else {
-                let number = client_of(net, flow)?;
+                let number = client_of(net, flow).context("a client of the network")?;
                 let dev = Router::lan(number);
                 (flow.server, flow.client, dev, &net.clients[number])
             };
@@ -55,13 +57,11 @@ impl Burst {
     }
 }
 
-/// The number of the client that a connection belongs to.
-fn client_of(net: &Routed, flow: &Flow) -> Result<usize> {
+/// The number of the client that a connection belongs to, if one has its address.
+fn client_of(net: &Routed, flow: &Flow) -> Option<usize> {
     let mut clients = net.clients.iter();
     let address = flow.client.ip();
-    clients
-        .position(|host| [host.v4.into(), host.v6.into()].contains(&address))
-        .with_context(|| format!("{address} is no client"))
+    clients.position(|host| [host.v4.into(), host.v6.into()].contains(&address))
 }
 
 /// What the router is about to send, by interface.

@@ -12,7 +12,10 @@
 //! | [`traffic`] | sockets and threads of clients and server |
 //! | [`peer`] | a host with xdptun |
 //! | [`world`] | the network with its peers, traffic and wires |
-//! | [`disturbance`] | what goes wrong, and in which order |
+//! | [`deck`] | in which order things go wrong |
+//! | [`disturbance`] | what goes wrong |
+//! | [`path`] | a path that reorders or gets narrow |
+//! | [`quiet`] | a while in which nothing may be lost |
 //! | [`forgery`] | segments that no peer sent |
 //! | [`wire`] | a judgement of what crosses the router |
 //! | [`journal`] | what happened, and what was found |
@@ -21,16 +24,20 @@
 
 pub mod book;
 pub mod content;
+pub mod deck;
 pub mod disturbance;
 pub mod forgery;
 pub mod journal;
+pub mod path;
 pub mod peer;
+pub mod quiet;
 pub mod report;
 pub mod run;
 pub mod traffic;
 pub mod wire;
 pub mod world;
 
+pub use deck::Pace;
 pub use disturbance::Kind;
 pub use report::Report;
-pub use run::{Plan, run};
+pub use run::{Length, Plan, run};

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::disturbance::Kind;
 use crate::journal::{Finding, Findings, Flaw};
-use crate::traffic::Counts;
+use crate::traffic::Ledger;
 use crate::wire::Seen;
 use crate::world::Ended;
 
@@ -70,13 +70,16 @@ pub struct Datagrams {
     returned: u64,
     /// Sent by the server, and arrived where the router had moved the port to.
     misdirected: u64,
-    /// Not taken by a kernel, as an interface was down.
+    /// Not taken by a kernel, as an interface was down or too narrow.
     refused: u64,
+    /// Arrived after a later one of the same socket.
+    overtaken: u64,
 }
 
 impl Datagrams {
     /// The totals of a run.
-    pub fn of(counts: &Counts) -> Self {
+    pub fn of(ledger: &Ledger) -> Self {
+        let counts = &ledger.counts;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Self {
             asked: get(&counts.asked),
@@ -85,6 +88,7 @@ impl Datagrams {
             returned: get(&counts.returned),
             misdirected: get(&counts.misdirected),
             refused: get(&counts.refused),
+            overtaken: ledger.overtaken(),
         }
     }
 
@@ -149,6 +153,11 @@ impl Report {
         self.disturbances.iter().map(|row| row.applied).sum()
     }
 
+    /// The kinds of disturbances that there were.
+    pub fn kinds(&self) -> Vec<&'static str> {
+        self.disturbances.iter().map(|row| row.kind).collect()
+    }
+
     /// How many datagrams arrived.
     pub fn delivered(&self) -> u64 {
         self.datagrams.delivered()
@@ -181,6 +190,7 @@ impl fmt::Display for Report {
             ("datagrams sent", self.datagrams.sent()),
             ("delivered", self.datagrams.delivered()),
             ("to a port that moved", self.datagrams.misdirected),
+            ("after a later one", self.datagrams.overtaken),
             ("lost", self.lost),
             ("lost in peace, times", self.count(Flaw::Lost)),
             ("altered", self.count(Flaw::Altered)),

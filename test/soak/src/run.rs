@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use xdptun_lab::wait;
 
-use crate::disturbance::{Deck, Kind};
+use crate::deck::{Deck, Pace};
+use crate::disturbance::Kind;
 use crate::journal::{Flaw, Journal, Say};
+use crate::quiet::{LAST, rest};
 use crate::report::{Datagrams, Recoveries, Report};
-use crate::traffic::{Client, Ledger, Stream};
+use crate::traffic::{Ledger, Stream};
 use crate::world::{CLIENTS, World};
 
 /// How long a client may wait for its next answer on an idle machine.
@@ -22,14 +23,22 @@ pub const RECOVERY: Duration = Duration::from_secs(3);
 /// than any timer of xdptun.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// How long the last answers may take.
-const LAST: Duration = Duration::from_secs(1);
+/// How long a run is.
+#[derive(Debug, Clone, Copy)]
+pub enum Length {
+    /// No disturbance begins after this time.
+    Time(Duration),
+    /// There is one disturbance of each kind.
+    Round,
+}
 
 /// What a run is to be.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// No disturbance begins after this time.
-    pub length: Duration,
+    /// How long it is.
+    pub length: Length,
+    /// How much time things take.
+    pub pace: Pace,
     /// Where the random numbers start.
     pub seed: u64,
     /// Kinds of disturbances; all of them if empty.
@@ -47,13 +56,19 @@ pub fn run(plan: Plan, say: Say) -> Result<Report> {
     journal.say(&format!("answered after {}", in_words(&first)));
 
     let mut recoveries: BTreeMap<Kind, Recoveries> = BTreeMap::new();
-    let mut deck = Deck::new(plan.seed, CLIENTS.into(), &plan.only);
+    let mut deck = Deck::new(plan.seed, CLIENTS.into(), &plan.only, plan.pace);
+    let mut left = deck.round_len();
     let started = Instant::now();
     loop {
         let (quiet, disturbance) = deck.draw();
-        if started.elapsed() + quiet >= plan.length {
+        let is_over = match plan.length {
+            Length::Time(length) => started.elapsed() + quiet >= length,
+            Length::Round => left == 0,
+        };
+        if is_over {
             break;
         }
+        left = left.saturating_sub(1);
         rest(&world, quiet, &journal);
         let what = disturbance.to_string();
         journal.say(&what);
@@ -85,33 +100,10 @@ pub fn run(plan: Plan, say: Say) -> Result<Report> {
         plan.seed,
         journal.seconds(),
         recoveries,
-        Datagrams::of(counts),
+        Datagrams::of(&ledger),
         ended,
         journal.findings(),
     ))
-}
-
-/// Leaves the network alone for a while. What is sent then must be answered.
-fn rest(world: &World, quiet: Duration, journal: &Journal) {
-    let now = || -> Vec<(Arc<Stream>, u32)> {
-        let streams = world.clients.iter().flat_map(Client::streams);
-        streams
-            .map(|stream| (Arc::clone(&stream), stream.book.next()))
-            .collect()
-    };
-    let before = now();
-    thread::sleep(quiet);
-    let after = now();
-    let pairs = || before.iter().zip(&after);
-    let sent: u32 = pairs().map(|((_, from), (_, to))| to - from).sum();
-    let lost = || -> usize {
-        let lost = pairs().map(|((stream, from), (_, to))| stream.book.unanswered(*from..*to));
-        lost.sum()
-    };
-    if wait::until(LAST, "all answers", || lost() == 0).is_err() {
-        let text = format!("{} of {sent} within {quiet:?}", lost());
-        journal.find(Flaw::Lost, &text);
-    }
 }
 
 /// Waits until every socket of every client has an answer to something that it

@@ -134,6 +134,12 @@ impl Ledger {
         *forgot = Some(Instant::now());
     }
 
+    /// How many datagrams came after a later one of their stream.
+    pub fn overtaken(&self) -> u64 {
+        let books = self.books.read().unwrap_or_else(PoisonError::into_inner);
+        books.values().map(|book| book.overtaken()).sum()
+    }
+
     /// Whether an answer is another stream's, and may be here because its port is.
     fn is_misdirected(&self, stream: u32, name: Name) -> bool {
         let Name::Numbered {
@@ -196,13 +202,23 @@ impl Ledger {
         self.journal.check(flaw, read)
     }
 
-    fn add(&self, count: &AtomicU64, sent: io::Result<usize>, datagrams: u64) {
+    /// Counts datagrams that a kernel took, or notes that it did not.
+    fn add(&self, count: &AtomicU64, sent: io::Result<usize>, names: &[Name]) {
+        let datagrams = names.len() as u64;
         match sent {
             Ok(_) => {
                 count.fetch_add(datagrams, Ordering::Relaxed);
             }
             Err(error) if is_of_the_network(&error) => {
                 self.counts.refused.fetch_add(datagrams, Ordering::Relaxed);
+                let books = self.books.read().unwrap_or_else(PoisonError::into_inner);
+                for name in names {
+                    if let Name::Numbered { stream, number, .. } = name
+                        && let Some(book) = books.get(stream)
+                    {
+                        book.refuse(*number);
+                    }
+                }
             }
             Err(error) => self
                 .journal
@@ -221,6 +237,8 @@ fn is_of_the_network(error: &io::Error) -> bool {
         Errno::EADDRNOTAVAIL,
         Errno::ENOBUFS,
         Errno::EAGAIN,
+        // Too large for what the path carries now.
+        Errno::EMSGSIZE,
     ];
     expected
         .map(|errno| Some(errno as i32))
@@ -264,6 +282,7 @@ impl Server {
     ) -> Result<Self> {
         let serve = |family: Family| {
             let socket = socket::roomy(&host.netns, host.socket(family, PORT))?;
+            socket::never_fragment(&socket, family)?;
             let (router, gate, ledger) = (router(family), Arc::clone(gate), Arc::clone(ledger));
             let journal = Arc::clone(&ledger.journal);
             Worker::start(&journal, move |stopped| {
@@ -283,7 +302,7 @@ impl Server {
                     let answer = name.datagram(Way::Answer);
                     let _open = gate.pass();
                     let sent = socket.send_to(&answer, from);
-                    ledger.add(&ledger.counts.answered, sent, 1);
+                    ledger.add(&ledger.counts.answered, sent, &[name]);
                 })
             })
         };
@@ -350,7 +369,9 @@ impl Client {
         let mut streams = Vec::new();
         let mut listeners = Vec::new();
         for family in Family::BOTH.repeat(SOCKETS) {
-            let socket = socket::roomy(&self.host.netns, self.host.socket(family, 0))?;
+            // Bound to no address, so that it sends from the one that the host has.
+            let socket = socket::roomy(&self.host.netns, socket::anywhere(family))?;
+            socket::never_fragment(&socket, family)?;
             let stream = Arc::new(Stream {
                 socket,
                 server: self.server.socket(family, PORT),
@@ -472,20 +493,20 @@ impl Sender {
             return;
         };
         self.left = left;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut names) = (Vec::new(), Vec::new());
         for length in lengths {
             let length = u16::try_from(*length).expect("fits an Ethernet frame");
             let name = stream.book.enter(length);
             self.ledger.shorts(stream.book.family()).send(name);
             bytes.extend(name.datagram(Way::Question));
+            names.push(name);
         }
         let sent = match lengths {
             [_] => stream.socket.send_to(&bytes, stream.server),
             [piece, ..] => send_together(stream, &bytes, *piece),
             [] => return,
         };
-        self.ledger
-            .add(&self.ledger.counts.asked, sent, lengths.len() as u64);
+        self.ledger.add(&self.ledger.counts.asked, sent, &names);
     }
 }
 

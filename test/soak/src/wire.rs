@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 use xdptun_lab::segment::{Checksum, Content, Header, Packet, parse};
-use xdptun_lab::topology::Router;
 use xdptun_lab::{Capture, Frame, Routed};
 use xdptun_test_net::PORT;
 
@@ -86,13 +85,11 @@ struct Wire {
 
 impl Wires {
     /// Watches from now on.
-    pub fn watch(net: &Routed) -> Result<Self> {
-        let lans = (0..net.clients.len()).map(Router::lan);
-        let devs = lans.chain([Router::WAN.to_owned()]);
-        let wires = devs.map(|dev| {
+    pub fn watch(net: &Routed, devs: &[String]) -> Result<Self> {
+        let wires = devs.iter().map(|dev| {
             Ok(Wire {
-                capture: Capture::fold(&net.router.netns, &dev, Seen::default(), Seen::add)?,
-                dev,
+                capture: Capture::fold(&net.router.netns, dev, Seen::default(), Seen::add)?,
+                dev: dev.clone(),
                 told: 0,
             })
         });

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use xdptun_lab::dice::Dice;
-use xdptun_lab::{Routed, wait};
+use xdptun_lab::topology::Router;
+use xdptun_lab::{Routed, path, wait};
 use xdptun_test_net::{mode, status};
 
 use crate::disturbance::OFFLOADS;
@@ -60,7 +61,9 @@ impl World {
             .map(|(name, host)| Peer::new(name, host, mode::TC, journal))
             .collect();
         let peers = peers?;
-        let wires = Wires::watch(&net)?;
+        let devs = devs(&net);
+        path::add_slow_lane(&net.router.netns, devs.iter().map(String::as_str))?;
+        let wires = Wires::watch(&net, &devs)?;
         let gate = &peers[usize::from(CLIENTS)].gate;
         let server = Server::start(
             &net.server,
@@ -83,6 +86,11 @@ impl World {
             peers,
             net,
         })
+    }
+
+    /// The interfaces of the router.
+    pub fn devs(&self) -> Vec<String> {
+        devs(&self.net)
     }
 
     /// Waits until every flow of every host is gone.
@@ -131,4 +139,9 @@ impl World {
             growth_kib: peers.iter().map(|peer| peer.growth_kib).max().unwrap_or(0),
         })
     }
+}
+
+fn devs(net: &Routed) -> Vec<String> {
+    let lans = (0..net.clients.len()).map(Router::lan);
+    lans.chain([Router::WAN.to_owned()]).collect()
 }

@@ -16,7 +16,7 @@ use crate::netns::Netns;
 /// translated, as a host on the public Internet.
 #[derive(Debug)]
 pub struct Routed {
-    /// Number `i` (from 0) is `10.1.i.2`, `fd00:1:i::2`.
+    /// Number `i` (from 0) is `10.1.i.2`, `fd00:1:i::2` at first.
     pub clients: Vec<Host>,
     /// The router that the clients are connected to.
     pub router: Router,
@@ -102,6 +102,29 @@ impl Routed {
     /// interface is up again.
     pub fn route_client(&self, number: u8) -> Result<()> {
         set_default_route(&self.clients[usize::from(number)].netns, gateways(number))
+    }
+
+    /// Gives a client other addresses in its network, as when it roams: host number `host`
+    /// from now on. Sockets that are bound to the old ones cannot send any more.
+    pub fn readdress(&mut self, number: u8, host: u8) -> Result<()> {
+        let client = &mut self.clients[usize::from(number)];
+        let [old, new] = [
+            prefixed(client.v4, client.v6),
+            prefixed(
+                Ipv4Addr::new(10, 1, number, host),
+                v6([0xfd00, 1, number.into()], host.into()),
+            ),
+        ];
+        let dev = Host::DEV;
+        let batch = format!(
+            "address del {} dev {dev}\naddress del {} dev {dev}\n\
+             address add {} dev {dev}\naddress add {} dev {dev} nodad\n",
+            old[0], old[1], new[0], new[1]
+        );
+        client.netns.run_with_input("ip", ["-batch", "-"], &batch)?;
+        client.v4 = Ipv4Addr::new(10, 1, number, host);
+        client.v6 = v6([0xfd00, 1, number.into()], host.into());
+        self.route_client(number)
     }
 
     /// Makes a client's interface anew, as when a dongle is pulled out and put in
