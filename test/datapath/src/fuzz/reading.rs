@@ -259,6 +259,17 @@ impl<'a> Reading<'a> {
         let protocol = self.protocol().0;
         checksum::transport_sum(source, destination, protocol, self.transport()) == 0xffff
     }
+
+    /// Whether the checksum of a datagram is that of its pseudo-header alone, which says
+    /// that the device shall add the rest.
+    #[must_use]
+    pub fn transport_sum_is_pending(&self) -> bool {
+        let (source, destination) = self.addresses;
+        let transport = self.transport();
+        let nothing = vec![0; transport.len()];
+        let sum = checksum::transport_sum(source, destination, self.protocol().0, &nothing);
+        transport.get(6..8) == Some(&sum.to_be_bytes())
+    }
 }
 
 #[cfg(test)]

@@ -192,13 +192,7 @@ impl Segment {
         if distance(self.sequence, before).unsigned_abs() > WINDOW {
             return self.end;
         }
-        // While a FIN of ours is under way a datagram takes its step twice: when it is
-        // judged, and when it is delivered.
-        let most = match flow.state() {
-            State::FinSent => 2 * STEP,
-            _ => STEP,
-        };
-        let ahead = distance(self.end, before).clamp(0, most);
+        let ahead = distance(self.end, before).clamp(0, STEP);
         before.wrapping_add(ahead.unsigned_abs())
     }
 
