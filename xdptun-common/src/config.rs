@@ -112,7 +112,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout this version writes, of the attachment, flows and counters.
-    pub const LAYOUT: u32 = 5;
+    pub const LAYOUT: u32 = 6;
 }
 
 /// What one `attach` set up, kept in a pinned map for other processes to read.

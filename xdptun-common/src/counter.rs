@@ -84,6 +84,8 @@ counters! {
     RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they do not prove that their sender saw a segment of this host, are damaged or fragmented, or would change the route to a peer." "A few are late. Many are forged, or a router's about other traffic to a peer (ping, GRE), which xdptun cannot check: set the MTU of that traffic by hand.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, to the interface and port that it sends from, or leave the peer out with `--peer`. `xdptun capture --drops` shows who sends.";
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself." "Damaged or forged; if it goes on, look with tcpdump who sends them.";
+    RxDropChecksum "rx_drop_checksum" "Segments dropped because their checksum, or that of their IPv4 header, is wrong." "Damaged on the way, or forged; if it goes on, look with tcpdump whether a link or a device on the way damages packets.";
+    RxDropAddress "rx_drop_address" "Segments dropped because of an address: to all hosts of a link, or from or to an address that no connection can have." "Scans or forged. If the service is behind an address that this host neither has nor forwards to, add the address: `ip route add local 192.0.2.1 dev lo`.";
     RxDropChain "rx_drop_chain" "IPv6 packets dropped because what they carry cannot be found: more than eight extension headers, or none that ends within the packet." "No host sends such; look with tcpdump where they come from.";
     RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments: lower the MTU inside the tunnel on the peer.";
     RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "As for tx_drop_options, at the peer or on the way.";
@@ -179,6 +181,8 @@ impl Outcome {
             | Self::RxDropIcmp
             | Self::RxDropPlainUdp
             | Self::RxDropMalformed
+            | Self::RxDropChecksum
+            | Self::RxDropAddress
             | Self::RxDropChain
             | Self::RxDropFragment
             | Self::RxDropOptions

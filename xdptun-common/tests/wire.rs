@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use xdptun_common::checksum::Sum;
 use xdptun_common::wire::{
     EtherType, EthernetHeader, Flags, Ip, Ipv4Header, Ipv6Header, Protocol, SynOptions, TcpHeader,
-    UdpHeader, address_bytes, ip_addr, is_multicast_or_broadcast,
+    UdpHeader, address_bytes, ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::{bytes_of, read_plain};
 
@@ -216,6 +216,31 @@ fn addresses_of_more_than_one_host() {
     for (address, expected) in table {
         let bytes = address_bytes(address.parse().expect("an address"));
         assert_eq!(is_multicast_or_broadcast(bytes), expected, "{address}");
+    }
+}
+
+#[test]
+fn addresses_of_no_host_on_a_link() {
+    // Address, whether it is unspecified, whether it is of the loopback.
+    let table = [
+        ("0.0.0.0", true, false),
+        ("0.255.255.255", true, false),
+        ("1.0.0.0", false, false),
+        ("126.255.255.255", false, false),
+        ("127.0.0.0", false, true),
+        ("127.255.255.255", false, true),
+        ("128.0.0.0", false, false),
+        ("::", true, false),
+        ("::1", false, true),
+        ("::2", false, false),
+        ("::1:0:0", false, false),
+        ("1::", false, false),
+        ("1::1", false, false),
+    ];
+    for (address, unspecified, loopback) in table {
+        let bytes = address_bytes(address.parse().expect("an address"));
+        assert_eq!(is_unspecified(bytes), unspecified, "{address}");
+        assert_eq!(is_loopback(bytes), loopback, "{address}");
     }
 }
 

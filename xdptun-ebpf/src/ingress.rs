@@ -23,6 +23,7 @@ use crate::resize::make_linear;
 use crate::socket::{Socket, host_socket};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
+use crate::verify::refusal;
 use crate::{fragments, options, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
@@ -212,7 +213,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     let mut flow = flow;
     if !decision.endpoint.takes_datagram(segment) {
         decision.endpoint.iss = flow.map_or(0, Entry::iss);
-        decide(ctx.raw(), key, segment, now, &mut decision);
+        match refusal::<I>(ctx.raw(), key, flow.is_some()) {
+            Some(outcome) => decision.outcome = outcome,
+            None => decide(ctx.raw(), key, segment, now, &mut decision),
+        }
         // `deliver` moves the number for a datagram of a flow that stays as it is.
         let is_told =
             decision.endpoint.rcv_nxt != rcv_nxt && decision.outcome != Outcome::RxRestored;
@@ -232,10 +236,13 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             flow.acknowledged(segment, now);
         }
     }
-    // Also what contradicts a flow that was remembered beside a connection.
-    let is_for_host = decision.outcome == Outcome::RxDropUnproven
-        || decision.outcome == Outcome::RxDropNoFlow
-            && decision.endpoint.state == State::SynReceived;
+    // Also what contradicts a flow that was remembered beside a connection. What is damaged
+    // the host's own TCP refuses by itself, and it may know more of the addresses.
+    let is_for_host = matches!(
+        decision.outcome,
+        Outcome::RxDropUnproven | Outcome::RxDropChecksum | Outcome::RxDropAddress
+    ) || decision.outcome == Outcome::RxDropNoFlow
+        && decision.endpoint.state == State::SynReceived;
     if hidden() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
         return Outcome::RxToHost.into();
     }

@@ -47,6 +47,7 @@ mod socket;
 mod split;
 mod table;
 mod verdict;
+mod verify;
 mod vlan;
 
 use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};

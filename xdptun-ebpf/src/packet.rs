@@ -195,6 +195,15 @@ pub trait Skb {
         unsafe { (*self.raw()).pkt_type == OTHER_HOST }
     }
 
+    /// Whether the frame was addressed to this host alone, and not to many.
+    #[inline(always)]
+    fn is_for_this_host(&self) -> bool {
+        /// `PACKET_HOST` of `linux/if_packet.h`.
+        const HOST: u32 = 0;
+        // SAFETY: as above.
+        unsafe { (*self.raw()).pkt_type == HOST }
+    }
+
     /// Whether a VLAN tag goes with the packet, beside its bytes.
     #[inline(always)]
     fn has_tag(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::resize::{ResizeError, make_linear};
 const BLOCK: usize = 64;
 /// The longest run that is handled; jumbo frames fit. A bound that the verifier
 /// can walk.
-const MAX_LEN: usize = 16 * 1024;
+pub const MAX_LEN: usize = 16 * 1024;
 
 /// Adds up `len` bytes from `offset`, which must be even.
 #[inline(always)]

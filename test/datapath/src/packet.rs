@@ -394,6 +394,15 @@ impl Packet {
         self
     }
 
+    /// The station that the frame goes to.
+    #[must_use]
+    pub fn link_to(mut self, destination: [u8; 6]) -> Self {
+        if let Some(link) = &mut self.link {
+            link[0] = destination;
+        }
+        self
+    }
+
     /// Padding up to a frame of `len` bytes.
     #[must_use]
     pub fn padded_to(mut self, len: usize) -> Self {

@@ -50,6 +50,8 @@ fn within_reach(program: Program) -> BTreeSet<&'static str> {
             Outcome::RxDropIcmp,
             Outcome::RxDropPlainUdp,
             Outcome::RxDropMalformed,
+            Outcome::RxDropChecksum,
+            Outcome::RxDropAddress,
             Outcome::RxDropFragment,
             Outcome::RxDropOptions,
             Outcome::RxSplit,

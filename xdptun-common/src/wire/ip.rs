@@ -63,6 +63,8 @@ pub trait Ip: crate::Plain {
     fn has_own_addresses(&self) -> bool;
     /// Length of header and options in bytes; IPv6 extension headers count as payload.
     fn header_len(&self) -> usize;
+    /// Whether the checksum of a header without options is right; IPv6 has none.
+    fn is_intact(&self) -> bool;
     /// The protocol of what follows the fixed header and IPv4 options.
     fn protocol(&self) -> Protocol;
     /// Whether this is a fragment, and if so which one, and the number it shares
@@ -189,6 +191,11 @@ impl Ip for Ipv4Header {
     #[inline(always)]
     fn header_len(&self) -> usize {
         usize::from(self.version_ihl & 0x0f) * 4
+    }
+
+    #[inline(always)]
+    fn is_intact(&self) -> bool {
+        Sum::new().record(self).is_intact()
     }
 
     #[inline(always)]
@@ -355,6 +362,11 @@ impl Ip for Ipv6Header {
     }
 
     #[inline(always)]
+    fn is_intact(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
     fn protocol(&self) -> Protocol {
         Protocol(self.next_header)
     }
@@ -429,6 +441,29 @@ pub const fn is_multicast_or_broadcast(address: [u8; 16]) -> bool {
             address >> 28 == 0xe || address == u32::MAX
         }
         [first, ..] => u32::from_be(first) >> 24 == 0xff,
+    }
+}
+
+/// Whether a 16-byte address stands for none: 0.0.0.0/8, which is "this network" (RFC 1122
+/// section 3.2.1.3), and `::`.
+#[inline(always)]
+#[must_use]
+pub const fn is_unspecified(address: [u8; 16]) -> bool {
+    match address_words(address) {
+        [0, 0, MAPPED, address] => u32::from_be(address) >> 24 == 0,
+        [0, 0, 0, 0] => true,
+        _ => false,
+    }
+}
+
+/// Whether a 16-byte address never leaves a host: 127.0.0.0/8 and `::1`.
+#[inline(always)]
+#[must_use]
+pub const fn is_loopback(address: [u8; 16]) -> bool {
+    match address_words(address) {
+        [0, 0, MAPPED, address] => u32::from_be(address) >> 24 == 127,
+        [0, 0, 0, last] => u32::from_be(last) == 1,
+        _ => false,
     }
 }
 

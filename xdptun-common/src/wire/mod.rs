@@ -16,8 +16,8 @@ mod udp;
 pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{
-    Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, ip_addr,
-    is_multicast_or_broadcast,
+    Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, ip_addr, is_loopback,
+    is_multicast_or_broadcast, is_unspecified,
 };
 pub use tcp::{Flags, SynOptions, TcpHeader, TimestampedSynOptions};
 pub use udp::UdpHeader;

@@ -28,6 +28,7 @@ mod split;
 mod tagged;
 mod there_and_back;
 mod too_big;
+mod verified;
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

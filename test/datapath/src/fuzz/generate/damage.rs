@@ -1,7 +1,11 @@
 //! What happens to packets that nobody means well with.
 
-use crate::path::Family;
+use etherparse::IpNumber;
+use xdptun_lab::checksum;
 use xdptun_lab::dice::Dice;
+
+use crate::fuzz::reading::read;
+use crate::path::Family;
 
 /// Where 16-bit fields are, from the start of the IP header: lengths, fragment
 /// offset, time to live with protocol, checksums, first bytes of the transport
@@ -14,6 +18,27 @@ const FIELDS_V6: [usize; 10] = [0, 4, 6, 40, 42, 44, 46, 48, 52, 56];
 pub fn inflict(dice: &mut Dice, frame: &mut Vec<u8>, family: Family) {
     for _ in 0..dice.weighted(&[(6, 1), (2, 2), (1, 4)]) {
         once(dice, frame, family);
+    }
+}
+
+/// Gives a segment right checksums again, as those have that a stranger makes.
+pub fn mend(frame: &mut [u8]) {
+    let Some(packet) = read(frame) else {
+        return;
+    };
+    let (l3, l4, end) = (packet.l3, packet.l4, packet.packet.len());
+    let ((source, destination), is_v4) = (packet.addresses, packet.is_v4());
+    let is_segment = packet.is_whole(IpNumber::TCP) && end - l4 >= 20;
+    if is_v4 {
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = !checksum::sum(&frame[l3..l3 + usize::from(frame[l3] & 0xf) * 4]);
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    if is_segment {
+        frame[l4 + 16..l4 + 18].fill(0);
+        let tcp = IpNumber::TCP.0;
+        let sum = !checksum::transport_sum(source, destination, tcp, &frame[l4..end]);
+        frame[l4 + 16..l4 + 18].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

@@ -81,6 +81,10 @@ pub fn scene(program: Program, dice: &mut Dice, at: Moment) -> Scene {
     if dice.once_in(2) {
         damage::inflict(dice, &mut frame, path.family());
         fit(&mut frame);
+        // What is damaged and shows it goes no further than that.
+        if dice.once_in(2) {
+            damage::mend(&mut frame);
+        }
     }
     Scene {
         program,

@@ -1,5 +1,7 @@
 //! What comes in, by tc and by XDP.
 
+use std::net::IpAddr;
+
 use xdptun_common::bytes_of;
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
@@ -34,6 +36,7 @@ pub fn judge(
             flow_moved_for_a_reason(scene, seen, &key)?;
         }
     }
+    what_tcp_refuses_has_no_effect(scene, seen, outcome, sent)?;
     match (outcome, sent) {
         (Some(Outcome::RxRestored), _) => restored::judge(scene, seen),
         (Some(outcome), _) if outcome.fate() == Fate::Pass => icmp::is_translated(scene, seen),
@@ -82,6 +85,32 @@ fn an_error_is_only_distrusted(scene: &Scene, seen: &Seen, key: &FlowKey) -> Jud
         "an error that proves nothing is only distrusted",
         bytes_of(&expected) == bytes_of(after),
         || crate::diff::fields(&expected, after),
+    )
+}
+
+/// A segment that the kernel's TCP would not take is not answered and does nothing to a
+/// flow, but for a datagram, which the kernel's UDP verifies.
+fn what_tcp_refuses_has_no_effect(
+    scene: &Scene,
+    seen: &Seen,
+    outcome: Option<Outcome>,
+    sent: Option<Sent>,
+) -> Judgement {
+    let Some(packet) = read(&scene.frame).filter(|packet| packet.segment().is_some()) else {
+        return Ok(());
+    };
+    let is_new = (packet.inbound()).is_some_and(|key| !scene.flows.contains_key(&key));
+    let (source, destination) = packet.addresses;
+    let to_many = [source, destination].iter().any(IpAddr::is_multicast);
+    let is_intact = packet.header_sum_is_right() && packet.transport_sum_is_right();
+    if is_intact && !(is_new && to_many) || outcome == Some(Outcome::RxRestored) {
+        return Ok(());
+    }
+    let changed = seen.changed(scene);
+    rule(
+        "what a TCP refuses has no effect",
+        sent.is_none() && changed.is_empty(),
+        || format!("{outcome:?}, sent {sent:?}, flows {changed:?}"),
     )
 }
 
@@ -267,6 +296,38 @@ mod tests {
                 let is_right = plain_udp_is_refused(&scene, outcome).is_ok();
                 assert_eq!(is_right, outcome == expected, "{scene}: {outcome:?}");
             }
+        }
+    }
+
+    #[test]
+    fn only_an_intact_segment_is_answered() {
+        let path = Path::server(Family::V4);
+        let mut to_many = path;
+        to_many.local.set_ip(std::net::Ipv4Addr::BROADCAST.into());
+        to_many.remote.set_ip([224, 0, 0, 1].into());
+        let refused = Some("what a TCP refuses has no effect");
+        for (path, at, expected) in [
+            (path, None, None),
+            // The time to live, the window and the TCP checksum.
+            (path, Some(22), refused),
+            (path, Some(48), refused),
+            (path, Some(50), refused),
+            (to_many, None, refused),
+        ] {
+            let segment = path.inbound().segment(flags::SYN, 5, 0);
+            let mut scene = scene(Program::Ingress, &segment, []);
+            if let Some(at) = at {
+                scene.frame[at] ^= 1;
+            }
+            let seen = seen(&scene, &segment);
+            let answered = (Some(Outcome::RxSyn), Some(Sent::Limited));
+            let (outcome, sent) = answered;
+            let result = judge(&scene, &seen, Verdict::Drop, outcome, sent);
+            assert_eq!(broken(result), expected, "{path:?}, byte {at:?}");
+            assert_eq!(
+                broken(judge(&scene, &seen, Verdict::Drop, outcome, None)),
+                None
+            );
         }
     }
 
