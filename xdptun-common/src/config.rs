@@ -39,6 +39,28 @@ pub const LINK_NONE: u32 = 0;
 /// Capacity of the `PEERS` map, in networks.
 pub const MAX_PEERS: u32 = 1024;
 
+/// Capacity of the `LOCAL` map, in networks.
+pub const MAX_LOCAL: u32 = 65536;
+
+/// What the kernel takes for this host itself, in the `LOCAL` map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Local {
+    /// Addresses that a connection can end at.
+    Host = 1,
+    /// Broadcast and anycast addresses, at which none can.
+    Many = 2,
+}
+
+impl Local {
+    /// Whether a value of the map stands for [`Local::Host`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_host(value: u32) -> bool {
+        value == Self::Host as u32
+    }
+}
+
 /// Words of the `PORTS` map, a bit for each port.
 pub const PORT_WORDS: u32 = 65536 / 64;
 

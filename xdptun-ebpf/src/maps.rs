@@ -4,7 +4,9 @@ use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerfEventArray, RingBuf};
-use xdptun_common::config::{Attachment, IngressMode, LINK_ETHERNET, MAX_PEERS, Owner, PORT_WORDS};
+use xdptun_common::config::{
+    Attachment, IngressMode, LINK_ETHERNET, MAX_LOCAL, MAX_PEERS, Owner, PORT_WORDS,
+};
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
 use xdptun_common::flow::{Flow, FlowKey};
@@ -37,6 +39,11 @@ pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
 /// Networks of peers, 16-byte addresses; used if `PEERS_ONLY` is set.
 #[map]
 pub static PEERS: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_PEERS, 0);
+
+/// Networks of this host's own addresses, 16-byte addresses, and what they are
+/// (`xdptun_common::config::Local`). User space fills it before programs run.
+#[map]
+pub static LOCAL: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_LOCAL, 0);
 
 /// Outcomes and sent segments, by `Outcome::index` and `Sent::index`.
 #[map]

@@ -4,17 +4,25 @@
 //! machine is verified here: how the frame was addressed, the checksums of the IPv4 header
 //! and of the segment with all its payload, and without a flow the addresses. A datagram of
 //! an open flow is not: it is restored, and the kernel's IP and UDP verify it. The time to
-//! live is not either, as Linux delivers to itself whatever it is.
+//! live counts where Linux looks at it, in what is forwarded.
 
-use aya_ebpf::bindings::__sk_buff;
+use core::mem::MaybeUninit;
+
+use aya_ebpf::bindings::{
+    __sk_buff, BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
+    BPF_FIB_LKUP_RET_UNSUPP_LWT, bpf_fib_lookup,
+};
+use aya_ebpf::helpers::generated::bpf_fib_lookup as look_up;
+use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::config::Local;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::FlowKey;
 use xdptun_common::wire::{
-    Ip, Protocol, TcpHeader, is_loopback, is_multicast_or_broadcast, is_unspecified,
+    Ip, Protocol, TcpHeader, address_words, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 
-use crate::maps::{ifindex, link_len};
+use crate::maps::{LOCAL, ifindex, link_len};
 use crate::opaque::bounded;
 use crate::packet::{Packet as _, Skb as _, device_finishes_a_checksum};
 use crate::payload;
@@ -35,7 +43,7 @@ pub fn refusal<I: Ip>(skb: *mut __sk_buff, key: &FlowKey, has_flow: bool) -> Opt
         return Some(Outcome::RxDropChecksum);
     }
     // A flow has proven its addresses.
-    if !has_flow && is_martian(key) {
+    if !has_flow && (is_martian(key) || !is_ours::<I>(ctx, key)) {
         return Some(Outcome::RxDropAddress);
     }
     None
@@ -67,12 +75,77 @@ fn is_intact<I: Ip>(ctx: &TcContext) -> bool {
 /// them martian (`ip_route_input_slow`, `ip6_rcv_core`).
 #[inline(always)]
 fn is_martian(key: &FlowKey) -> bool {
-    /// `LOOPBACK_IFINDEX` of `net/net_namespace.h`.
-    const LOOPBACK: u32 = 1;
     let is_none = |address| {
         is_multicast_or_broadcast(address)
             || is_unspecified(address)
-            || ifindex() != LOOPBACK && is_loopback(address)
+            || !on_loopback() && is_loopback(address)
     };
     is_none(key.remote_address()) || is_none(key.local_address())
+}
+
+/// Whether the programs are attached to the loopback device.
+#[inline(always)]
+fn on_loopback() -> bool {
+    /// `LOOPBACK_IFINDEX` of `net/net_namespace.h`.
+    const INDEX: u32 = 1;
+    ifindex() == INDEX
+}
+
+/// Whether the segment goes to an address of this host, or to one that it forwards to, and
+/// comes from another host.
+#[inline(always)]
+fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
+    let local = |address| LOCAL.get(Key::new(128, address)).copied();
+    // `fib_validate_source` refuses such a source as well.
+    if !on_loopback() && local(key.remote_address()).is_some() {
+        return false;
+    }
+    match local(key.local_address()) {
+        Some(kind) => Local::is_host(kind),
+        None => {
+            let lives_on = |ip: I| ip.hop_limit() > 1;
+            ctx.read::<I>(link_len()).is_some_and(lives_on) && is_forwarded(ctx.raw(), key)
+        }
+    }
+}
+
+/// Whether this host forwards what comes for the flow by its interface. A neighbour that
+/// has not been asked for its address yet, a way into a tunnel of the kernel and one that is
+/// too narrow are no obstacles.
+///
+/// A subprogram, as its stack would be in the way of all others.
+#[inline(never)]
+fn is_forwarded(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    // SAFETY: numbers, of which zero is one.
+    let mut way: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
+    way.ifindex = ifindex();
+    // By then it is a datagram.
+    way.l4_protocol = Protocol::UDP.0;
+    way.sport = key.remote_port().to_be();
+    way.dport = key.local_port().to_be();
+    let [source, destination] = [key.remote_address(), key.local_address()].map(address_words);
+    if key.is_ipv4() {
+        way.family = AF_INET;
+        way.__bindgen_anon_3.ipv4_src = source[3];
+        way.__bindgen_anon_4.ipv4_dst = destination[3];
+    } else {
+        way.family = AF_INET6;
+        way.__bindgen_anon_3.ipv6_src = source;
+        way.__bindgen_anon_4.ipv6_dst = destination;
+    }
+    let len = size_of::<bpf_fib_lookup>() as i32;
+    // SAFETY: the context is valid for the whole program run, and the helper reads and
+    // writes the record, whose length it is told.
+    let found = unsafe { look_up(skb.cast(), &raw mut way, len, 0) };
+    u32::try_from(found).is_ok_and(|found| {
+        matches!(
+            found,
+            BPF_FIB_LKUP_RET_SUCCESS
+                | BPF_FIB_LKUP_RET_UNSUPP_LWT
+                | BPF_FIB_LKUP_RET_NO_NEIGH
+                | BPF_FIB_LKUP_RET_FRAG_NEEDED
+        )
+    })
 }

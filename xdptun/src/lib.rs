@@ -41,6 +41,7 @@
 
 pub use xdptun_common::flow;
 
+mod addresses;
 pub mod capture;
 pub mod cli;
 pub mod clock;

@@ -2,6 +2,7 @@
 //! tells unasked.
 
 use std::future::Future;
+use std::io;
 
 use anyhow::{Context as _, Result, anyhow};
 use futures_util::StreamExt as _;
@@ -23,14 +24,39 @@ where
     F: Future<Output = Result<T>>,
     T: Send,
 {
+    block_on_with(rtnetlink::new_connection, ask)
+}
+
+/// The same by a connection whose requests the kernel takes by their word, so that it
+/// lists what was asked for and no more.
+///
+/// # Errors
+///
+/// As [`block_on`].
+pub fn block_on_strict<T, F>(ask: impl FnOnce(Handle) -> F + Send) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+    T: Send,
+{
+    block_on_with(rtnetlink::new_connection_with_strict_check, ask)
+}
+
+fn block_on_with<T, F, C, M>(
+    connect: fn() -> io::Result<(C, Handle, M)>,
+    ask: impl FnOnce(Handle) -> F + Send,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+    T: Send,
+    C: Future<Output: Send> + Send + 'static,
+{
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
             runtime.block_on(async {
-                let (connection, handle, _) =
-                    rtnetlink::new_connection().context("cannot open a netlink socket")?;
+                let (connection, handle, _) = connect().context("cannot open a netlink socket")?;
                 tokio::spawn(connection);
                 ask(handle).await
             })

@@ -8,7 +8,7 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
-use xdptun_common::config::global;
+use xdptun_common::config::{Local, global};
 use xdptun_common::event::Event;
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::proof::{KeySet, ProofKey};
@@ -192,6 +192,7 @@ impl Datapath {
         set_ports(&mut ebpf);
         set_peers(&mut ebpf);
         set_keys(&mut ebpf);
+        set_local(&mut ebpf);
         Self {
             flows: take(&mut ebpf, "FLOWS"),
             counters: Counters::take(&mut ebpf),
@@ -550,6 +551,26 @@ fn set_peers(ebpf: &mut Ebpf) {
         peers
             .insert(&network, 1, 0)
             .expect("the peers can be written");
+    }
+}
+
+/// The addresses of this host, with a network all of which is its own, and in it one that
+/// is not.
+fn set_local(ebpf: &mut Ebpf) {
+    let map = ebpf.map_mut("LOCAL").expect("the object has a map LOCAL");
+    let mut local: LpmTrie<_, [u8; 16], u32> = map.try_into().expect("a trie");
+    for family in Family::ALL {
+        let (network, bits) = family.own_network();
+        let many = Key::new(128, address_bytes(family.to_all()));
+        for (key, kind) in [
+            (Key::new(128, address_bytes(family.host())), Local::Host),
+            (Key::new(bits, address_bytes(network)), Local::Host),
+            (many, Local::Many),
+        ] {
+            local
+                .insert(&key, kind as u32, 0)
+                .expect("the addresses can be written");
+        }
     }
 }
 

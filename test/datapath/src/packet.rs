@@ -403,6 +403,15 @@ impl Packet {
         self
     }
 
+    /// The station that the frame comes from.
+    #[must_use]
+    pub fn link_from(mut self, source: [u8; 6]) -> Self {
+        if let Some(link) = &mut self.link {
+            link[1] = source;
+        }
+        self
+    }
+
     /// Padding up to a frame of `len` bytes.
     #[must_use]
     pub fn padded_to(mut self, len: usize) -> Self {

@@ -66,6 +66,34 @@ impl Family {
         }
     }
 
+    /// A network of which each address is this host's, but for [`Self::to_all`], and the
+    /// length of its prefix in 16-byte addresses.
+    #[must_use]
+    pub const fn own_network(self) -> (IpAddr, u32) {
+        match self {
+            Self::V4 => (IpAddr::V4(Ipv4Addr::new(10, 1, 2, 0)), 96 + 24),
+            Self::V6 => (IpAddr::V6(Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 0)), 64),
+        }
+    }
+
+    /// Any address of that network.
+    #[must_use]
+    pub const fn also_host(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd01, 0, 0, 0, 7, 0, 0, 3)),
+        }
+    }
+
+    /// The broadcast or anycast address in it.
+    #[must_use]
+    pub const fn to_all(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 1, 2, 255)),
+            Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 0)),
+        }
+    }
+
     /// Length of the fixed IP header in bytes.
     #[must_use]
     pub const fn header_len(self) -> usize {

@@ -65,6 +65,8 @@ pub trait Ip: crate::Plain {
     fn header_len(&self) -> usize;
     /// Whether the checksum of a header without options is right; IPv6 has none.
     fn is_intact(&self) -> bool;
+    /// How many more routers it may pass, this host included.
+    fn hop_limit(&self) -> u8;
     /// The protocol of what follows the fixed header and IPv4 options.
     fn protocol(&self) -> Protocol;
     /// Whether this is a fragment, and if so which one, and the number it shares
@@ -148,7 +150,8 @@ const DEFAULT_HOP_LIMIT: u8 = 64;
 /// The words of a 16-byte address as they lie in memory. Whole words, because
 /// the compiler would keep sixteen single bytes apart, each in a stack slot.
 #[inline(always)]
-pub(crate) const fn address_words(address: [u8; 16]) -> [u32; 4] {
+#[must_use]
+pub const fn address_words(address: [u8; 16]) -> [u32; 4] {
     // SAFETY: both are sixteen bytes without invalid values.
     unsafe { core::mem::transmute(address) }
 }
@@ -196,6 +199,11 @@ impl Ip for Ipv4Header {
     #[inline(always)]
     fn is_intact(&self) -> bool {
         Sum::new().record(self).is_intact()
+    }
+
+    #[inline(always)]
+    fn hop_limit(&self) -> u8 {
+        self.ttl
     }
 
     #[inline(always)]
@@ -364,6 +372,11 @@ impl Ip for Ipv6Header {
     #[inline(always)]
     fn is_intact(&self) -> bool {
         true
+    }
+
+    #[inline(always)]
+    fn hop_limit(&self) -> u8 {
+        self.hop_limit
     }
 
     #[inline(always)]

@@ -5,8 +5,6 @@
 //! alignment is that of the widest field, so that BPF, which has no unaligned
 //! load, copies it in words.
 
-pub(crate) use ip::address_words;
-
 mod ethernet;
 mod icmp;
 mod ip;
@@ -16,8 +14,8 @@ mod udp;
 pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{
-    Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, ip_addr, is_loopback,
-    is_multicast_or_broadcast, is_unspecified,
+    Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, address_words,
+    ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 pub use tcp::{Flags, SynOptions, TcpHeader, TimestampedSynOptions};
 pub use udp::UdpHeader;

@@ -26,6 +26,7 @@ use xdptun_common::counter::Outcome;
 use xdptun_common::event::{Event, Kind};
 use xdptun_common::flow::{Flow, FlowKey, State};
 
+use crate::addresses::AddressWatch;
 use crate::datapath::Attached;
 use crate::interface::name_of;
 use crate::netlink::LinkChanges;
@@ -151,6 +152,10 @@ pub async fn run<T>(
     let mut events = watch(events)?;
     let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
     let mut links = LinkChanges::subscribe()?;
+    let mut addresses = AddressWatch::begin(attached.interface.index)?;
+    // They may have changed since they were read to attach.
+    attached.local.set(&addresses.list().await?)?;
+    let mut addresses_changed = false;
     let refused = attached.maps.counter(Outcome::RxRefused.index());
     let refused = refused.context("cannot read the counters")?;
     ready(attached)?;
@@ -180,13 +185,19 @@ pub async fn run<T>(
                 }
             },
             () = links.next() => {}
+            () = addresses.changed() => addresses_changed = true,
             ready = events.readable_mut() => {
                 let mut ready = ready?;
                 if daemon.drain(ready.get_inner_mut()) {
                     ready.clear_ready();
                 }
             }
-            _ = tick.tick() => daemon.serve_waiting(),
+            _ = tick.tick() => {
+                daemon.serve_waiting();
+                if addresses_changed {
+                    addresses_changed = !daemon.read_addresses(&addresses).await;
+                }
+            }
             () = sleep_until(next_sweep) => {
                 let begun = Instant::now();
                 daemon.sweep();
@@ -232,6 +243,18 @@ impl Daemon<'_> {
             interface.name = name;
         }
         true
+    }
+
+    /// Tells the programs the addresses of this host; whether that could be done.
+    async fn read_addresses(&mut self, addresses: &AddressWatch) -> bool {
+        let told = match addresses.list().await {
+            Ok(addresses) => self.attached.local.set(&addresses),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &told {
+            debug!("{}: {error:#}", self.attached.interface.name);
+        }
+        told.is_ok()
     }
 
     /// Handles records; whether that was all. Stops after some, so that a flood

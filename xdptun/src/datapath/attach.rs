@@ -17,10 +17,12 @@ use xdptun_common::isn::Secret;
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::keys::{KeyMaps, Keys};
+use super::local::LocalMap;
 use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::recorder::Recorder;
 use super::splitter::{self, Splitter};
 use super::{OBJECT, Pinned, clsact, pins, recorded, remove, strip};
+use crate::addresses;
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
 use crate::ports::PortRange;
@@ -116,6 +118,8 @@ pub struct Attached {
     pub maps: Maps,
     /// Those with the keys of proofs.
     pub keys: KeyMaps,
+    /// The one with the addresses of this host.
+    pub local: LocalMap,
     /// The records of the programs.
     pub events: Option<RingBuf<MapData>>,
     /// Their copies of packets, if they make any.
@@ -305,6 +309,8 @@ fn attach_as(
     if let Some(wanted) = &options.keys {
         keys.set(wanted)?;
     }
+    let mut local = LocalMap::take(&mut ebpf)?;
+    local.set(&addresses::now(interface.index)?)?;
     // Before the first copy.
     let recorder = match options.record {
         Some(_) => Some(Recorder::open(&mut ebpf)?),
@@ -326,6 +332,7 @@ fn attach_as(
         adopted: None,
         maps,
         keys,
+        local,
         events: Some(events),
         recorder,
         ebpf,

@@ -9,6 +9,7 @@ mod batch;
 mod clsact;
 mod hook;
 mod keys;
+mod local;
 pub mod maps;
 pub mod pins;
 mod recorder;

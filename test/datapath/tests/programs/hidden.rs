@@ -218,6 +218,24 @@ fn a_proof_is_remembered() {
     }
 }
 
+/// Nobody keeps a caller out with damaged copies of its SYN.
+#[test]
+fn a_damaged_proof_is_not_spent() {
+    let mut datapath = lock(&HIDDEN);
+    for family in Family::ALL {
+        datapath.reset();
+        let recorded = Moment::now().proof(PEER, COUNT, 0);
+        let copy = syn(Path::with_stranger(family), recorded);
+        let mut damaged = copy.bytes();
+        *damaged.last_mut().expect("an option") ^= 1;
+        let ran = datapath.run(Program::Ingress, &damaged, Skb::default());
+        assert_eq!(ran.verdict, SHOT, "{family:?}");
+        let first = syn(Path::server(family), recorded);
+        let answered = verdict(&mut datapath, Program::Ingress, &first);
+        assert_eq!(answered, REDIRECT, "{family:?}");
+    }
+}
+
 /// An attacker who sends our own SYN back to us does not get in, however many SYNs of
 /// ours came after it.
 #[test]
@@ -437,6 +455,12 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
             left(name.to_owned(), segment);
         }
         left("SYN".to_owned(), syn(path, 0x1234_5678));
+        // The host's own TCP refuses it.
+        rows.push(row(format!("{path:?}, a damaged proof"), move |at| {
+            let mut damaged = syn(path, at.proof(PEER, COUNT, 0)).bytes();
+            *damaged.last_mut().expect("an option") ^= 1;
+            Case::ingress(damaged).counts(Outcome::RxToHost)
+        }));
         if connected {
             let merged = path.inbound().segment(flags::ACK, 1, 2);
             let merged = merged.payload(payload(2000));

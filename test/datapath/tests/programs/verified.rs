@@ -6,9 +6,12 @@ use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
 use xdptun_common::flow::State;
 use xdptun_lab::checksum::transport_sum;
+use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::path::syn_options;
-use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};
+use xdptun_test_datapath::path::{mac, syn_options};
+use xdptun_test_datapath::{
+    Case, Config, Datapath, Family, Moment, Packet, Path, Row, check, flags, row,
+};
 
 use crate::{datapath, paths};
 
@@ -31,8 +34,9 @@ fn from_peer(path: Path, flags: u8, [sequence, acknowledgment]: [u32; 2], len: u
 /// A SYN is answered, wherever it comes from and goes to.
 fn answered(at: Moment, path: Path, syn: Packet) -> Case {
     let isn = at.isn(&path.key());
+    let answer = path.control(at, flags::SYN | flags::ACK, isn, PEER.wrapping_add(1));
     Case::ingress(syn)
-        .answers(path.control(at, flags::SYN | flags::ACK, isn, PEER.wrapping_add(1)))
+        .answers(answer.link_from(mac(path.family().host())))
         .counts(Outcome::RxSyn)
         .sends(Sent::SynAck)
 }
@@ -296,4 +300,150 @@ fn an_address_that_no_connection_has_is_not_answered() {
         }
     }
     check(&mut datapath(), rows);
+}
+
+/// The path to another address of this host, or from another one.
+fn at(family: Family, local: IpAddr, remote: IpAddr) -> Path {
+    let mut path = Path::server(family);
+    path.local.set_ip(local);
+    path.remote.set_ip(remote);
+    path
+}
+
+/// What a stranger sends first.
+const FIRST: [u8; 5] = [
+    flags::SYN,
+    flags::SYN | flags::ACK,
+    flags::ACK,
+    flags::DATA,
+    flags::FIN | flags::ACK,
+];
+
+#[test]
+fn only_an_address_of_this_host_is_answered() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        let [host, also, peer] = [family.host(), family.also_host(), family.peer()];
+        for (to, from) in [(host, peer), (also, peer)] {
+            let path = at(family, to, from);
+            rows.push(row(format!("SYN from {from} to {to}"), move |at| {
+                answered(
+                    at,
+                    path,
+                    from_peer(path, flags::SYN, [PEER, 0], 0).link_to([0; 6]),
+                )
+            }));
+        }
+        for (to, from) in [
+            (family.stranger(), peer),
+            (family.to_all(), peer),
+            // Of this host, or the very same.
+            (host, also),
+            (host, family.to_all()),
+            (also, also),
+            (host, host),
+        ] {
+            let path = at(family, to, from);
+            for flags in FIRST {
+                rows.push(row(format!("{flags:#x} from {from} to {to}"), move |_| {
+                    let segment = from_peer(path, flags, [PEER, 77], 0);
+                    Case::ingress(segment.link_to([0; 6])).drops(Outcome::RxDropAddress)
+                }));
+            }
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// A flow that is there is one, whatever address it has: the host has sent from it, or its
+/// peer has answered there.
+#[test]
+fn a_flow_has_proven_its_addresses() {
+    let mut rows: Vec<Row> = Vec::new();
+    for family in Family::ALL {
+        let path = at(family, family.stranger(), family.peer());
+        rows.push(row(format!("{path:?}"), move |at| {
+            let flow = path.established(at);
+            let reset = from_peer(path, flags::RST, [flow.rcv_nxt, 0], 0);
+            Case::ingress(reset.link_to([0; 6]))
+                .flow(path.key(), flow)
+                .drops(Outcome::RxRst)
+                .reports(Kind::Reset, path.key())
+                .changes(path.key(), |flow| flow.state = State::Closed as u32)
+                .changes(path.key(), |flow| flow.link[6..12].fill(0))
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// What a router forwards is its own as well, and nothing else is.
+#[test]
+fn an_address_that_is_forwarded_to_is_answered() {
+    let net = Direct::new().unwrap();
+    let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();
+    let forwards = |yes: bool| {
+        let set = format!(
+            "net.ipv4.conf.all.forwarding={0}\nnet.ipv6.conf.all.forwarding={0}\n",
+            u8::from(yes)
+        );
+        net.a
+            .netns
+            .run_with_input("sysctl", ["-qp", "-"], &set)
+            .unwrap();
+    };
+    // Networks behind this host, of which some are closed.
+    let routes = "link add lan type veth peer name lan-end\n\
+         link set lan up\nlink set lan-end up\n\
+         address add 198.51.100.1/24 dev lan\n\
+         address add 2001:db8:100::1/64 dev lan nodad\n\
+         route add unreachable 198.51.100.64/26\n\
+         route add blackhole 2001:db8:100:0:1::/80\n";
+    net.a
+        .netns
+        .run_with_input("ip", ["-batch", "-"], routes)
+        .unwrap();
+    let behind = |family| match family {
+        Family::V4 => ["198.51.100.7", "198.51.100.70"],
+        Family::V6 => ["2001:db8:100::7", "2001:db8:100:0:1::7"],
+    };
+    let rows = |forwards: bool| {
+        let mut rows: Vec<Row> = Vec::new();
+        for family in Family::ALL {
+            for (number, to) in behind(family).into_iter().enumerate() {
+                let path = at(family, to.parse().unwrap(), family.peer());
+                for (flags, ttl) in [(flags::SYN, 64), (flags::SYN, 2), (flags::SYN, 1)]
+                    .into_iter()
+                    .chain(FIRST.map(|flags| (flags, 0)))
+                {
+                    let passes = forwards && number == 0 && ttl > 1;
+                    rows.push(row(format!("{flags:#x} to {to}, TTL {ttl}"), move |at| {
+                        let segment = from_peer(path, flags, [PEER, 77], 0).ttl(ttl);
+                        let segment = segment.link_to([0; 6]);
+                        match passes {
+                            true => answered(at, path, segment),
+                            false => Case::ingress(segment).drops(Outcome::RxDropAddress),
+                        }
+                    }));
+                }
+            }
+        }
+        rows
+    };
+    let mut datapath = net
+        .a
+        .netns
+        .enter(|| {
+            Datapath::new(&Config {
+                ifindex,
+                ..Config::default()
+            })
+        })
+        .unwrap();
+    for yes in [false, true] {
+        forwards(yes);
+        net.a
+            .netns
+            .enter(|| check(&mut datapath, rows(yes)))
+            .unwrap();
+    }
 }

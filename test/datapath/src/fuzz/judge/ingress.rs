@@ -1,7 +1,5 @@
 //! What comes in, by tc and by XDP.
 
-use std::net::IpAddr;
-
 use xdptun_common::bytes_of;
 use xdptun_common::counter::{Fate, Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey, State};
@@ -14,6 +12,7 @@ use crate::fuzz::rig::Seen;
 use crate::fuzz::scene::{Scene, Setup};
 use crate::moment::Moment;
 use crate::packet::flags;
+use crate::path::Family;
 use crate::program::Program;
 
 use super::segment::control_bits;
@@ -101,9 +100,10 @@ fn what_tcp_refuses_has_no_effect(
     };
     let is_new = (packet.inbound()).is_some_and(|key| !scene.flows.contains_key(&key));
     let (source, destination) = packet.addresses;
-    let to_many = [source, destination].iter().any(IpAddr::is_multicast);
+    let is_host = |address| Family::ALL.map(Family::host).contains(&address);
+    let has_own_addresses = is_host(destination) && !is_host(source) && !source.is_multicast();
     let is_intact = packet.header_sum_is_right() && packet.transport_sum_is_right();
-    if is_intact && !(is_new && to_many) || outcome == Some(Outcome::RxRestored) {
+    if is_intact && (!is_new || has_own_addresses) || outcome == Some(Outcome::RxRestored) {
         return Ok(());
     }
     let changed = seen.changed(scene);
@@ -275,7 +275,7 @@ pub fn is_cookie(number: u32, key: &FlowKey, at: Moment) -> bool {
 mod tests {
     use super::*;
     use crate::fuzz::judge::example::{broken, scene, seen};
-    use crate::path::{Family, Path};
+    use crate::path::Path;
 
     #[test]
     fn plain_udp_passes_behind_xdp_only_and_alone() {
