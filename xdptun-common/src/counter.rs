@@ -71,6 +71,7 @@ counters! {
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
+    TxDropIcmp "tx_drop_icmp" "ICMP errors dropped that leave and quote a datagram of a peer: on the wire it was a segment." "A peer calls a port that no program listens on, or this host does not forward to where the peer's datagrams go: see that the program runs.";
     TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
     RxRestored "rx_restored" "Segments turned back into datagrams." "";
     RxSyn "rx_syn" "SYNs received." "";
@@ -171,6 +172,7 @@ impl Outcome {
             | Self::TxDropTableFull
             | Self::TxDropOpening
             | Self::TxDropClosing
+            | Self::TxDropIcmp
             | Self::TxDropResize
             | Self::RxSyn
             | Self::RxSynAck

@@ -4,8 +4,7 @@
 //! protocol and ports (`icmp_unreach`, `icmpv6_notify`): an error that the kernel would
 //! act upon must not pass because its quote is odd.
 
-use crate::flow::FlowKey;
-use crate::parse::{Bytes, Chains, Shape, is_extension};
+use crate::parse::{Chains, Shape, is_extension};
 use crate::wire::{Ip, IpVersion, Protocol};
 
 /// The start of a packet, as an error quotes it.
@@ -56,20 +55,4 @@ pub fn quoted<I: Ip>(packet: &(impl Chains + ?Sized), at: usize) -> Option<Quote
         len: payload_len.saturating_sub(chain.len),
         ..whole
     })
-}
-
-impl<I: Ip> Quote<I> {
-    /// The ports: source, destination.
-    #[inline(always)]
-    pub fn ports(&self, packet: &(impl Bytes + ?Sized)) -> Option<(u16, u16)> {
-        let [s0, s1, d0, d1] = packet.read::<u32>(self.offset)?.to_ne_bytes();
-        Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
-    }
-
-    /// The flow of a quoted packet that this host sent.
-    #[inline(always)]
-    #[must_use]
-    pub fn sent(&self, (source, destination): (u16, u16)) -> FlowKey {
-        FlowKey::from_parts(self.ip.source(), source, self.ip.destination(), destination)
-    }
 }

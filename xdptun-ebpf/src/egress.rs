@@ -42,6 +42,9 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
         return fragments::is_refused::<I>(ctx, Was::Outbound)
             .then_some(Outcome::TxDropFragment.into());
     }
+    if located.protocol == I::ICMP {
+        return Some(Verdict::Message);
+    }
     if located.protocol != Protocol::UDP {
         return None;
     }

@@ -6,21 +6,23 @@ use xdptun_common::checksum::Sum;
 use xdptun_common::config::Request;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::State;
-use xdptun_common::parse::{Bytes as _, Shape, is_extension, locate};
+use xdptun_common::parse::{
+    Bytes as _, Shape, is_extension, locate, ports_at, received_flow, sent_flow,
+};
 use xdptun_common::quote::{Quote, quoted};
 use xdptun_common::wire::{
     Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
 };
 
 use crate::budget::Budget;
-use crate::control::reverse_link;
+use crate::control::{Was, reverse_link};
 use crate::maps::link_len;
 use crate::opaque::bounded;
 use crate::packet::{Packet as _, Skb as _, View, now};
 use crate::resize::{ResizeError, replace_transport, store};
 use crate::sent::{Quoted, was_sent};
 use crate::table::{Entry, find};
-use crate::{payload, rules};
+use crate::{fragments, payload, rules};
 
 /// Bytes of an error message behind its IP header: ICMP header, and of the
 /// packet it is about the fixed IP header and what identifies the socket. More
@@ -135,7 +137,7 @@ fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     };
     // Ports that cannot be read are nobody's, as port 0 is. Not an `Option`: the compiler
     // would spill the value of one that has none, which the verifier refuses.
-    let ports = quote.ports(&View(ctx)).unwrap_or((0, 0));
+    let ports = ports_at(&View(ctx), quote.offset).unwrap_or((0, 0));
     match quote.protocol {
         Protocol::TCP => {
             if !rules::owns_either(ports) {
@@ -143,7 +145,7 @@ fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
             }
             // Without a flow it is about a connection of this host, whose numbers the
             // kernel compares.
-            let flow = find(&quote.sent(ports))?;
+            let flow = find(&sent_flow(&quote.ip, ports))?;
             let end = located.offset + located.len;
             let now = now();
             if !proves(ctx, icmp, &quote, ports, flow, end, now) {
@@ -171,7 +173,7 @@ fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
 #[inline(always)]
 fn is_ours<I: Ip>(quote: &Quote<I>, ports: (u16, u16)) -> bool {
     rules::owns_either(ports)
-        && (rules::is_peer(quote.ip.destination()) || find(&quote.sent(ports)).is_some())
+        && (rules::is_peer(quote.ip.destination()) || find(&sent_flow(&quote.ip, ports)).is_some())
 }
 
 /// Whether a message that ends at `end` proves that its sender saw a segment of the flow
@@ -232,6 +234,41 @@ fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
         .is_ok_and(|sum| pseudo_header.combine(sum).is_intact())
 }
 
+/// Whether a message that leaves is an error about a datagram of a peer, which was a segment
+/// on the wire: the error would show the datagram there. The peer's TCP would ignore it, and
+/// no TCP of this host would send it, so nothing takes its place.
+///
+/// A subprogram, as its stack would be in the way of all others.
+#[inline(never)]
+pub fn reveals_datagram<I: Icmp>(ctx: &TcContext) -> bool {
+    let Some(located) = locate::<I>(&View(ctx), link_len()) else {
+        return false;
+    };
+    let Some(icmp) = View(ctx).read::<IcmpHeader>(located.offset) else {
+        return false;
+    };
+    if !I::quotes(icmp) {
+        return false;
+    }
+    // No message stands so far behind; what did could not be read.
+    let Some(at) = bounded::<MAX_OFFSET>(located.offset as u32) else {
+        return true;
+    };
+    let Some(quote) = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN) else {
+        return false;
+    };
+    if quote.protocol != Protocol::UDP {
+        return false;
+    }
+    let ports = ports_at(&View(ctx), quote.offset).unwrap_or((0, 0));
+    let reveals = rules::owns_either(ports)
+        && (rules::is_peer(quote.ip.source()) || find(&received_flow(&quote.ip, ports)).is_some());
+    if reveals && located.shape == Shape::FirstFragment {
+        fragments::refuse::<I>(ctx, Was::Outbound);
+    }
+    reveals
+}
+
 /// Makes a message about a segment one about the datagram that the segment was.
 #[inline(never)]
 fn translate<I: Icmp>(ctx: &TcContext) -> Outcome {
@@ -247,7 +284,7 @@ fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), ResizeError> {
     let at = bounded::<MAX_OFFSET>(located.offset as u32).ok_or(ResizeError)? as usize;
     let icmp: IcmpHeader = View(ctx).read(at).ok_or(ResizeError)?;
     let quote = quoted::<I>(&View(ctx), at + IcmpHeader::LEN).ok_or(ResizeError)?;
-    let (source, destination) = quote.ports(&View(ctx)).ok_or(ResizeError)?;
+    let (source, destination) = ports_at(&View(ctx), quote.offset).ok_or(ResizeError)?;
     let udp_len = quote.len.saturating_sub(TcpHeader::GROWTH) as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
     // Options of the message go.

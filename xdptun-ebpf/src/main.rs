@@ -72,10 +72,14 @@ pub fn xdptun_egress(ctx: TcContext) -> i32 {
 fn egress(ctx: &TcContext) -> i32 {
     match packet::skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
-            around_options::<Ipv4Header>(ctx, Outcome::TxDropResize, || egress_v4(ctx.raw()))
+            let process = || egress_v4(ctx.raw());
+            let verdict = around_options::<Ipv4Header>(ctx, Outcome::TxDropResize, process);
+            beside_datagrams::<Ipv4Header>(ctx, verdict)
         }
         Some(IpVersion::V6) => {
-            around_options::<Ipv6Header>(ctx, Outcome::TxDropResize, || egress_v6(ctx.raw()))
+            let process = || egress_v6(ctx.raw());
+            let verdict = around_options::<Ipv6Header>(ctx, Outcome::TxDropResize, process);
+            beside_datagrams::<Ipv6Header>(ctx, verdict)
         }
         None if vlan::hides_datagram(ctx, Was::Outbound) => verdict::drop(ctx, Outcome::TxDropVlan),
         None => TC_ACT_UNSPEC,
@@ -160,6 +164,18 @@ fn around_options<I: Ip>(ctx: &TcContext, refused: Outcome, process: impl Fn() -
     }
     match process() {
         TC_ACT_UNSPEC if options::put_back::<I>(ctx).is_err() => verdict::drop(ctx, refused),
+        verdict => verdict,
+    }
+}
+
+/// Deals with what leaves and is no datagram, here, where it has the whole stack.
+#[inline(always)]
+fn beside_datagrams<I: Icmp>(ctx: &TcContext, verdict: i32) -> i32 {
+    match verdict {
+        verdict::MESSAGE if icmp::reveals_datagram::<I>(ctx) => {
+            verdict::drop(ctx, Outcome::TxDropIcmp)
+        }
+        verdict::MESSAGE => TC_ACT_UNSPEC,
         verdict => verdict,
     }
 }

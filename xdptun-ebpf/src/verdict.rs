@@ -20,6 +20,8 @@ pub enum Verdict {
     Answered(Outcome),
     /// Nothing yet: its options must be set aside first.
     SetAside,
+    /// Nothing yet: it is an ICMP message that leaves.
+    Message,
 }
 
 impl From<Outcome> for Verdict {
@@ -31,6 +33,8 @@ impl From<Outcome> for Verdict {
 
 /// Stands for [`Verdict::SetAside`]; no verdict of the kernel's.
 pub const SET_ASIDE: i32 = 0x7864;
+/// Stands for [`Verdict::Message`].
+pub const MESSAGE: i32 = 0x7866;
 
 impl Verdict {
     /// What the log shows: the index of the outcome.
@@ -38,17 +42,18 @@ impl Verdict {
     pub fn index(self) -> u32 {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
-            Self::SetAside => u32::MAX,
+            Self::SetAside | Self::Message => u32::MAX,
         }
     }
 
     /// Counts it, and gives tc's verdict for a packet of IP version `I`, or
-    /// [`SET_ASIDE`]. `TC_ACT_UNSPEC` is `TCX_NEXT`: filters after ours still
+    /// what stands for the others. `TC_ACT_UNSPEC` is `TCX_NEXT`: filters after ours still
     /// see the packet.
     #[inline(always)]
     pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> i32 {
         match self {
             Self::SetAside => SET_ASIDE,
+            Self::Message => MESSAGE,
             Self::Answered(outcome) => {
                 count(outcome);
                 note_answer(ctx, outcome);

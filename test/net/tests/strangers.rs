@@ -8,7 +8,7 @@ use etherparse::{
     Icmpv4Type, Icmpv6Type, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, TcpHeader,
 };
 use xdptun_lab::segment::{Content, parse};
-use xdptun_lab::{Capture, Direct, Family, Frame, Host, burst, link, udp, wait};
+use xdptun_lab::{Capture, Direct, Family, Frame, Host, Kind, burst, link, udp, wait};
 use xdptun_test_net::socket::{discover_path, path_mtu, roomy};
 use xdptun_test_net::{LIMIT, PORT, mode, raw, status};
 
@@ -264,5 +264,69 @@ fn a_silent_handshake_gets_no_more_than_it_sent() {
         let sent = 2;
         assert!(all.len() <= sent, "{context}: {all:?}");
         assert_eq!(flags, ["S.", "F."], "{context}: {all:?}");
+    }
+}
+
+/// The ports of the datagrams that unreachable-port errors quote which left: source,
+/// destination.
+fn complaints(frames: &[Frame], family: Family) -> Vec<(u16, u16)> {
+    let (version, field, header_len, number, kind) = match family {
+        Family::V4 => (4, 9, 20, IpNumber::ICMP.0, 3),
+        Family::V6 => (6, 6, 40, IpNumber::IPV6_ICMP.0, 1),
+    };
+    let ports = |frame: &Frame| {
+        let packet = frame.bytes.get(Kind::Tap.header_len()..)?;
+        let icmp = packet.get(header_len..)?;
+        let is_error = packet[0] >> 4 == version && packet[field] == number && icmp[0] == kind;
+        let quoted = icmp.get(8 + header_len..)?.first_chunk::<4>()?;
+        let [s0, s1, d0, d1] = *quoted;
+        let ports = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+        is_error.then_some(ports)
+    };
+    let sent = frames.iter().filter(|frame| frame.outgoing);
+    sent.filter_map(ports).collect()
+}
+
+/// A program that is down makes the host say so, with UDP, ports and payload in clear: not
+/// where xdptun is attached, on either side of a flow. The control is a port of no tunnel,
+/// and a host without xdptun.
+#[test]
+fn no_error_shows_a_datagram() {
+    const OTHER: u16 = PORT + 1;
+    let net = Direct::new().unwrap();
+    for attached in [false, true] {
+        let _attached = attached.then(|| mode::TC.attach_both(&net).unwrap());
+        for family in Family::BOTH {
+            for (host, peer, local, remote) in [
+                // The server's program is down, and then the client's.
+                (&net.b, &net.a, PORT, 40_000),
+                (&net.a, &net.b, 40_000, PORT),
+            ] {
+                let context = format!("attached {attached}, {family}, port {local}");
+                let wire = Capture::start(&host.netns, Host::DEV).unwrap();
+                let dropped = || status::counter(&host.netns, "tx_drop_icmp").unwrap();
+                let before = attached.then(dropped);
+                let socket = udp::bind(&peer.netns, peer.socket(family, remote)).unwrap();
+                let to = host.socket(family, local);
+                socket.send_to(b"anybody there?", to).unwrap();
+                if let Some(before) = before {
+                    wait::until(LIMIT, &context, || dropped() == before + 1).unwrap();
+                }
+                // The error about this one leaves behind the other's.
+                let other = udp::bind(&peer.netns, peer.socket(family, OTHER)).unwrap();
+                let to = host.socket(family, OTHER);
+                other.send_to(b"or there?", to).unwrap();
+                let seen = || wire.peek(|frames| complaints(frames, family));
+                wait::until(LIMIT, "the error about another port", || {
+                    seen().contains(&(OTHER, OTHER))
+                })
+                .unwrap();
+                let mut expected = vec![(OTHER, OTHER)];
+                if !attached {
+                    expected.insert(0, (remote, local));
+                }
+                assert_eq!(seen(), expected, "{context}");
+            }
+        }
     }
 }

@@ -13,6 +13,7 @@ mod header_damage;
 mod hidden;
 mod icmp;
 mod jumbo;
+mod leaving_icmp;
 mod limit;
 mod not_ours;
 mod odd;
