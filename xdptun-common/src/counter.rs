@@ -80,7 +80,7 @@ counters! {
     RxFin "rx_fin" "FINs that ended a flow." "";
     RxRst "rx_rst" "Resets that ended a flow." "Now and then after a peer was started anew. If it goes on, something on the way resets connections: look with tcpdump where the resets come from.";
     RxRefused "rx_refused" "Resets that answered our SYN: from a host without xdptun there, or from a firewall." "Attach xdptun on the peer, to the interface and port that the peer is called at; let TCP to that port in, in every firewall before it.";
-    RxToHost "rx_to_host" "Segments without a proof of the secret, left to this host's own TCP." "";
+    RxToHost "rx_to_host" "Segments of no flow, left to a TCP connection of this host or behind it or, with a secret, to its TCP server." "";
     RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "";
     RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they do not prove that their sender saw a segment of this host, are damaged or fragmented, or would change the route to a peer." "A few are late. Many are forged, or a router's about other traffic to a peer (ping, GRE), which xdptun cannot check: set the MTU of that traffic by hand.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, to the interface and port that it sends from, or leave the peer out with `--peer`. `xdptun capture --drops` shows who sends.";

@@ -45,10 +45,11 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     if located.protocol == I::ICMP {
         return Some(Verdict::Message);
     }
-    if located.protocol != Protocol::UDP {
-        return None;
-    }
     let ports = located.ports(&View(ctx))?;
+    if located.protocol != Protocol::UDP {
+        let is_segment = located.protocol == Protocol::TCP && rules::owns_port(ports.0);
+        return is_segment.then_some(Verdict::Segment);
+    }
     if !rules::owns_either(ports) {
         return None;
     }

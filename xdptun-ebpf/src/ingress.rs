@@ -24,7 +24,7 @@ use crate::socket::{Socket, host_socket};
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
 use crate::verify::refusal;
-use crate::{fragments, options, restore, rules};
+use crate::{calls, fragments, options, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
@@ -104,11 +104,14 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     {
         return None;
     }
-    if flow.is_none()
-        && hidden()
-        && let Some(outcome) = not_of_tunnel(ctx, located, key)
-    {
-        return Some(outcome.into());
+    if flow.is_none() {
+        if !hidden() {
+            if calls::takes(ctx.raw(), key, located.offset) {
+                return Some(Outcome::RxToHost.into());
+            }
+        } else if let Some(outcome) = not_of_tunnel(ctx, located, key) {
+            return Some(outcome.into());
+        }
     }
     if ctx.is_super_packet() {
         let outcome = match splitter() {

@@ -21,6 +21,7 @@
 
 mod atomic;
 mod budget;
+mod calls;
 mod control;
 mod cookie;
 mod counters;
@@ -172,6 +173,10 @@ fn around_options<I: Ip>(ctx: &TcContext, refused: Outcome, process: impl Fn() -
 #[inline(always)]
 fn beside_datagrams<I: Icmp>(ctx: &TcContext, verdict: i32) -> i32 {
     match verdict {
+        verdict::SEGMENT => {
+            calls::note::<I>(ctx);
+            TC_ACT_UNSPEC
+        }
         verdict::MESSAGE if icmp::reveals_datagram::<I>(ctx) => {
             verdict::drop(ctx, Outcome::TxDropIcmp)
         }

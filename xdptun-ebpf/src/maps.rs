@@ -63,6 +63,11 @@ pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
 #[map]
 pub static FRAGMENTS: LruHashMap<FragmentKey, u64> = LruHashMap::with_max_entries(8192, 0);
 
+/// TCP connections that were opened from an owned port by this host or a host behind it, and
+/// when a segment of each left last (`Tick`). LRU: hosts behind this one make entries.
+#[map]
+pub static CALLS: LruHashMap<FlowKey, u32> = LruHashMap::with_max_entries(4096, 0);
+
 /// Sets of keys of proofs. User space writes those that shall hold beside those that
 /// do, and then makes `KEYS_OF` name them: two times as many as may hold at once.
 #[map]

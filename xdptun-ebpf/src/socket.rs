@@ -1,8 +1,10 @@
-//! Whether this host's own TCP has a socket for a segment.
+//! Whether this host's own TCP, or a host behind it, has a connection for a segment.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_NETNS};
 use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp};
 use xdptun_common::flow::FlowKey;
+
+use crate::calls;
 
 /// What the host has for a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub enum Socket {
     Absent = 0,
     /// A socket that waits for connections.
     Listening = 1,
-    /// A connection: new, open, or in TIME-WAIT.
+    /// A connection: new, open, or in TIME-WAIT. Or one of a host behind this one.
     Connected = 2,
 }
 
@@ -30,10 +32,19 @@ struct Ipv4Tuple {
     destination_port: [u8; 2],
 }
 
-/// Looks for a socket in the interface's network namespace. A subprogram: it is
-/// rare, and its callers have no stack to spare.
+/// What this host has for a segment, or a host behind it. A subprogram: it is rare, and its
+/// callers have no stack to spare.
 #[inline(never)]
 pub fn host_socket(skb: *mut __sk_buff, key: &FlowKey) -> Socket {
+    if calls::is_open(key) {
+        return Socket::Connected;
+    }
+    own_socket(skb, key)
+}
+
+/// Looks for a socket in the interface's network namespace.
+#[inline(always)]
+pub fn own_socket(skb: *mut __sk_buff, key: &FlowKey) -> Socket {
     if key.is_ipv4() {
         let last = |[.., a, b, c, d]: [u8; 16]| [a, b, c, d];
         look_up(

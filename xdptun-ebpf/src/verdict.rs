@@ -20,6 +20,8 @@ pub enum Verdict {
     Answered(Outcome),
     /// Nothing yet: its options must be set aside first.
     SetAside,
+    /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
+    Segment,
     /// Nothing yet: it is an ICMP message that leaves.
     Message,
 }
@@ -33,6 +35,8 @@ impl From<Outcome> for Verdict {
 
 /// Stands for [`Verdict::SetAside`]; no verdict of the kernel's.
 pub const SET_ASIDE: i32 = 0x7864;
+/// Stands for [`Verdict::Segment`].
+pub const SEGMENT: i32 = 0x7865;
 /// Stands for [`Verdict::Message`].
 pub const MESSAGE: i32 = 0x7866;
 
@@ -42,7 +46,7 @@ impl Verdict {
     pub fn index(self) -> u32 {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
-            Self::SetAside | Self::Message => u32::MAX,
+            Self::SetAside | Self::Segment | Self::Message => u32::MAX,
         }
     }
 
@@ -53,6 +57,7 @@ impl Verdict {
     pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> i32 {
         match self {
             Self::SetAside => SET_ASIDE,
+            Self::Segment => SEGMENT,
             Self::Message => MESSAGE,
             Self::Answered(outcome) => {
                 count(outcome);

@@ -1,5 +1,5 @@
-//! Owned ports that the kernel may give to this host's own connections, which the
-//! tunnel then takes for its own.
+//! Owned ports that the kernel may give to any UDP socket of this host, whose datagrams
+//! then leave as TCP. (A TCP connection that gets one works: the tunnel leaves it alone.)
 
 use std::fs;
 

@@ -59,6 +59,7 @@ pub struct Case {
     flows: BTreeMap<FlowKey, Flow>,
     budgets: BTreeMap<Limited, Budget>,
     fragmented: BTreeMap<Fragmented, u64>,
+    calls: BTreeMap<FlowKey, u32>,
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
     sent: Vec<SentSegment>,
@@ -70,6 +71,8 @@ pub struct Case {
     expected_flows: BTreeMap<FlowKey, Flow>,
     /// Since when; now, if no time is given.
     expected_fragmented: BTreeMap<Fragmented, Option<u64>>,
+    /// When each sent last; now, if no time is given.
+    expected_calls: BTreeMap<FlowKey, Option<u32>>,
     expected_reports: Vec<(Kind, FlowKey, Vec<u8>)>,
 }
 
@@ -84,6 +87,7 @@ impl Case {
             flows: BTreeMap::new(),
             budgets: BTreeMap::new(),
             fragmented: BTreeMap::new(),
+            calls: BTreeMap::new(),
             proof: None,
             reset: None,
             sent: Vec::new(),
@@ -94,6 +98,7 @@ impl Case {
             expected_counters: Counted::new(),
             expected_flows: BTreeMap::new(),
             expected_fragmented: BTreeMap::new(),
+            expected_calls: BTreeMap::new(),
             expected_reports: Vec::new(),
             packet,
         }
@@ -243,6 +248,21 @@ impl Case {
         self
     }
 
+    /// This connection was opened from an owned port, and sent something at this tick.
+    #[must_use]
+    pub fn called(mut self, key: FlowKey, then: u32) -> Self {
+        self.calls.insert(key, then);
+        self.expected_calls.insert(key, Some(then));
+        self
+    }
+
+    /// This connection is remembered as one that sent something now.
+    #[must_use]
+    pub fn notes_call(mut self, key: FlowKey) -> Self {
+        self.expected_calls.insert(key, None);
+        self
+    }
+
     /// The packet goes on as this one.
     #[must_use]
     pub fn passes_as(mut self, packet: impl Into<Vec<u8>>) -> Self {
@@ -316,6 +336,7 @@ impl Case {
         datapath.reset();
         datapath.set_flows(&self.flows);
         datapath.set_fragmented(&self.fragmented);
+        datapath.set_calls(&self.calls);
         datapath.set_proof(self.proof);
         datapath.set_reset(self.reset);
         datapath.set_sent(&self.sent);
@@ -342,12 +363,10 @@ impl Case {
             .collect();
         wrong += &section("records", &reports, &datapath.reported());
         wrong += &section("flows", &self.expected_flows, &datapath.flows());
-        let fragmented: BTreeMap<Fragmented, u64> = self
-            .expected_fragmented
-            .iter()
-            .map(|(datagram, then)| (*datagram, then.unwrap_or(at.ns())))
-            .collect();
+        let fragmented = by_time(&self.expected_fragmented, at.ns());
         wrong += &section("fragments", &fragmented, &datapath.fragmented());
+        let calls = by_time(&self.expected_calls, at.tick());
+        wrong += &section("connections", &calls, &datapath.calls());
         Some(wrong)
     }
 
@@ -364,6 +383,14 @@ impl Case {
         }
         wrong
     }
+}
+
+/// With the present in the place of no time.
+fn by_time<K: Copy + Ord, T: Copy>(expected: &BTreeMap<K, Option<T>>, now: T) -> BTreeMap<K, T> {
+    let expected = expected.iter();
+    expected
+        .map(|(key, then)| (*key, then.unwrap_or(now)))
+        .collect()
 }
 
 fn section(name: &str, expected: &impl std::fmt::Debug, actual: &impl std::fmt::Debug) -> String {

@@ -141,6 +141,7 @@ pub struct Datapath {
     seen: Array<MapData, SeenPage>,
     resets: HashMap<MapData, Record<Reset>, u64>,
     fragments: HashMap<MapData, Fragmented, u64>,
+    calls: HashMap<MapData, Record<FlowKey>, u32>,
     sent: Array<MapData, Record<SentSegment>>,
     remotes: HashMap<MapData, [u8; 16], u32>,
     events: RingBuf<MapData>,
@@ -198,6 +199,7 @@ impl Datapath {
             counters: Counters::take(&mut ebpf),
             budgets: take(&mut ebpf, "BUDGETS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
+            calls: take(&mut ebpf, "CALLS"),
             sent: take(&mut ebpf, "SENT"),
             remotes: take(&mut ebpf, "REMOTES"),
             proofs: take(&mut ebpf, "PROOFS"),
@@ -355,6 +357,38 @@ impl Datapath {
         entries.expect("nobody else writes to the map")
     }
 
+    /// Makes these the connections that were opened from owned ports, and when each sent
+    /// last, and no others.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_calls<'a>(&mut self, calls: impl IntoIterator<Item = (&'a FlowKey, &'a u32)>) {
+        for key in self.calls().into_keys() {
+            self.calls
+                .remove(&Record(key))
+                .expect("the connection was there a moment ago");
+        }
+        for (key, last) in calls {
+            self.calls
+                .insert(Record(*key), last, 0)
+                .expect("the map of connections can be written");
+        }
+    }
+
+    /// The connections that were opened from owned ports, and when each sent last (ticks).
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn calls(&self) -> BTreeMap<FlowKey, u32> {
+        let entries = self.calls.iter();
+        let entries = entries.map(|entry| entry.map(|(key, last)| (key.0, last)));
+        let entries: Result<_, _> = entries.collect();
+        entries.expect("nobody else writes to the map")
+    }
+
     /// Makes the map of proofs hold one, from this address, or none; the filter forgets
     /// all.
     ///
@@ -508,10 +542,11 @@ impl Datapath {
         reported
     }
 
-    /// Forgets flows, fragments, counts and records, and fills the budgets.
+    /// Forgets flows, fragments, connections, counts and records, and fills the budgets.
     pub fn reset(&mut self) {
         self.set_flows([]);
         self.set_fragmented([]);
+        self.set_calls([]);
         self.set_proof(None);
         self.set_reset(None);
         self.set_sent(&[]);

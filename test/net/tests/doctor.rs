@@ -339,7 +339,7 @@ fn an_owned_port_that_is_not_reserved_is_told() {
     let set = |setting: &str| succeed(&net.a, &format!("sysctl -w '{setting}'"));
     set("net.ipv4.ip_local_port_range=7000 9000");
     set("net.ipv4.ip_local_reserved_ports=7001");
-    let words = ["port 8000", "outgoing TCP connection"];
+    let words = ["port 8000", "UDP socket"];
     let mend = mend_of(&findings(&net.a), "ephemeral-port", "warn", &words);
     assert_eq!(mend, "sysctl -w net.ipv4.ip_local_reserved_ports=7001,8000");
     succeed(&net.a, &mend);

@@ -92,6 +92,8 @@ impl TcpHeader {
     pub const LEN: usize = size_of::<Self>();
     /// Where the control bits are.
     pub const FLAGS_OFFSET: usize = offset_of!(Self, flags);
+    /// Where the acknowledgement number is.
+    pub const ACKNOWLEDGMENT_OFFSET: usize = offset_of!(Self, acknowledgment);
     /// Where the checksum is.
     pub const CHECKSUM_OFFSET: usize = offset_of!(Self, checksum);
     /// Where the header's own length is.

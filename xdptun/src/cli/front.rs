@@ -179,17 +179,17 @@ fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Resu
             )?,
             Err(error) => debug!("cannot look for TCP servers: {error:#}"),
         }
-        match Exposed::among(&ports) {
-            Ok(None) => {}
-            Ok(Some(exposed)) => writeln!(
-                out,
-                "{name}: an outgoing TCP connection of this host may be given port {}, and fails \
-                 then; `{}` prevents it",
-                exposed.ports(),
-                exposed.command()
-            )?,
-            Err(error) => debug!("cannot look for reserved ports: {error:#}"),
-        }
+    }
+    match Exposed::among(&ports) {
+        Ok(None) => {}
+        Ok(Some(exposed)) => writeln!(
+            out,
+            "{name}: a UDP socket of this host that asks for any port may be given {}, and what it \
+             sends leaves as TCP; `{}` prevents it",
+            exposed.ports(),
+            exposed.command()
+        )?,
+        Err(error) => debug!("cannot look for reserved ports: {error:#}"),
     }
     let vlans = interface.vlans()?;
     if !vlans.is_empty() {

@@ -61,7 +61,7 @@ pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 pub const PROOFS: [(&str, u32); 2] = [("PROOFS", 8192), ("SEEN", PAGES)];
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
-pub const PINNED: [&str; 10] = [
+pub const PINNED: [&str; 11] = [
     OWNER,
     FLOWS,
     PORTS,
@@ -72,6 +72,7 @@ pub const PINNED: [&str; 10] = [
     EVENTS,
     "BUDGETS",
     "FRAGMENTS",
+    "CALLS",
 ];
 
 impl Maps {

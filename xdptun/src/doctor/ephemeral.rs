@@ -1,4 +1,4 @@
-//! Owned ports that this host's own connections may be given.
+//! Owned ports that other UDP sockets of this host may be given.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::{Finding, Subject};
 use crate::ephemeral::Exposed;
 
 pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
-    if subject.ports.is_empty() || subject.has_secret() {
+    if subject.ports.is_empty() {
         return Ok(Vec::new());
     }
     let exposed = Exposed::among(&subject.ports)?;
@@ -18,12 +18,12 @@ fn judge(name: &str, exposed: Option<&Exposed>) -> Finding {
     match exposed {
         None => Finding::ok(
             CHECK,
-            format!("{name}: the kernel gives no owned port to connections of this host"),
+            format!("{name}: the kernel gives no owned port to sockets that ask for any"),
         ),
         Some(exposed) => {
             let what = format!(
-                "{name}: the kernel may give port {} to an outgoing TCP connection of this host, \
-                 which then gets no answer here",
+                "{name}: the kernel may give port {} to a UDP socket of this host that asks for \
+                 any, and what it sends then leaves as TCP",
                 exposed.ports()
             );
             Finding::warn(CHECK, what).mend(exposed.command())

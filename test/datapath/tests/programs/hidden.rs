@@ -386,7 +386,7 @@ fn left_to_the_host(segment: Packet) -> Case {
 }
 
 /// The addresses of this host and of the peer, both here.
-fn host_with_addresses() -> Netns {
+pub fn host_with_addresses() -> Netns {
     let netns = Netns::new("hidden").unwrap();
     let mut commands = "link set lo up\n".to_owned();
     for family in Family::ALL {
@@ -531,7 +531,7 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
 }
 
 /// A connection from the given port.
-fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
+pub fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
     socket.bind(&from.into()).unwrap();
     socket.connect(&to.into()).unwrap();

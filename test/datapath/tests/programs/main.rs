@@ -2,6 +2,7 @@
 //!
 //! One binary, because loading a program takes the verifier a second.
 
+mod calls;
 mod configured;
 mod device;
 mod effects;

@@ -78,16 +78,26 @@ fn other_ports_and_directions() {
             let path = Path::new(family, OTHER, HTTPS);
             let name = format!("{family:?} {name} of a browser's connection");
             let segment = path.inbound().payload(payload(len)).segment(flags, 1, 2);
-            rows.extend(by_all(&name, &segment.bytes()));
+            for program in Program::INBOUND {
+                let segment = segment.clone();
+                rows.push(row(format!("{program:?}: {name}"), move |_| {
+                    Case::new(program, &segment)
+                }));
+            }
             let segment = path.outbound().payload(payload(len)).segment(flags, 1, 2);
             rows.push(row(format!("Egress: {name}"), move |_| {
                 Case::egress(&segment)
             }));
             // And answers of a TCP server that has our port: nothing of ours
             // leaves as TCP before it is disguised.
-            let segment = Path::server(family).outbound().segment(flags, 1, 2);
+            let path = Path::server(family);
+            let segment = path.outbound().segment(flags, 1, 2);
             rows.push(row(format!("Egress: {name}, own port"), move |_| {
-                Case::egress(&segment)
+                let case = Case::egress(&segment);
+                match flags {
+                    flags::SYN => case.notes_call(path.key()),
+                    _ => case,
+                }
             }));
         }
     }

@@ -1,0 +1,98 @@
+//! TCP connections that this host, or a host behind it, opens from an owned port.
+//!
+//! The kernel takes 51820 for connections of its own, and a NAT router gives it to hosts
+//! behind it. A lookup finds sockets of this host only, and no program of Linux 6.1 can ask
+//! connection tracking. So `egress` remembers which connections were opened from owned
+//! ports, and `ingress` leaves their segments alone. A flow of the tunnel goes first.
+
+use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
+use aya_ebpf::programs::TcContext;
+use xdptun_common::flow::{FlowKey, Tick};
+use xdptun_common::parse::{Bytes as _, locate};
+use xdptun_common::wire::{Flags, Ip, TcpHeader};
+
+use crate::cookie::gave;
+use crate::maps::{CALLS, link_len};
+use crate::packet::{View, now};
+use crate::rules;
+use crate::socket::{Socket, own_socket};
+
+/// How long a connection may be silent: as long as a NAT has to remember one that is open
+/// (RFC 5382, REQ-5: 124 minutes), in ticks.
+const LIFETIME: u32 = 7_095_337;
+
+/// Remembers a connection whose first SYN leaves from an owned port, and that it lives if
+/// another segment of it leaves. A subprogram that parses again: the common path keeps
+/// its stack.
+#[inline(never)]
+pub fn note<I: Ip>(ctx: &TcContext) {
+    let Some(located) = locate::<I>(&View(ctx), link_len()) else {
+        return;
+    };
+    let Some(ports) = located.ports(&View(ctx)) else {
+        return;
+    };
+    let key = located.outbound(ports);
+    if let Some(last) = CALLS.get_ptr_mut(&key) {
+        // SAFETY: a word of a map value, which stays for the whole program run; CPUs that
+        // race write the same time.
+        unsafe { last.write_volatile(Tick::at(now()).0) };
+        return;
+    }
+    let Some(flags) = View(ctx).read::<u8>(located.offset + TcpHeader::FLAGS_OFFSET) else {
+        return;
+    };
+    if is_call(Flags(flags)) && rules::is_peer(key.remote_address()) {
+        let _ = CALLS.insert(&key, Tick::at(now()).0, u64::from(BPF_ANY));
+    }
+}
+
+/// Whether a segment opens a connection.
+#[inline(always)]
+const fn is_call(flags: Flags) -> bool {
+    flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK.with(Flags::FIN).with(Flags::RST))
+}
+
+/// Whether such a connection was opened and sent something lately.
+#[inline(always)]
+pub fn is_open(key: &FlowKey) -> bool {
+    match CALLS.get_ptr(key) {
+        // SAFETY: as in `note`.
+        Some(last) => Tick::at(now()).since(unsafe { last.read_volatile() }) < LIFETIME,
+        None => false,
+    }
+}
+
+/// Whether an inbound segment without a flow belongs to a connection of this host, or of a
+/// host behind it. Its TCP header is at `offset`.
+///
+/// A SYN of the peer is the host's if a socket of the host would get it, and never for the
+/// sake of what was remembered: a host behind this one could keep a peer from calling. So
+/// the acknowledgement of our SYN-ACK may meet a remembered connection, and goes first.
+#[inline(never)]
+pub fn takes(skb: *mut __sk_buff, key: &FlowKey, offset: usize) -> bool {
+    if own_socket(skb, key) == Socket::Connected {
+        return true;
+    }
+    if !is_open(key) {
+        return false;
+    }
+    let ctx = &TcContext::new(skb);
+    // Of a fragment there may be only the ports.
+    let flags = Flags(
+        View(ctx)
+            .read(offset + TcpHeader::FLAGS_OFFSET)
+            .unwrap_or(0),
+    );
+    if is_call(flags) {
+        return false;
+    }
+    if flags.intersects(Flags::SYN.with(Flags::FIN).with(Flags::RST)) || !flags.contains(Flags::ACK)
+    {
+        return true;
+    }
+    match View(ctx).read::<u32>(offset + TcpHeader::ACKNOWLEDGMENT_OFFSET) {
+        Some(number) => !gave(u32::from_be(number).wrapping_sub(1), key, now()),
+        None => true,
+    }
+}
