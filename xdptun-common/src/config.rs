@@ -15,6 +15,8 @@ pub mod global {
     pub const LINK_LEN: &str = "LINK_LEN";
     /// `u32`: its MTU at attach in bytes, for the MSS option.
     pub const MTU: &str = "MTU";
+    /// `u32`: how many flows the table holds.
+    pub const MAX_FLOWS: &str = "MAX_FLOWS";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
     /// `u32`: index of the splitter's near end, 0 if there is none.

@@ -69,7 +69,7 @@ counters! {
     TxDropPending "tx_drop_pending" "Datagrams without a checksum dropped because the device was to finish one inside them (VXLAN, Geneve), so that the segment's cannot be known." "Let the tunnel inside send checksums of its own (`udpcsum`), or switch its offload off: `ethtool -K vxlan0 tx off`.";
     TxDropDestination "tx_drop_destination" "Datagrams dropped because they go to a multicast or broadcast address." "Only unicast can be a TCP connection; leave the port to something else if multicast needs it.";
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
-    TxDropOpening "tx_drop_opening" "Datagrams dropped because this host opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
+    TxDropOpening "tx_drop_opening" "Datagrams dropped because a quarter of the flow table waits for answers to SYNs of this host, or because it opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
     TxDropIcmp "tx_drop_icmp" "ICMP errors dropped that leave and quote a datagram of a peer: on the wire it was a segment." "A peer calls a port that no program listens on, or this host does not forward to where the peer's datagrams go: see that the program runs.";
     TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
@@ -97,7 +97,8 @@ counters! {
     RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one." "Forged or late; nothing to do.";
     RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one." "Forged, or after a loss at the end of a flow; nothing to do.";
     RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window." "Forged or very late; if a flow stalls meanwhile, something on the way changes sequence numbers.";
-    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
+    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full, but for the sixteenth that this host keeps for flows of its own." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
+    RxDropShare "rx_drop_share" "Completed handshakes dropped because a quarter of the flow table, or for one address (IPv6: /64) a thirty-second, is taken by flows of peers that this host has not answered." "Strangers open flows and do not use them: nothing to do. If the host only receives, from very many peers, attach with a larger `--max-flows`.";
     RxDropResize "rx_drop_resize" "Segments dropped because the kernel could not change their size." "The kernel is short of memory.";
 }
 
@@ -195,6 +196,7 @@ impl Outcome {
             | Self::RxDropFin
             | Self::RxDropSequence
             | Self::RxDropTableFull
+            | Self::RxDropShare
             | Self::RxDropResize => Fate::Drop,
         }
     }

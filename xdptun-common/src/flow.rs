@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use crate::share::Opener;
 use crate::wire::{address_bytes, ip_addr};
 
 /// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
@@ -374,6 +375,23 @@ impl Flow {
     #[must_use]
     pub const fn is_unanswered_call(&self) -> bool {
         self.syn_at == 0 && self.tx_packets == 0
+    }
+
+    /// Who opened the flow, if it waits for its first answer ([`crate::share`]).
+    #[must_use]
+    pub const fn waits(&self) -> Option<Opener> {
+        if self.tx_packets != 0 {
+            return None;
+        }
+        match self.state() {
+            State::SynSent => Some(Opener::Host),
+            State::SynReceived if self.syns != REMEMBERED => Some(Opener::Host),
+            // The first datagram is about to leave.
+            State::Established if self.syn_at != 0 => None,
+            State::SynReceived | State::Established | State::FinSent | State::Closed => {
+                Some(Opener::Peer)
+            }
+        }
     }
 
     /// Whether it is time for its first or next SYN.

@@ -10,6 +10,7 @@
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
 //! * [`seq`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake connection;
 //! * [`proof`], [`replay`]: proofs of a secret, and which were seen before;
+//! * [`share`]: what part of the flow table unanswered flows may take;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
 //!   other.
 //!
@@ -33,6 +34,7 @@ pub mod record;
 pub mod replay;
 pub mod sent;
 pub mod seq;
+pub mod share;
 pub mod translate;
 pub mod wire;
 

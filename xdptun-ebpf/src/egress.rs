@@ -20,6 +20,7 @@ use crate::maps::{hidden, link_len, splitter};
 use crate::packet::{Skb as _, View, exceeded_mtu, now};
 use crate::proof::prove;
 use crate::resize::{ResizeError, make_linear, set_len};
+use crate::share::{admits_host, note_answered};
 use crate::split::make_headroom;
 use crate::table::{Entry, InsertError, find, insert};
 use crate::verdict::Verdict;
@@ -121,7 +122,7 @@ fn send<I: Settle + Icmp>(
     let flow = match flow.map(|flow| (flow, flow.state())) {
         Some((flow, State::Established)) => {
             return match located.shape {
-                Shape::Plain => disguise::run::<I>(ctx, &flow).into(),
+                Shape::Plain => disguised::<I>(ctx, key, flow).into(),
                 _ => Verdict::SetAside,
             };
         }
@@ -139,6 +140,16 @@ fn send<I: Settle + Icmp>(
     }
 }
 
+/// A datagram of an established flow becomes a segment.
+#[inline(always)]
+fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    let outcome = disguise::run::<I>(ctx, &flow);
+    if outcome == Outcome::TxDisguised && flow.has_just_answered() {
+        note_answered(key);
+    }
+    outcome
+}
+
 /// Makes a flow that is about to send its first SYN, in the entry of a closed
 /// one if there is one.
 #[inline(always)]
@@ -154,12 +165,12 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     }
     // A program that sends to ever more addresses must not fill the table faster than the
     // daemon clears it.
-    if !Budget::Opens.take() {
+    if !Budget::Opens.take() || !admits_host(ctx.raw()) {
         return Err(Outcome::TxDropOpening);
     }
     match insert(key, &Endpoint::opening(iss), link, now) {
         Ok(()) | Err(InsertError::Exists) => find(key).ok_or(Outcome::TxDropTableFull),
-        Err(InsertError::Full) => Err(Outcome::TxDropTableFull),
+        Err(InsertError::Full | InsertError::Share) => Err(Outcome::TxDropTableFull),
     }
 }
 

@@ -280,6 +280,7 @@ fn step(
             }
             Err(InsertError::Exists) => find(key).ok_or(Outcome::RxDropTableFull),
             Err(InsertError::Full) => Err(Outcome::RxDropTableFull),
+            Err(InsertError::Share) => Err(Outcome::RxDropShare),
         };
     };
     if !flow.advance(before, after, now) {

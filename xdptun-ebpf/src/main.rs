@@ -44,6 +44,7 @@ mod resize;
 mod restore;
 mod rules;
 mod sent;
+mod share;
 mod socket;
 mod split;
 mod table;

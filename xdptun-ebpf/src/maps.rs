@@ -16,6 +16,7 @@ use xdptun_common::proof::{KeySet, MAX_KEY_SETS};
 use xdptun_common::record::Record;
 use xdptun_common::replay::PAGE;
 use xdptun_common::sent::{SLOTS, SentSegment};
+use xdptun_common::share::{Settled, Tally};
 use xdptun_common::wire::TimestampedSynOptions;
 
 use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
@@ -102,6 +103,19 @@ pub static SENT: Array<SentSegment> = Array::with_max_entries(SLOTS, 0);
 #[map]
 pub static REMOTES: HashMap<[u8; 16], u32> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
 
+/// Flows that were made and answered.
+#[map]
+pub static OPENED: Array<Tally> = Array::with_max_entries(1, 0);
+
+/// How many of these the daemon found to be no more.
+#[map]
+pub static SETTLED: Array<Settled> = Array::with_max_entries(1, 0);
+
+/// When each network of peers will have earned its share of the table back (nanoseconds).
+/// LRU: anyone who completes a handshake makes an entry.
+#[map]
+pub static NETWORKS: LruHashMap<[u8; 16], u64> = LruHashMap::with_max_entries(4096, 0);
+
 /// Resets that were sent, and when last (nanoseconds). LRU: anyone can make entries.
 #[map]
 pub static RESETS: LruHashMap<ResetKey, u64> = LruHashMap::with_max_entries(4096, 0);
@@ -141,6 +155,8 @@ static IFINDEX: Global<u32> = Global::new(0);
 static LINK_LEN: Global<u32> = Global::new(LINK_ETHERNET);
 #[unsafe(no_mangle)]
 static MTU: Global<u32> = Global::new(1500);
+#[unsafe(no_mangle)]
+static MAX_FLOWS: Global<u32> = Global::new(65536);
 #[unsafe(no_mangle)]
 static PEERS_ONLY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
@@ -186,6 +202,12 @@ pub fn link_len() -> usize {
 #[inline(always)]
 pub fn mtu() -> u32 {
     MTU.load()
+}
+
+/// How many flows the table holds.
+#[inline(always)]
+pub fn max_flows() -> u32 {
+    MAX_FLOWS.load()
 }
 
 /// Whether only configured peers are ours.

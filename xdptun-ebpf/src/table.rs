@@ -9,13 +9,15 @@ use xdptun_common::flow::{
 };
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
 use xdptun_common::seq::{after, distance};
+use xdptun_common::share::Opener;
 
 use crate::atomic::Word;
 use crate::maps::{FLOWS, NEW_FLOW};
+use crate::share::{self, Refusal};
 
 /// An entry of the table. Stays readable for the whole program run: the kernel
 /// frees it only after an RCU grace period, and the daemon removes only entries
-/// that have been closed or idle for a while.
+/// that have been closed, idle or unanswered for a while.
 #[derive(Clone, Copy)]
 pub struct Entry(*mut Flow);
 
@@ -42,9 +44,14 @@ const HARDLY_LASTED: u64 = 400_000_000;
 pub enum InsertError {
     /// Another CPU was faster.
     Exists,
-    /// The table is full.
+    /// The table is full, or for a peer what is left of it is kept.
     Full,
+    /// Peers have their share of it.
+    Share,
 }
+
+/// What [`insert_new`] returns where the kernel has no error of its own.
+const EDQUOT: i32 = -122;
 
 /// Makes an entry for a flow whose endpoint is `endpoint`.
 #[inline(always)]
@@ -58,6 +65,7 @@ pub fn insert(
     match insert_new(key, endpoint, &link, now) {
         0 => Ok(()),
         EEXIST => Err(InsertError::Exists),
+        EDQUOT => Err(InsertError::Share),
         _ => Err(InsertError::Full),
     }
 }
@@ -75,6 +83,14 @@ const fn syns_at_first(state: State) -> u16 {
 #[inline(never)]
 fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> i32 {
     const ENOMEM: i32 = -12;
+    let opener = Opener::of_new(endpoint.state);
+    if opener == Opener::Peer {
+        match share::admit_peer(key, now) {
+            Ok(()) => {}
+            Err(Refusal::Kept) => return ENOMEM,
+            Err(Refusal::Share) => return EDQUOT,
+        }
+    }
     let Some(flow) = NEW_FLOW.get_ptr_mut(0) else {
         return ENOMEM;
     };
@@ -103,7 +119,10 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     // By reference: a copy would be on the stack.
     let flow: &Flow = flow;
     match FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)) {
-        Ok(()) => 0,
+        Ok(()) => {
+            share::count_opened(opener);
+            0
+        }
         Err(error) => error,
     }
 }
@@ -208,7 +227,30 @@ impl Entry {
             word!(self, acked).store(after.rcv_nxt);
             word!(self, established_at).store(now);
         }
-        state.replace(before as u32, after.state as u32)
+        let answers = self.is_called(before) && matches!(after.state, State::Established);
+        let is_done = state.replace(before as u32, after.state as u32);
+        if is_done && answers {
+            share::count_answered(Opener::Host);
+        }
+        is_done
+    }
+
+    /// Whether this host opened the flow, in this state, and no datagram left on it yet.
+    #[inline(always)]
+    fn is_called(self, state: State) -> bool {
+        let is_called = match state {
+            State::SynSent => true,
+            State::SynReceived => word!(self, syns).load() != REMEMBERED,
+            State::Closed | State::Established | State::FinSent => false,
+        };
+        is_called && word!(self, tx_packets).load() == 0
+    }
+
+    /// Whether the datagram that has just left is the first answer to a peer that opened
+    /// the flow. Two CPUs that send the first two at once may both miss it.
+    #[inline(always)]
+    pub fn has_just_answered(self) -> bool {
+        word!(self, tx_packets).load() == 1 && word!(self, syn_at).load() == 0
     }
 
     /// Opens again a flow that is in state `from`, with the initial sequence

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::flow::{Flow, FlowKey, State};
 use xdptun_common::sent::SentSegment;
+use xdptun_common::share::{Opener, Tally};
 
 use crate::diff;
 use crate::kernel::{Budget, Counted, Datapath, Limited, Ran, Reported};
@@ -64,6 +65,8 @@ pub struct Case {
     reset: Option<(FlowKey, u32, u64)>,
     sent: Vec<SentSegment>,
     remotes: Vec<IpAddr>,
+    opened: Tally,
+    networks: Vec<([u8; 16], u64)>,
     verdict: Verdict,
     expected_packet: Option<Vec<u8>>,
     expected_mark: u32,
@@ -92,6 +95,8 @@ impl Case {
             reset: None,
             sent: Vec::new(),
             remotes: Vec::new(),
+            opened: Tally::default(),
+            networks: Vec::new(),
             verdict: Verdict::Pass,
             expected_packet: Some(packet.clone()),
             expected_mark: 0,
@@ -146,6 +151,20 @@ impl Case {
     #[must_use]
     pub fn knows(mut self, remote: IpAddr) -> Self {
         self.remotes.push(remote);
+        self
+    }
+
+    /// So many flows were made and answered before.
+    #[must_use]
+    pub const fn after(mut self, opened: Tally) -> Self {
+        self.opened = opened;
+        self
+    }
+
+    /// This network of peers will have earned its share back then (nanoseconds).
+    #[must_use]
+    pub fn charged(mut self, network: [u8; 16], earned_at: u64) -> Self {
+        self.networks.push((network, earned_at));
         self
     }
 
@@ -341,6 +360,7 @@ impl Case {
         datapath.set_reset(self.reset);
         datapath.set_sent(&self.sent);
         datapath.set_remotes(&self.remotes);
+        datapath.set_opened(self.opened, &self.networks);
         for (limited, budget) in &self.budgets {
             datapath.set_budget(*limited, *budget);
         }
@@ -363,11 +383,37 @@ impl Case {
             .collect();
         wrong += &section("records", &reports, &datapath.reported());
         wrong += &section("flows", &self.expected_flows, &datapath.flows());
+        wrong += &section(
+            "counts of flows",
+            &self.expected_tally(),
+            &datapath.opened(),
+        );
         let fragmented = by_time(&self.expected_fragmented, at.ns());
         wrong += &section("fragments", &fragmented, &datapath.fragmented());
         let calls = by_time(&self.expected_calls, at.tick());
         wrong += &section("connections", &calls, &datapath.calls());
         Some(wrong)
+    }
+
+    /// Each flow that is added counts as made, and each that does not wait for its first
+    /// answer any more as answered.
+    fn expected_tally(&self) -> Tally {
+        let mut tally = self.opened;
+        for (key, after) in &self.expected_flows {
+            let Some(before) = self.flows.get(key) else {
+                tally.opened[Opener::of_new(after.state()) as usize] += 1;
+                continue;
+            };
+            let is_answered = match before.waits() {
+                Some(Opener::Host) => after.state() == State::Established,
+                Some(Opener::Peer) => before.is_unanswered_call() && after.tx_packets == 1,
+                None => false,
+            };
+            if let (Some(opener), true) = (before.waits(), is_answered) {
+                tally.answered[opener as usize] += 1;
+            }
+        }
+        tally
     }
 
     fn judge(&self, ran: &Ran) -> String {

@@ -14,6 +14,7 @@ use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::proof::{KeySet, ProofKey};
 use xdptun_common::replay::{PAGE, PAGES};
 use xdptun_common::sent::{SentSegment, slot};
+use xdptun_common::share::Tally;
 use xdptun_common::wire::address_bytes;
 use xdptun_common::{Plain, read_plain};
 
@@ -144,6 +145,8 @@ pub struct Datapath {
     calls: HashMap<MapData, Record<FlowKey>, u32>,
     sent: Array<MapData, Record<SentSegment>>,
     remotes: HashMap<MapData, [u8; 16], u32>,
+    opened: Array<MapData, Record<Tally>>,
+    networks: HashMap<MapData, [u8; 16], u64>,
     events: RingBuf<MapData>,
 }
 
@@ -202,6 +205,8 @@ impl Datapath {
             calls: take(&mut ebpf, "CALLS"),
             sent: take(&mut ebpf, "SENT"),
             remotes: take(&mut ebpf, "REMOTES"),
+            opened: take(&mut ebpf, "OPENED"),
+            networks: take(&mut ebpf, "NETWORKS"),
             proofs: take(&mut ebpf, "PROOFS"),
             seen: take(&mut ebpf, "SEEN"),
             resets: take(&mut ebpf, "RESETS"),
@@ -477,6 +482,44 @@ impl Datapath {
         }
     }
 
+    /// Makes the programs count these flows as made and answered, and no network of peers
+    /// as charged for one but these, each until then (nanoseconds).
+    ///
+    /// # Panics
+    ///
+    /// If a map cannot be written.
+    pub fn set_opened(&mut self, opened: Tally, networks: &[([u8; 16], u64)]) {
+        self.opened
+            .set(0, Record(opened), 0)
+            .expect("the counts can be written");
+        let known: Result<Vec<_>, _> = self.networks.keys().collect();
+        for network in known.expect("nobody else writes to the map") {
+            self.networks.remove(&network).expect("it was there");
+        }
+        for (network, earned_at) in networks {
+            self.networks
+                .insert(network, earned_at, 0)
+                .expect("the map of networks can be written");
+        }
+    }
+
+    /// How many flows the programs counted as made and answered.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn opened(&self) -> Tally {
+        let opened = self.opened.get(&0, 0);
+        opened.expect("the counts can be read").0
+    }
+
+    /// When a network of peers will have earned its share back, if it was charged.
+    #[must_use]
+    pub fn earned_at(&self, network: [u8; 16]) -> Option<u64> {
+        self.networks.get(&network, 0).ok()
+    }
+
     /// Sets a budget of every CPU.
     ///
     /// # Panics
@@ -551,6 +594,7 @@ impl Datapath {
         self.set_reset(None);
         self.set_sent(&[]);
         self.set_remotes(&[]);
+        self.set_opened(Tally::default(), &[]);
         let now = Moment::now().ns();
         for limited in Limited::ALL {
             self.set_budget(limited, [limited.burst(), now]);

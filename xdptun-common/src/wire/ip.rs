@@ -160,7 +160,7 @@ pub const fn address_words(address: [u8; 16]) -> [u32; 4] {
 const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
 
 #[inline(always)]
-const fn is_mapped(address: [u8; 16]) -> bool {
+pub(crate) const fn is_mapped(address: [u8; 16]) -> bool {
     matches!(address_words(address), [0, 0, MAPPED, _])
 }
 

@@ -5,6 +5,8 @@
 //! alignment is that of the widest field, so that BPF, which has no unaligned
 //! load, copies it in words.
 
+pub(crate) use ip::is_mapped;
+
 mod ethernet;
 mod icmp;
 mod ip;

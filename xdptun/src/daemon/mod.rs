@@ -4,6 +4,7 @@
 //! None of it is on the path of established data: the programs carry that on
 //! their own, with or without a daemon.
 
+mod evict;
 mod inject;
 mod queue;
 mod refusals;

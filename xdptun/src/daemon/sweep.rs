@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use aya::maps::MapError;
 use tracing::{debug, warn};
 use xdptun_common::config::Request;
 use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
+use xdptun_common::share::Tally;
 
+use super::evict::{is_ripe, surplus};
 use super::{Daemon, News, Timers};
 use crate::clock::{monotonic_ns, since};
 
@@ -123,6 +126,32 @@ fn round_trip(flow: &Flow) -> RoundTrip {
     }
 }
 
+/// One sweep.
+struct Round {
+    now: u64,
+    /// How many peers it may still newly ask.
+    questions: u32,
+    /// What peers it asked.
+    asked: HashMap<FlowKey, Asked>,
+}
+
+/// How many flows a sweep leaves in the table.
+#[derive(Default)]
+struct Left {
+    entries: u64,
+    /// Those that wait for their first answer, by opener.
+    waiting: [u64; 2],
+}
+
+impl Left {
+    fn count(&mut self, flow: &Flow) {
+        self.entries += 1;
+        if let Some(opener) = flow.waits() {
+            self.waiting[opener as usize] += 1;
+        }
+    }
+}
+
 /// What a flow needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
@@ -193,11 +222,9 @@ impl Daemon<'_> {
     /// programs have made a new one already. A program that changes the entry at that
     /// very moment sends a SYN of a flow which is then closed or gone: its datagram waits
     /// in the queue, and [`Daemon::enqueue`] sends it again, which opens the flow.
-    fn remove(&mut self, key: &FlowKey, is_dead: bool, now: u64) -> Result<bool> {
+    fn take(&mut self, key: &FlowKey, is_due: impl Fn(&Flow) -> bool) -> Result<bool> {
         let maps = &mut self.attached.maps;
-        let timers = self.timers;
-        let is_due = |flow: &Flow| matches!(need(flow, is_dead, &timers, now), Need::Remove(_));
-        if !maps.flow(key)?.as_ref().is_some_and(is_due) {
+        if !maps.flow(key)?.as_ref().is_some_and(&is_due) {
             return Ok(false);
         }
         match maps.take_flow(key)? {
@@ -209,9 +236,22 @@ impl Daemon<'_> {
         }
     }
 
-    /// Gives every flow what it needs.
+    /// The same, and says why; whether the flow is gone.
+    fn remove(&mut self, key: &FlowKey, why: &str, is_due: impl Fn(&Flow) -> bool) -> bool {
+        let (local, remote) = (key.local(), key.remote());
+        let removed = self.take(key, is_due);
+        match &removed {
+            Ok(true) => debug!("{local} -> {remote} removed: {why}"),
+            Ok(false) => {}
+            Err(error) => warn!("{local} -> {remote}: cannot remove the flow: {error:#}"),
+        }
+        removed.unwrap_or(false)
+    }
+
+    /// Gives every flow what it needs, and tells the programs how many are left.
     pub(super) fn sweep(&mut self) {
         let now = monotonic_ns();
+        let before = self.attached.maps.opened();
         let tidies = since(now, self.doubts.tidied) > TIDY;
         // Before the flows, as these must be the newer.
         let remotes = tidies.then(|| self.attached.maps.remotes());
@@ -222,6 +262,7 @@ impl Daemon<'_> {
                 return;
             }
         };
+        let after = self.attached.maps.opened();
         self.tell_refusals(&flows);
         if let Some(remotes) = remotes {
             self.doubts.tidied = now;
@@ -231,46 +272,93 @@ impl Daemon<'_> {
                 warn!("cannot remove addresses without flows: {error}");
             }
         }
-        let mut questions = self.doubts.begin(now);
-        let mut asked = HashMap::new();
-        for (key, flow) in flows {
-            let (local, remote) = (key.local(), key.remote());
-            let is_dead = self.doubts.is_dead(&key, &flow, now);
-            match need(&flow, is_dead, &self.timers, now) {
-                Need::Nothing => {}
-                Need::Send(request) => {
-                    if request == Request::Reopen {
-                        let silence = since(now, flow.unanswered_at);
-                        self.observer.flow(&key, News::Reopened { silence });
-                        self.doubts.reopened.insert(key, now);
-                    } else if request == Request::Probe && is_doubtful(&flow, now) {
-                        let mut question = match self.doubts.asked(&key, &flow) {
-                            Some(asked) => *asked,
-                            // Its turn comes with a later sweep.
-                            None if questions == 0 => continue,
-                            None => {
-                                questions -= 1;
-                                Asked {
-                                    at: now,
-                                    unanswered_at: flow.unanswered_at,
-                                    times: 0,
-                                }
-                            }
-                        };
-                        question.times += 1;
-                        asked.insert(key, question);
-                    }
-                    self.request(&key, &flow, request);
+        let left = self.serve_all(&flows, now);
+        if let Err(error) = self.settle(before, after, &left) {
+            warn!("cannot count the flows: {error}");
+        }
+    }
+
+    /// Tells the programs how many flows are left, by what they had counted before and after
+    /// the table was read. What is made later they add themselves. A flow that was answered
+    /// meanwhile may count as one that waits until the next sweep: rather too many than too
+    /// few.
+    fn settle(
+        &mut self,
+        before: Result<Tally, MapError>,
+        after: Result<Tally, MapError>,
+        left: &Left,
+    ) -> Result<(), MapError> {
+        let counted = Tally {
+            opened: before?.opened,
+            answered: after?.answered,
+        };
+        let settled = counted.settle(left.waiting, left.entries);
+        self.attached.maps.settle(settled)
+    }
+
+    /// Gives every flow what it needs; which are left of those that were there before.
+    fn serve_all(&mut self, flows: &[(FlowKey, Flow)], now: u64) -> Left {
+        let mut round = Round {
+            now,
+            questions: self.doubts.begin(now),
+            asked: HashMap::new(),
+        };
+        let mut left = Left::default();
+        let surplus = surplus(flows, self.attached.maps.max_flows(), now);
+        for ((key, flow), surplus) in flows.iter().zip(surplus) {
+            let is_gone = match flow.waits() {
+                Some(opener) if surplus => {
+                    self.remove(key, "too many wait", |flow| is_ripe(flow, opener, now))
                 }
-                Need::Remove(why) => match self.remove(&key, is_dead, now) {
-                    Ok(true) => debug!("{local} -> {remote} removed: {why}"),
-                    Ok(false) => {}
-                    Err(error) => warn!("{local} -> {remote}: cannot remove the flow: {error:#}"),
-                },
+                _ => self.serve(key, flow, &mut round),
+            };
+            if !is_gone && flow.opened_at <= now {
+                left.count(flow);
             }
         }
-        self.doubts.asked = asked;
+        self.doubts.asked = round.asked;
         self.doubts.reopened.retain(|_, at| since(now, *at) < SLOW);
+        left
+    }
+
+    /// Gives a flow what it needs; whether it is gone then.
+    fn serve(&mut self, key: &FlowKey, flow: &Flow, round: &mut Round) -> bool {
+        let now = round.now;
+        let is_dead = self.doubts.is_dead(key, flow, now);
+        match need(flow, is_dead, &self.timers, now) {
+            Need::Nothing => {}
+            Need::Send(request) => {
+                if request == Request::Reopen {
+                    let silence = since(now, flow.unanswered_at);
+                    self.observer.flow(key, News::Reopened { silence });
+                    self.doubts.reopened.insert(*key, now);
+                } else if request == Request::Probe && is_doubtful(flow, now) {
+                    let mut question = match self.doubts.asked(key, flow) {
+                        Some(asked) => *asked,
+                        // Its turn comes with a later sweep.
+                        None if round.questions == 0 => return false,
+                        None => {
+                            round.questions -= 1;
+                            Asked {
+                                at: now,
+                                unanswered_at: flow.unanswered_at,
+                                times: 0,
+                            }
+                        }
+                    };
+                    question.times += 1;
+                    round.asked.insert(*key, question);
+                }
+                self.request(key, flow, request);
+            }
+            Need::Remove(why) => {
+                let timers = self.timers;
+                return self.remove(key, why, |flow| {
+                    matches!(need(flow, is_dead, &timers, now), Need::Remove(_))
+                });
+            }
+        }
+        false
     }
 }
 

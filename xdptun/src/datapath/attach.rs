@@ -472,6 +472,7 @@ fn load(
         .override_global(global::IFINDEX, &interface.index, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
+        .override_global(global::MAX_FLOWS, &options.max_flows, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
         .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)

@@ -16,6 +16,7 @@ use xdptun_common::config::{Attachment, Owner, PORT_WORDS};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::replay::PAGES;
+use xdptun_common::share::{Settled, Tally};
 use xdptun_common::wire::{address_bytes, ip_addr};
 
 use super::batch;
@@ -41,6 +42,8 @@ pub struct Maps {
     counters: PerCpuArray<MapData, u64>,
     attachment: Array<MapData, Record<Attachment>>,
     owner: Array<MapData, Record<Owner>>,
+    opened: Array<MapData, Record<Tally>>,
+    settled: Array<MapData, Record<Settled>>,
 }
 
 /// Their names, as pins and in the object.
@@ -51,6 +54,8 @@ const REMOTES: &str = "REMOTES";
 const COUNTERS: &str = "COUNTERS";
 const ATTACHMENT: &str = "ATTACHMENT";
 const OWNER: &str = "OWNER";
+const OPENED: &str = "OPENED";
+const SETTLED: &str = "SETTLED";
 const EVENTS: &str = "EVENTS";
 
 /// The counter that the daemon keeps.
@@ -61,7 +66,7 @@ pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 pub const PROOFS: [(&str, u32); 2] = [("PROOFS", 8192), ("SEEN", PAGES)];
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
-pub const PINNED: [&str; 11] = [
+pub const PINNED: [&str; 13] = [
     OWNER,
     FLOWS,
     PORTS,
@@ -69,6 +74,8 @@ pub const PINNED: [&str; 11] = [
     REMOTES,
     COUNTERS,
     ATTACHMENT,
+    OPENED,
+    SETTLED,
     EVENTS,
     "BUDGETS",
     "FRAGMENTS",
@@ -141,6 +148,8 @@ impl Maps {
             counters: map(COUNTERS)?.try_into()?,
             attachment: map(ATTACHMENT)?.try_into()?,
             owner: map(OWNER)?.try_into()?,
+            opened: map(OPENED)?.try_into()?,
+            settled: map(SETTLED)?.try_into()?,
         })
     }
 
@@ -326,6 +335,24 @@ impl Maps {
         Ok(self.counters.get(&index, 0)?.iter().sum())
     }
 
+    /// How many flows the programs have made and answered.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn opened(&self) -> Result<Tally, MapError> {
+        Ok(self.opened.get(&0, 0)?.0)
+    }
+
+    /// Notes how far these numbers are off by now.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn settle(&mut self, settled: Settled) -> Result<(), MapError> {
+        self.settled.set(0, Record(settled), 0)
+    }
+
     /// What the attachment is.
     ///
     /// # Errors
@@ -393,6 +420,8 @@ fn verify(name: &str, data: &MapData) -> Result<()> {
         PORTS => (MapType::Array, INDEX, size_of::<u64>()),
         ATTACHMENT => (MapType::Array, INDEX, size_of::<Attachment>()),
         OWNER => (MapType::Array, INDEX, size_of::<Owner>()),
+        OPENED => (MapType::Array, INDEX, size_of::<Tally>()),
+        SETTLED => (MapType::Array, INDEX, size_of::<Settled>()),
         _ => bail!("no map of ours is called {name}"),
     };
     let info = data.info()?;

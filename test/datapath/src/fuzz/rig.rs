@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use xdptun_common::flow::{Flow, FlowKey};
 use xdptun_common::sent::SentSegment;
+use xdptun_common::share::Tally;
 
 use super::scene::{Scene, Setup};
 use crate::case::Verdict;
@@ -101,6 +102,7 @@ impl Rig {
         if let Some(sent) = scene.sent {
             datapath.set_sent(&[sent]);
         }
+        datapath.set_opened(Tally::default(), &[]);
         let skb = Skb {
             ifindex: if scene.narrow { narrow } else { 0 },
             ..scene.skb

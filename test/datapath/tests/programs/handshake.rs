@@ -339,6 +339,22 @@ fn open(flow: &mut Flow, at: Moment, rcv_nxt: u32) {
     flow.received_at = at.ns();
 }
 
+/// The peer answers our SYN.
+pub fn accepts(at: Moment, path: Path) -> Case {
+    let mut flow = syn_sent(at, path);
+    flow.link = [0x55; 14];
+    Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
+        .flow(path.key(), flow)
+        .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+        .counts(Outcome::RxSynAck)
+        .sends(Sent::Ack)
+        .reports(Kind::Established, path.key())
+        .changes(path.key(), |flow| {
+            open(flow, at, PEER.wrapping_add(1));
+            flow.link = path.outbound().link();
+        })
+}
+
 #[test]
 fn the_answer_to_our_syn() {
     let mut rows: Vec<Row> = Vec::new();
@@ -350,18 +366,7 @@ fn the_answer_to_our_syn() {
             Case::ingress(from_peer(path, flags, sequence, number)).flow(key, flow)
         };
         rows.push(row(format!("{path:?} SYN-ACK"), move |at| {
-            let mut flow = syn_sent(at, path);
-            flow.link = [0x55; 14];
-            case(at, SYN_ACK, PEER, 1)
-                .flow(key, flow)
-                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
-                .counts(Outcome::RxSynAck)
-                .sends(Sent::Ack)
-                .reports(Kind::Established, key)
-                .changes(key, |flow| {
-                    open(flow, at, PEER.wrapping_add(1));
-                    flow.link = path.outbound().link();
-                })
+            accepts(at, path)
         }));
         rows.push(row(format!("{path:?} SYN-ACK of another SYN"), move |at| {
             let number = at.isn(&key).wrapping_add(2);

@@ -25,6 +25,7 @@ mod refused;
 mod requests;
 mod restored;
 mod runner;
+mod share;
 mod shrink_twice;
 mod split;
 mod tagged;
