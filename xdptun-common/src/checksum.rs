@@ -119,7 +119,8 @@ impl Sum {
 
     /// The sum folded to 16 bits, in memory order.
     #[inline(always)]
-    const fn folded(self) -> u16 {
+    #[must_use]
+    pub const fn folded(self) -> u16 {
         // 64 bits fold to at most 33, those to at most 18, those to 17, those
         // to 16: each step adds the carry back in (2^16 = 1).
         let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);

@@ -19,6 +19,8 @@ pub mod global {
     pub const MAX_FLOWS: &str = "MAX_FLOWS";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
+    /// [`super::TcpDefaults`]: what a TCP connection of this host begins with.
+    pub const TCP_DEFAULTS: &str = "TCP_DEFAULTS";
     /// `u32`: index of the splitter's near end, 0 if there is none.
     pub const SPLITTER: &str = "SPLITTER";
     /// `u32`: 1 on a kernel whose pull looks at a pending checksum before it
@@ -31,6 +33,55 @@ pub mod global {
     /// `u32`: how many bytes of each packet are recorded ([`crate::record`]); 0 if
     /// none is.
     pub const RECORD: &str = "RECORD";
+}
+
+/// What a TCP connection of this host begins with, by its settings (sysctl): the segments
+/// of a handshake look the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TcpDefaults {
+    /// Room for received bytes, of which the first window is made.
+    pub space: u32,
+    /// By how many bits windows are shifted (RFC 7323 section 2).
+    pub window_scale: u8,
+    /// Whether ECN is asked for (1), granted (2), or neither (0): `net.ipv4.tcp_ecn`.
+    pub ecn: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+crate::plain!(TcpDefaults: 8);
+
+impl TcpDefaults {
+    /// Those of a connection on a host that was left as Linux comes, but for a window scale
+    /// with which 62 MB may be under way.
+    pub const LINUX: Self = Self {
+        space: 65536,
+        window_scale: 10,
+        ecn: 2,
+        ttl: 64,
+        hop_limit: 64,
+    };
+
+    /// The window of a SYN or SYN-ACK: as many whole segments of `mss` bytes as there is
+    /// room for (`tcp_select_initial_window`).
+    #[inline(always)]
+    #[must_use]
+    pub const fn first_window(&self, mss: u16) -> u16 {
+        let mss = mss as u32;
+        let window = if mss != 0 && self.space > mss {
+            self.space / mss * mss
+        } else {
+            self.space
+        };
+        if window > u16::MAX as u32 {
+            u16::MAX
+        } else {
+            window as u16
+        }
+    }
 }
 
 /// Ethernet.

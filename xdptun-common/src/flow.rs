@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use crate::share::Opener;
-use crate::wire::{address_bytes, ip_addr};
+use crate::wire::{IpFields, address_bytes, ip_addr};
 
 /// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
 /// v4-mapped; ports are big-endian.
@@ -233,6 +233,10 @@ pub struct Flow {
     pub answers_earned_at: u32,
     /// When an ICMP error about the flow last failed its proof ([`crate::sent`]).
     pub distrusted_at: u32,
+    /// The IPv6 flow label of its segments; 0 leaves that of the datagrams.
+    pub label: u32,
+    /// How its segments are labelled otherwise, see [`Marks`].
+    pub marks: Marks,
     /// Zero.
     pub reserved: u32,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
@@ -241,7 +245,48 @@ pub struct Flow {
     pub syns: u16,
 }
 
-crate::plain!(Flow: 152);
+crate::plain!(Flow: 160);
+
+/// Fields of the IP header of a flow's segments without data, so that they take the way of
+/// those with data: class and hop limit are those of the last datagram, and the IPv4
+/// identification goes on from a random number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Marks(pub u32);
+
+impl Marks {
+    /// The two bits of a class that say something of the packet's own way (RFC 3168).
+    const ECN: u8 = 3;
+
+    /// Of a flow that nothing was sent of.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(identification: u16) -> Self {
+        Self((identification as u32) << 16)
+    }
+
+    /// After a datagram with these fields.
+    #[inline(always)]
+    #[must_use]
+    pub const fn seen(self, fields: IpFields) -> Self {
+        let class = (fields.class & !Self::ECN) as u32;
+        Self(self.0 & 0xffff_0000 | class << 8 | fields.hop_limit as u32)
+    }
+
+    /// The fields of segment number `count`; without a datagram so far, `hop_limit` is that
+    /// of the host.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fields(self, count: u16, hop_limit: u8, label: u32) -> IpFields {
+        let known = self.0 as u8;
+        IpFields {
+            class: (self.0 >> 8) as u8,
+            hop_limit: if known == 0 { hop_limit } else { known },
+            identification: ((self.0 >> 16) as u16).wrapping_add(count),
+            label,
+        }
+    }
+}
 
 /// 2^20 ns, a little more than a millisecond, as short times are kept; the count of
 /// them since boot wraps after 52 days.
@@ -434,7 +479,7 @@ pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
     last == 0 || now.saturating_sub(last) >= wait
 }
 
-/// The window field of a segment: about 62 MB after scaling, with low bits that
+/// The window field of a segment: about 62 MB after scaling by ten bits, with low bits that
 /// differ from one segment to the next. A receiver's GRO merges segments only
 /// when flags and window are equal (`tcp_gro_receive`), and a merged segment
 /// would be several datagrams in one.

@@ -19,6 +19,7 @@
 //! flow before ([`far_from`]). A guess is right once in 2^24 times.
 
 use crate::flow::FlowKey;
+use crate::wire::IpFields;
 
 /// How long one epoch lasts, in nanoseconds: 1.07 s. Two opens of the same addresses and
 /// ports have other numbers if they are further apart.
@@ -64,6 +65,10 @@ impl Secret {
         hash & !EPOCH ^ stamp ^ self.scrambler(hash)
     }
 
+    /// What stands for the epoch in the hash that labels a flow ([`label_of`]): no host
+    /// runs that long.
+    pub const LABEL_EPOCH: u64 = u32::MAX as u64;
+
     /// The epoch in which `isn` was made, if it is a cookie and not too old.
     #[inline(always)]
     #[must_use]
@@ -84,6 +89,17 @@ impl Secret {
         let Self([key, _]) = self;
         let mixed = ((isn & HASH) ^ *key as u32).wrapping_mul(0x9e37_79b1);
         mixed >> 28 << EPOCH_SHIFT
+    }
+}
+
+/// The IPv6 flow label made of [`Secret::isn_of_epoch`] of [`Secret::LABEL_EPOCH`]; never
+/// 0, which says that there is none.
+#[inline(always)]
+#[must_use]
+pub const fn label_of(hash: u32) -> u32 {
+    match hash & IpFields::LABEL {
+        0 => 1,
+        label => label,
     }
 }
 

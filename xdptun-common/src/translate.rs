@@ -27,7 +27,8 @@ pub enum PayloadSum {
 }
 
 /// The IP and TCP headers that replace those of a datagram. `ip` and `udp` must
-/// be those of the datagram, `udp.length()` its true length.
+/// be those of the datagram, `udp.length()` its true length. The segment is not to be
+/// fragmented, as those of TCP are not (RFC 1191), and as a peer drops fragments.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(
@@ -68,7 +69,7 @@ pub fn disguise<I: Ip>(
         }
     };
     (
-        ip.with_payload(Protocol::TCP, tcp_len),
+        ip.with_payload(Protocol::TCP, tcp_len).unfragmentable(),
         header.with_checksum(sum.checksum()),
     )
 }

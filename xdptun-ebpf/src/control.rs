@@ -8,17 +8,21 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Sent;
-use xdptun_common::flow::{FlowKey, asking, challenging, window};
+use xdptun_common::flow::{FlowKey, Marks, asking, challenging, window};
 use xdptun_common::handshake::Reply;
 use xdptun_common::wire::{
-    EthernetHeader, Flags, Ip, Protocol, SynOptions, TcpHeader, TimestampedSynOptions,
+    EthernetHeader, Flags, Ip, IpFields, Offer, OptionWalk, Protocol, SynOptions, TcpHeader,
+    TimestampedSynOptions,
 };
 
+use crate::cookie::label;
 use crate::counters::count_sent;
-use crate::maps::{has_ethernet, hidden, link_len, mtu};
+use crate::maps::{PREPARED, has_ethernet, hidden, link_len, mtu, tcp_defaults};
+use crate::opaque::opaque;
 use crate::packet::{Packet as _, Skb as _, now};
 use crate::proof::proven;
 use crate::resize::{ResizeError, replace_transport, store};
+use crate::table::find;
 
 /// Which way the packet that is rewritten was going.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,61 +33,82 @@ pub enum Was {
     Inbound,
 }
 
-/// Rewrites the packet into `segment` of `flow`, and counts it. A subprogram:
-/// it is needed in several places and has a stack of its own.
-#[inline(never)]
+/// What [`rewrite`] needs to know before it changes the packet. Not on the stack, which is
+/// full.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Prepared {
+    /// The fields of the IP header, packed.
+    fields: u64,
+    /// What the SYN at hand offers.
+    offer: Offer,
+    reserved: u32,
+}
+
+/// Rewrites the packet into `segment` of `flow`, and counts it.
+#[inline(always)]
 pub fn rewrite<I: Ip>(
     ctx: &TcContext,
     was: Was,
     flow: &FlowKey,
     segment: &Reply,
 ) -> Result<(), ResizeError> {
-    let is_syn = segment.flags.contains(Flags::SYN);
-    let at = link_len() + I::LEN;
-    // An answer must not be longer than what caused it, and may offer window
-    // scale and SACK only to a SYN that did (RFC 7323 section 2.2, RFC 2018
-    // section 2). One that has room for our options has them.
-    let room = match was {
-        Was::Outbound => true,
-        Was::Inbound => {
-            let length = ctx.read(at + TcpHeader::LENGTH_OFFSET).ok_or(ResizeError)?;
-            TcpHeader::length(length) >= TcpHeader::LEN + SynOptions::LEN
-        }
+    let offer = if !segment.flags.contains(Flags::SYN) {
+        Offer(0)
+    } else if was == Was::Outbound {
+        Offer::OURS
+    } else {
+        // A SYN-ACK may offer what the SYN did, and nothing else.
+        Offer(xdptun_offer(ctx.raw(), (link_len() + I::LEN) as u32))
     };
-    let options_len = if !is_syn || !room {
+    prepare(flow, segment.kind as u32, offer.0);
+    rewrite_as_prepared::<I>(ctx, was, flow, segment)
+}
+
+/// A subprogram: it is needed in several places and has a stack of its own.
+#[inline(never)]
+fn rewrite_as_prepared<I: Ip>(
+    ctx: &TcContext,
+    was: Was,
+    flow: &FlowKey,
+    segment: &Reply,
+) -> Result<(), ResizeError> {
+    // SAFETY: a per-CPU value, which only this program run touches.
+    let prepared = unsafe { &*PREPARED.get_ptr(0).ok_or(ResizeError)? };
+    let at = link_len() + I::LEN;
+    let is_syn = segment.flags.contains(Flags::SYN);
+    let proves = is_syn && hidden() && was == Was::Outbound;
+    let options_len = if !is_syn {
         0
-    } else if hidden() && segment.flags == Flags::SYN && was == Was::Outbound {
+    } else if proves {
         TimestampedSynOptions::LEN
     } else {
-        SynOptions::LEN
+        prepared.offer.options_len()
     };
     let tcp_len = TcpHeader::LEN + options_len;
     replace_transport::<I>(ctx, tcp_len)?;
 
     // Before the headers are put together, which would have to wait on the stack.
     let mut sum = Sum::new();
-    if options_len != 0 {
-        let proves = options_len == TimestampedSynOptions::LEN;
-        if store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves) != 0 {
+    if is_syn {
+        let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves);
+        if stored < 0 {
             return Err(ResizeError);
         }
-        sum = if proves {
-            proven().ok_or(ResizeError)?.sum()
-        } else {
-            SynOptions::new(mss::<I>()).sum()
-        };
+        sum = sum.word((stored as u16).to_ne_bytes());
     }
+    let flags = if prepared.offer.contains(Offer::ECN) {
+        segment.flags | Flags::ECE
+    } else {
+        segment.flags
+    };
     let header = TcpHeader::new(
         flow.local_port(),
         flow.remote_port(),
         segment.sequence,
         segment.acknowledgment,
-        segment.flags,
-        match segment.kind {
-            Sent::Probe => asking(window(now() >> 20)),
-            Sent::ChallengeAck => challenging(window(now() >> 20)),
-            _ => window(now() >> 20),
-        },
+        flags,
+        window_of::<I>(segment),
         options_len,
     );
     let ip = I::bare(
@@ -91,7 +116,8 @@ pub fn rewrite<I: Ip>(
         flow.remote_address(),
         Protocol::TCP,
         tcp_len as u16,
-    );
+    )
+    .with_fields(IpFields::unpack(prepared.fields));
     let sum = sum
         .combine(ip.pseudo_header(Protocol::TCP, tcp_len as u16))
         .combine(header.sum());
@@ -104,22 +130,138 @@ pub fn rewrite<I: Ip>(
     Ok(())
 }
 
-/// Stores the options of a SYN; zero if that went well. A subprogram, whose stack
+/// The window field of a segment without data.
+#[inline(always)]
+fn window_of<I: Ip>(segment: &Reply) -> u16 {
+    match segment.kind {
+        // The first ones of a connection, and the last.
+        Sent::Syn | Sent::SynAck => tcp_defaults().first_window(mss::<I>()),
+        Sent::Rst => 0,
+        Sent::Probe => asking(window(now() >> 20)),
+        Sent::ChallengeAck => challenging(window(now() >> 20)),
+        _ => window(now() >> 20),
+    }
+}
+
+/// What the SYN at hand offers, whose TCP header starts `at` this offset and is readable
+/// with its options. A global function (the verifier's word), which the verifier walks
+/// once: the walk over the options is long.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_offer(skb: *mut __sk_buff, at: u32) -> u32 {
+    let ctx = &TcContext::new(skb);
+    // A mask that the verifier sees: link header and fixed IP header are shorter.
+    let at = (opaque(at.into()) & 127) as usize;
+    let Some(length_and_flags) = ctx.read::<u16>(at + TcpHeader::LENGTH_OFFSET) else {
+        return 0;
+    };
+    let [length, flags] = length_and_flags.to_ne_bytes();
+    let len = TcpHeader::length(length).saturating_sub(TcpHeader::LEN) & 63;
+    let byte = |offset: usize| ctx.read(at + TcpHeader::LEN + offset);
+    let mut walk = OptionWalk::BEGIN;
+    for _ in 0..OptionWalk::MOST {
+        // The verifier forgets what the last option was, so that it walks each step once
+        // and not once for each way that led there.
+        walk.at = (opaque(walk.at as u64) & 63) as usize;
+        walk.offer = Offer(opaque(walk.offer.0.into()) as u32);
+        if !walk.step(len, byte) {
+            break;
+        }
+    }
+    let offer = walk.offer;
+    let asks = Flags(flags).contains(Flags::ECE.with(Flags::CWR));
+    if asks && tcp_defaults().ecn != 0 && (length & RESERVED != 0 || !is_ecn_capable(ctx)) {
+        return offer.with(Offer::ECN).0;
+    }
+    offer.0
+}
+
+/// The bits beside the length of a TCP header: with one of them set, Linux grants ECN to
+/// whatever IP header.
+const RESERVED: u8 = 0x0f;
+
+/// Whether the IP header says that its sender knows ECN, as one of a SYN must not (RFC 3168
+/// section 6.1.1).
+#[inline(always)]
+fn is_ecn_capable(ctx: &TcContext) -> bool {
+    const ECN: u8 = 3;
+    let Some(start) = ctx.read::<u16>(link_len()) else {
+        return false;
+    };
+    let [version, second] = start.to_ne_bytes();
+    let class = if version >> 4 == 4 {
+        second
+    } else {
+        second >> 4
+    };
+    class & ECN != 0
+}
+
+/// Stores the options of a SYN and returns their sum, or -1. A subprogram, whose stack
 /// is its caller's not to spend.
 #[inline(never)]
 fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 {
     let ctx = &TcContext::new(skb);
-    let stored = match proven() {
-        Some(proven) if proves => store(ctx, at, proven),
-        _ => store(ctx, at, &SynOptions::new(mss)),
+    // SAFETY: as in `rewrite_as_prepared`.
+    let Some(prepared) = PREPARED.get_ptr(0).map(|prepared| unsafe { &*prepared }) else {
+        return -1;
     };
-    stored.is_err().into()
+    if proves {
+        return match proven() {
+            Some(proven) if store(ctx, at, proven).is_ok() => proven.sum().folded().into(),
+            _ => -1,
+        };
+    }
+    let options = SynOptions::new(mss, tcp_defaults().window_scale, prepared.offer);
+    for (index, word) in options.0.iter().enumerate() {
+        let offset = index * size_of_val(word);
+        if offset < prepared.offer.options_len() && store(ctx, at + offset, word).is_err() {
+            return -1;
+        }
+    }
+    options.sum().folded().into()
+}
+
+/// Puts together what [`rewrite_as_prepared`] needs. The IP header is like those of the
+/// flow's datagrams; what Linux sends without a connection has no identification.
+#[inline(never)]
+fn prepare(flow: &FlowKey, kind: u32, offer: u32) {
+    let Some(prepared) = PREPARED.get_ptr_mut(0) else {
+        return;
+    };
+    let defaults = tcp_defaults();
+    let hop_limit = if flow.is_ipv4() {
+        defaults.ttl
+    } else {
+        defaults.hop_limit
+    };
+    let mut fields = match find(flow) {
+        Some(entry) => entry.fields(kind == Sent::Syn as u32, hop_limit),
+        None => Marks::new(0).fields(0, hop_limit, 0),
+    };
+    let is_syn_ack = kind == Sent::SynAck as u32;
+    let is_reset = kind == Sent::Rst as u32;
+    if is_syn_ack || is_reset {
+        fields.identification = 0;
+        if is_reset || fields.label == 0 {
+            fields.label = label(flow);
+        }
+    }
+    // SAFETY: as in `rewrite_as_prepared`.
+    unsafe {
+        prepared.write(Prepared {
+            fields: fields.pack(),
+            offer: Offer(offer),
+            reserved: 0,
+        });
+    }
 }
 
 /// What a segment may carry, in bytes.
 #[inline(always)]
 pub fn mss<I: Ip>() -> u16 {
-    mtu().saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16
+    let mtu = mtu().min(u16::MAX.into());
+    mtu.saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16
 }
 
 /// Turns the packet round: it goes to the station that it came from.

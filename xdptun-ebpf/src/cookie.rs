@@ -3,7 +3,7 @@
 
 use xdptun_common::flow::FlowKey;
 use xdptun_common::handshake::Endpoint;
-use xdptun_common::isn::{epoch, same_cookie};
+use xdptun_common::isn::{Secret, epoch, label_of, same_cookie};
 
 use crate::maps::secret;
 
@@ -17,6 +17,19 @@ fn cookie(flow: &FlowKey, epoch: u64) -> u32 {
 #[inline(always)]
 pub fn next_iss(endpoint: &Endpoint, flow: &FlowKey, now: u64) -> u32 {
     endpoint.next_iss(cookie(flow, epoch(now)))
+}
+
+/// The flow label of segments that belong to no datagram of this host.
+#[inline(always)]
+pub fn label(flow: &FlowKey) -> u32 {
+    label_of(cookie(flow, Secret::LABEL_EPOCH))
+}
+
+/// Where the identifications of a flow with this initial number begin.
+#[inline(always)]
+pub fn first_identification(flow: &FlowKey, iss: u32) -> u16 {
+    // Takes the place of an epoch: it looks random to whoever does not know the key.
+    cookie(flow, iss.into()) as u16
 }
 
 /// Whether we gave `number` to the flow a short while ago.

@@ -82,6 +82,11 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         acknowledgment,
         window: window(count),
     };
+    flow.mark(ip.fields());
+    let ip = match flow.label() {
+        0 => ip,
+        label => ip.with_label(label),
+    };
     let (ip, tcp) = disguise(ip, udp, payload, numbers);
     let len = udp.length().wrapping_add(TcpHeader::GROWTH as u16);
     sent::remember(&ip, &tcp, len, now);

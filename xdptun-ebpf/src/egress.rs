@@ -16,8 +16,8 @@ use crate::control::{Was, link_to_peer, mss, rewrite};
 use crate::cookie::next_iss;
 use crate::disguise::{self, Settle};
 use crate::events::queue_frame;
-use crate::maps::{hidden, link_len, splitter};
-use crate::packet::{Skb as _, View, exceeded_mtu, now};
+use crate::maps::{hidden, link_len, splitter, tcp_defaults};
+use crate::packet::{Packet as _, Skb as _, View, exceeded_mtu, now};
 use crate::proof::prove;
 use crate::resize::{ResizeError, make_linear, set_len};
 use crate::share::{admits_host, note_answered};
@@ -180,6 +180,12 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     // The way to the peer may be another than when the flow was made.
     flow.set_link(link_to_peer(ctx, Was::Outbound));
+    if let Some(ip) = ctx.read::<I>(link_len()) {
+        flow.mark(ip.fields());
+        if flow.label() == 0 {
+            flow.set_label(ip.fields().label);
+        }
+    }
     let queued = queue_frame(ctx, key);
     if !flow.claim_syn(now()) {
         return if queued {
@@ -198,6 +204,9 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     }
 }
 
+/// `net.ipv4.tcp_ecn`: connections of this host begin with the question.
+const ASKS_FOR_ECN: u8 = 1;
+
 /// The SYN of a flow, the first one or again.
 #[inline(always)]
 fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
@@ -205,9 +214,16 @@ fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
     if hidden() {
         prove(key, sequence, flow.syns(), mss::<I>());
     }
+    // Not again in a repeated one: some firewalls drop SYNs that ask (RFC 3168 section
+    // 6.1.1.1).
+    let asks = tcp_defaults().ecn == ASKS_FOR_ECN && flow.syns() <= 1;
     Reply {
         kind: Sent::Syn,
-        flags: Flags::SYN,
+        flags: if asks {
+            Flags::SYN | Flags::ECE | Flags::CWR
+        } else {
+            Flags::SYN
+        },
         sequence,
         acknowledgment: 0,
     }

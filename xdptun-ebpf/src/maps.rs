@@ -5,7 +5,7 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerfEventArray, RingBuf};
 use xdptun_common::config::{
-    Attachment, IngressMode, LINK_ETHERNET, MAX_LOCAL, MAX_PEERS, Owner, PORT_WORDS,
+    Attachment, IngressMode, LINK_ETHERNET, MAX_LOCAL, MAX_PEERS, Owner, PORT_WORDS, TcpDefaults,
 };
 use xdptun_common::counter::COUNTERS as COUNTER_COUNT;
 use xdptun_common::event::RING_BYTES;
@@ -20,6 +20,7 @@ use xdptun_common::share::{Settled, Tally};
 use xdptun_common::wire::TimestampedSynOptions;
 
 use crate::budget::{BUDGETS_LEN, Bucket, ResetKey};
+use crate::control::Prepared;
 use crate::options::Aside;
 
 /// Every flow. Not preallocated, so that closed flows give their memory back;
@@ -94,6 +95,10 @@ pub static SEEN: Array<[u8; PAGE as usize]> = Array::with_max_entries(1, 0);
 #[map]
 pub static PROVEN: PerCpuArray<TimestampedSynOptions> = PerCpuArray::with_max_entries(1, 0);
 
+/// What the segment that is about to be made needs.
+#[map]
+pub static PREPARED: PerCpuArray<Prepared> = PerCpuArray::with_max_entries(1, 0);
+
 /// Segments that left lately (`xdptun_common::sent`).
 #[map]
 pub static SENT: Array<SentSegment> = Array::with_max_entries(SLOTS, 0);
@@ -158,6 +163,8 @@ static MTU: Global<u32> = Global::new(1500);
 #[unsafe(no_mangle)]
 static MAX_FLOWS: Global<u32> = Global::new(65536);
 #[unsafe(no_mangle)]
+static TCP_DEFAULTS: Global<TcpDefaults> = Global::new(TcpDefaults::LINUX);
+#[unsafe(no_mangle)]
 static PEERS_ONLY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static SPLITTER: Global<u32> = Global::new(0);
@@ -208,6 +215,12 @@ pub fn mtu() -> u32 {
 #[inline(always)]
 pub fn max_flows() -> u32 {
     MAX_FLOWS.load()
+}
+
+/// What a TCP connection of this host begins with.
+#[inline(always)]
+pub fn tcp_defaults() -> TcpDefaults {
+    TCP_DEFAULTS.load()
 }
 
 /// Whether only configured peers are ours.

@@ -10,7 +10,7 @@ use xdptun_common::proof::{KeySet, ProofKey, count_of, epoch_of, proof_epoch};
 use xdptun_common::replay::{PAGE, Place};
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
-use crate::maps::{KEYS, KEYS_OF, PROOFS, PROVEN, SEEN, link_len, secret};
+use crate::maps::{KEYS, KEYS_OF, PROOFS, PROVEN, SEEN, link_len, secret, tcp_defaults};
 use crate::packet::Packet as _;
 
 /// Nanoseconds of `CLOCK_TAI` (kernel 6.1), which both hosts have in common and
@@ -38,7 +38,7 @@ fn proof(keys: Option<&KeySet>, isn: u32, count: u16, epoch: u64, mss: u16) -> u
     let proof = keys.map_or(0, |keys| proof_by(keys.first(), isn, count, epoch));
     if let Some(proven) = PROVEN.get_ptr_mut(0) {
         // SAFETY: a per-CPU value, which only this program run touches.
-        unsafe { *proven = TimestampedSynOptions::new(mss, proof) };
+        unsafe { *proven = TimestampedSynOptions::new(mss, tcp_defaults().window_scale, proof) };
     }
     proof
 }

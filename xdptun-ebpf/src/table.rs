@@ -4,14 +4,16 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use xdptun_common::flow::{
-    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS, REMEMBERED, RESTARTED,
-    SILENCE, State, Tick, answer, syn_is_due,
+    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS, Marks, REMEMBERED,
+    RESTARTED, SILENCE, State, Tick, answer, syn_is_due,
 };
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
 use xdptun_common::seq::{after, distance};
 use xdptun_common::share::Opener;
+use xdptun_common::wire::IpFields;
 
 use crate::atomic::Word;
+use crate::cookie::{first_identification, label};
 use crate::maps::{FLOWS, NEW_FLOW};
 use crate::share::{self, Refusal};
 
@@ -113,6 +115,11 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     flow.data_at = now;
     flow.link = *link;
     flow.syns = syns_at_first(endpoint.state);
+    flow.marks = Marks::new(first_identification(key, endpoint.iss));
+    if !matches!(endpoint.state, State::SynSent) {
+        // The SYN-ACK, which was sent without a flow, had this one.
+        flow.label = label(key);
+    }
     if matches!(endpoint.state, State::Established) {
         flow.established_at = now;
     }
@@ -474,6 +481,44 @@ impl Entry {
                 break;
             }
         }
+    }
+
+    /// Notes the IP header of a datagram that leaves.
+    #[inline(always)]
+    pub fn mark(self, fields: IpFields) {
+        let marks = word!(self, marks);
+        let before = marks.load();
+        let after = before.seen(fields);
+        if after != before {
+            marks.store(after);
+        }
+    }
+
+    /// Takes the flow label of the datagram that opens the flow.
+    #[inline(always)]
+    pub fn set_label(self, label: u32) {
+        word!(self, label).store(label);
+    }
+
+    /// The flow label of its segments, or 0 for that of the datagram.
+    #[inline(always)]
+    pub fn label(self) -> u32 {
+        word!(self, label).load()
+    }
+
+    /// The IP header fields of a segment without data that leaves now. `hop_limit` is that
+    /// of the host.
+    #[inline(always)]
+    pub fn fields(self, is_syn: bool, hop_limit: u8) -> IpFields {
+        /// As many as a handshake may have taken.
+        const HANDSHAKE: u16 = 8;
+        let count = if is_syn {
+            self.syns() & !RESTARTED
+        } else {
+            (word!(self, tx_packets).load() as u16).wrapping_add(HANDSHAKE)
+        };
+        let marks = word!(self, marks).load();
+        marks.fields(count, hop_limit, self.label())
     }
 
     /// Remembers the link header that reaches the peer.

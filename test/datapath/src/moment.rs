@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use xdptun_common::flow::{FlowKey, Tick};
-use xdptun_common::isn::{EPOCH_NS, Secret};
+use xdptun_common::isn::{EPOCH_NS, Secret, label_of};
 use xdptun_common::proof::{ProofKey, proof_epoch};
 
 /// The key that all tests load the programs with.
@@ -79,6 +79,18 @@ impl Moment {
     #[must_use]
     pub fn earlier_isn(self, flow: &FlowKey, epochs: u64) -> u32 {
         SECRET.isn_of_epoch(flow, (self.0 / EPOCH_NS).wrapping_sub(epochs))
+    }
+
+    /// The flow label of segments of a flow that a peer opened.
+    #[must_use]
+    pub fn label(self, flow: &FlowKey) -> u32 {
+        label_of(SECRET.isn_of_epoch(flow, Secret::LABEL_EPOCH))
+    }
+
+    /// Where the IPv4 identifications of a flow with this initial number begin.
+    #[must_use]
+    pub fn identification(self, flow: &FlowKey, iss: u32) -> u16 {
+        SECRET.isn_of_epoch(flow, iss.into()) as u16
     }
 
     /// The proof of a flow's SYN with this number in an epoch, counted from the present one.

@@ -11,6 +11,7 @@ use etherparse::{
 };
 
 use xdptun_common::sent::{SentSegment, tag};
+use xdptun_common::wire::IpFields;
 use xdptun_common::{Plain, read_plain, wire};
 
 use crate::moment::SECRET;
@@ -251,6 +252,19 @@ impl Packet {
         self
     }
 
+    /// The flow label; IPv4 has none.
+    ///
+    /// # Panics
+    ///
+    /// If it has more than 20 bits.
+    #[must_use]
+    pub fn flow_label(mut self, label: u32) -> Self {
+        if let Network::V6(ip, _) = &mut self.network {
+            ip.flow_label = Ipv6FlowLabel::try_new(label).expect("20 bits");
+        }
+        self
+    }
+
     /// The time to live or hop limit.
     #[must_use]
     pub fn ttl(mut self, ttl: u8) -> Self {
@@ -271,6 +285,43 @@ impl Packet {
             }
         }
         self
+    }
+
+    /// The identification; IPv6 has none.
+    #[must_use]
+    pub const fn identified(mut self, id: u16) -> Self {
+        if let Network::V4(ip) = &mut self.network {
+            ip.identification = id;
+        }
+        self
+    }
+
+    /// IPv4 that routers must not fragment; nothing in IPv6.
+    #[must_use]
+    pub const fn unfragmentable(mut self) -> Self {
+        if let Network::V4(ip) = &mut self.network {
+            ip.dont_fragment = true;
+        }
+        self
+    }
+
+    /// What of its IP header is the sender's choice.
+    #[must_use]
+    pub fn fields(&self) -> IpFields {
+        match &self.network {
+            Network::V4(ip) => IpFields {
+                class: ip.dscp.value() << 2 | ip.ecn.value(),
+                hop_limit: ip.time_to_live,
+                identification: ip.identification,
+                label: 0,
+            },
+            Network::V6(ip, _) => IpFields {
+                class: ip.traffic_class,
+                hop_limit: ip.hop_limit,
+                identification: 0,
+                label: ip.flow_label.value(),
+            },
+        }
     }
 
     /// IPv4 that routers may fragment; nothing in IPv6.

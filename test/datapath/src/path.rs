@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use xdptun_common::flow::{AckMarks, Flow, FlowKey, State, Tick};
+use xdptun_common::config::TcpDefaults;
+use xdptun_common::flow::{AckMarks, Flow, FlowKey, MOST_SYNS, Marks, RESTARTED, State, Tick};
+use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;
 use crate::moment::Moment;
@@ -192,18 +194,52 @@ impl Path {
         Packet::datagram(self.remote, self.local)
     }
 
-    /// A segment without data of this host, as the programs make it from any
-    /// other packet; a SYN has options.
+    /// A segment without data of this host, as the programs make it from any other packet:
+    /// the first SYN of a flow that begins with `sequence`, an answer to whoever has no
+    /// flow, or one of an [established](Path::established) flow.
     #[must_use]
     pub fn control(self, at: Moment, flags: u8, sequence: u32, acknowledgment: u32) -> Packet {
-        let segment = self
-            .outbound()
-            .segment(flags, sequence, acknowledgment)
-            .window(at.window());
-        if flags & flags::SYN == 0 {
-            return segment;
+        let key = self.key();
+        let segment = self.outbound().segment(flags, sequence, acknowledgment);
+        let mss = u16::from_be_bytes(mss(self.family()));
+        let first_window = TcpDefaults::LINUX.first_window(mss);
+        let answers_stranger = |segment: Packet| segment.flow_label(at.label(&key));
+        if flags & flags::RST != 0 {
+            return answers_stranger(segment.window(0));
         }
-        segment.options(&syn_options(self.family()))
+        if flags & flags::SYN == 0 {
+            return segment.window(at.window()).identified(ESTABLISHED_ID);
+        }
+        let syn = segment
+            .window(first_window)
+            .options(&syn_options(self.family()));
+        if flags & flags::ACK != 0 {
+            return answers_stranger(syn);
+        }
+        syn.identified(at.identification(&key, sequence).wrapping_add(1))
+    }
+
+    /// The same as the next segment of `flow`.
+    #[must_use]
+    pub fn control_of(
+        self,
+        at: Moment,
+        flow: &Flow,
+        flags: u8,
+        sequence: u32,
+        acknowledgment: u32,
+    ) -> Packet {
+        let count = if flags == flags::SYN {
+            (flow.syns & !RESTARTED).saturating_add(1).min(MOST_SYNS)
+        } else {
+            (flow.tx_packets as u16).wrapping_add(8)
+        };
+        let fields = flow.marks.fields(count, DATAGRAM.hop_limit, flow.label);
+        self.control(at, flags, sequence, acknowledgment)
+            .identified(fields.identification)
+            .flow_label(fields.label)
+            .tos(fields.class)
+            .ttl(fields.hop_limit)
     }
 
     /// The family of both ends.
@@ -231,6 +267,7 @@ impl Path {
                 since: at.tick().wrapping_sub(100),
             },
             syns: 1,
+            marks: Marks::new(0).seen(DATAGRAM),
             sent_at: at.before_ms(5),
             received_at: at.before_ms(30),
             unanswered_at: at.before_ms(31),
@@ -272,6 +309,7 @@ impl Path {
             syn_at: at.ns(),
             link: self.outbound().link(),
             ack_marks: AckMarks::new(iss.wrapping_add(1), Tick(at.tick())),
+            marks: Marks::new(at.identification(&self.key(), iss)).seen(DATAGRAM),
             ..NO_FLOW
         }
     }
@@ -304,8 +342,22 @@ const NO_FLOW: Flow = Flow {
     answers_earned_at: 0,
     distrusted_at: 0,
     link: [0; 14],
+    label: 0,
+    marks: Marks(0),
     reserved: 0,
 };
+
+/// The IP header fields of a datagram, if a test does not say others.
+pub const DATAGRAM: IpFields = IpFields {
+    class: 0,
+    hop_limit: 64,
+    identification: 0,
+    label: 0,
+};
+
+/// The IPv4 identification of the next segment without data of an
+/// [established](Path::established) flow: what may be the handshake's, and its datagrams.
+const ESTABLISHED_ID: u16 = 8 + 0xfe;
 
 /// The options of our SYN: maximum segment size, SACK permitted, window scale
 /// 10 (RFC 9293 section 3.2, RFC 2018, RFC 7323).

@@ -100,6 +100,18 @@ pub trait Ip: crate::Plain {
     /// with default hop limit, not to be fragmented.
     fn bare(source: [u8; 16], destination: [u8; 16], protocol: Protocol, payload_len: u16) -> Self;
 
+    /// What of this header is the sender's choice.
+    fn fields(&self) -> IpFields;
+    /// The same header of one's own with other fields; the IPv4 checksum is made anew.
+    #[must_use]
+    fn with_fields(self, fields: IpFields) -> Self;
+    /// The same header, not to be fragmented on the way; the IPv4 checksum follows.
+    #[must_use]
+    fn unfragmentable(self) -> Self;
+    /// The same header with another flow label, which IPv4 has none of.
+    #[must_use]
+    fn with_label(self, label: u32) -> Self;
+
     /// The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
     ///
     /// A v4-mapped address sums to the IPv4 address: its prefix adds 0xffff,
@@ -111,6 +123,47 @@ pub trait Ip: crate::Plain {
             .address(self.destination())
             .number(u16::from(protocol.0))
             .number(payload_len)
+    }
+}
+
+/// What of an IP header is the sender's choice. A protocol has what its version has; the
+/// others are zero, and are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IpFields {
+    /// Type of service or traffic class: DSCP (RFC 2474) and ECN (RFC 3168).
+    pub class: u8,
+    /// Time to live or hop limit.
+    pub hop_limit: u8,
+    /// IPv4 identification (RFC 6864).
+    pub identification: u16,
+    /// IPv6 flow label (RFC 6437), 20 bits.
+    pub label: u32,
+}
+
+impl IpFields {
+    /// The bits of a flow label.
+    pub const LABEL: u32 = 0x000f_ffff;
+
+    /// All fields as one number: what a BPF function can return.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        self.class as u64
+            | (self.hop_limit as u64) << 8
+            | (self.identification as u64) << 16
+            | (self.label as u64) << 32
+    }
+
+    /// The fields that [`IpFields::pack`] made a number of.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unpack(packed: u64) -> Self {
+        Self {
+            class: packed as u8,
+            hop_limit: (packed >> 8) as u8,
+            identification: (packed >> 16) as u16,
+            label: (packed >> 32) as u32,
+        }
     }
 }
 
@@ -332,6 +385,48 @@ impl Ip for Ipv4Header {
             destination,
         }
     }
+
+    #[inline(always)]
+    fn fields(&self) -> IpFields {
+        IpFields {
+            class: self.tos,
+            hop_limit: self.ttl,
+            identification: u16::from_be_bytes(self.identification),
+            label: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn with_fields(self, fields: IpFields) -> Self {
+        let header = Self {
+            tos: fields.class,
+            ttl: fields.hop_limit,
+            identification: fields.identification.to_be_bytes(),
+            ..self
+        };
+        header.with_fresh_checksum()
+    }
+
+    #[inline(always)]
+    fn unfragmentable(self) -> Self {
+        let [high, low] = self.flags_fragment;
+        let flags_fragment = [high | DONT_FRAGMENT.to_be_bytes()[0], low];
+        // As in `with_payload`: a header that was damaged stays so.
+        let checksum = Sum::of_checksum(self.checksum)
+            .without_word(self.flags_fragment)
+            .word(flags_fragment)
+            .checksum();
+        Self {
+            flags_fragment,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn with_label(self, _label: u32) -> Self {
+        self
+    }
 }
 
 /// IPv6 header without extension headers (RFC 8200 section 3).
@@ -440,6 +535,38 @@ impl Ip for Ipv6Header {
             source,
             destination,
         }
+    }
+
+    #[inline(always)]
+    fn fields(&self) -> IpFields {
+        let word = u32::from_be_bytes(self.version_class_flow);
+        IpFields {
+            class: (word >> 20) as u8,
+            hop_limit: self.hop_limit,
+            identification: 0,
+            label: word & IpFields::LABEL,
+        }
+    }
+
+    #[inline(always)]
+    fn with_fields(self, fields: IpFields) -> Self {
+        let word = 6 << 28 | u32::from(fields.class) << 20 | fields.label & IpFields::LABEL;
+        Self {
+            version_class_flow: word.to_be_bytes(),
+            hop_limit: fields.hop_limit,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn unfragmentable(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn with_label(self, label: u32) -> Self {
+        let fields = self.fields();
+        self.with_fields(IpFields { label, ..fields })
     }
 }
 

@@ -10,14 +10,16 @@ pub(crate) use ip::is_mapped;
 mod ethernet;
 mod icmp;
 mod ip;
+mod options;
 mod tcp;
 mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{
-    Fragment, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes, address_words,
-    ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
+    Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes,
+    address_words, ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
-pub use tcp::{Flags, SynOptions, TcpHeader, TimestampedSynOptions};
+pub use options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
+pub use tcp::{Flags, TcpHeader};
 pub use udp::UdpHeader;

@@ -1,7 +1,7 @@
 use core::mem::offset_of;
 use core::ops::BitOr;
 
-/// TCP control bits (RFC 9293 section 3.1), the low six.
+/// TCP control bits (RFC 9293 section 3.1). Of inbound segments the low six are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
@@ -17,6 +17,10 @@ impl Flags {
     pub const PSH: Self = Self(0x08);
     /// The acknowledgement field counts.
     pub const ACK: Self = Self(0x10);
+    /// Echo of congestion (RFC 3168); in a SYN-ACK, "I understand it".
+    pub const ECE: Self = Self(0x40);
+    /// Congestion window reduced (RFC 3168); in a SYN together with ECE, "do you?".
+    pub const CWR: Self = Self(0x80);
 
     /// Whether all bits of `other` are set.
     #[inline(always)]
@@ -209,101 +213,5 @@ impl TcpHeader {
             .word(self.window)
             .word(self.checksum)
             .word(self.urgent)
-    }
-}
-
-/// The options of a SYN or SYN-ACK: maximum segment size, SACK permitted and
-/// window scale, in the order Linux sends them without timestamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(4))]
-pub struct SynOptions([[u8; 4]; 3]);
-
-crate::plain!(SynOptions: 12);
-
-impl SynOptions {
-    /// Length in bytes.
-    pub const LEN: usize = size_of::<Self>();
-    /// By how many bits our windows are shifted (RFC 7323 section 2).
-    pub const WINDOW_SCALE: u8 = 10;
-
-    /// Options that offer `mss` bytes of payload a segment.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(mss: u16) -> Self {
-        let [high, low] = mss.to_be_bytes();
-        const NOP: u8 = 1;
-        Self([
-            [2, 4, high, low],
-            [NOP, NOP, 4, 2],
-            [NOP, 3, 3, Self::WINDOW_SCALE],
-        ])
-    }
-
-    /// The sum of the twelve bytes.
-    #[inline(always)]
-    pub const fn sum(&self) -> crate::checksum::Sum {
-        let [mss, sack, scale] = self.0;
-        crate::checksum::Sum::new()
-            .words(mss)
-            .words(sack)
-            .words(scale)
-    }
-}
-
-/// The options of a SYN with timestamps, in the order in which Linux sends them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(4))]
-pub struct TimestampedSynOptions([[u8; 4]; 5]);
-
-crate::plain!(TimestampedSynOptions: 20);
-
-impl TimestampedSynOptions {
-    /// Length in bytes.
-    pub const LEN: usize = size_of::<Self>();
-    /// Where SACK permitted and the timestamp option begin.
-    pub const TIMESTAMP_OFFSET: usize = 4;
-    /// SACK permitted, and the kind and length of the timestamp option.
-    const SACK_AND_TIMESTAMP: [u8; 4] = [4, 2, 8, 10];
-
-    /// Options that offer `mss` bytes of payload a segment, with this TSval and no
-    /// TSecr (RFC 7323 section 3.2).
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(mss: u16, timestamp: u32) -> Self {
-        let [high, low] = mss.to_be_bytes();
-        const NOP: u8 = 1;
-        Self([
-            [2, 4, high, low],
-            Self::SACK_AND_TIMESTAMP,
-            timestamp.to_be_bytes(),
-            [0; 4],
-            [NOP, 3, 3, SynOptions::WINDOW_SCALE],
-        ])
-    }
-
-    /// The TSval in these eight bytes of options, those at
-    /// [`TimestampedSynOptions::TIMESTAMP_OFFSET`] as they lie in memory; zero if
-    /// the options are not in this order.
-    #[inline(always)]
-    #[must_use]
-    pub fn timestamp(eight: u64) -> u32 {
-        let [a, b, c, d, timestamp @ ..] = eight.to_ne_bytes();
-        if [a, b, c, d] == Self::SACK_AND_TIMESTAMP {
-            u32::from_be_bytes(timestamp)
-        } else {
-            0
-        }
-    }
-
-    /// The sum of the twenty bytes.
-    #[inline(always)]
-    pub const fn sum(&self) -> crate::checksum::Sum {
-        let [mss, kinds, timestamp, echoed, scale] = self.0;
-        crate::checksum::Sum::new()
-            .words(mss)
-            .words(kinds)
-            .words(timestamp)
-            .words(echoed)
-            .words(scale)
     }
 }

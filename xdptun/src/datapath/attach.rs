@@ -18,10 +18,10 @@ use xdptun_common::isn::Secret;
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::keys::{KeyMaps, Keys};
 use super::local::LocalMap;
-use super::maps::{Maps, PINNED, PROOFS, take_events};
+use super::maps::{Maps, PINNED, PROOFS, Record, take_events};
 use super::recorder::Recorder;
 use super::splitter::{self, Splitter};
-use super::{OBJECT, Pinned, clsact, pins, recorded, remove, strip};
+use super::{OBJECT, Pinned, clsact, pins, recorded, remove, strip, tcp_defaults};
 use crate::addresses;
 use crate::clock::monotonic_ns;
 use crate::interface::Interface;
@@ -465,6 +465,7 @@ fn load(
     let shrink_twice = u32::from(KernelVersion::current()? < PULLS_FIRST);
     let hidden = u32::from(options.keys.is_some());
     let record = options.record.map_or(0, NonZeroU32::get);
+    let tcp_defaults = Record(tcp_defaults::read(&interface.name));
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::HIDDEN, &hidden, true)
@@ -473,6 +474,7 @@ fn load(
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::MAX_FLOWS, &options.max_flows, true)
+        .override_global(global::TCP_DEFAULTS, &tcp_defaults, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
         .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)

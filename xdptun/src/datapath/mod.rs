@@ -15,6 +15,7 @@ pub mod pins;
 mod recorder;
 mod splitter;
 mod sys;
+mod tcp_defaults;
 
 pub use attach::{AttachOptions, Attached, DEFAULT_MAX_FLOWS, IngressChoice, TcChoice, try_load};
 pub use keys::{Keys, too_many};

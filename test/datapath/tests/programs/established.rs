@@ -18,10 +18,14 @@ pub fn disguises(at: Moment, path: Path, datagram: &Packet, len: usize) -> Case 
             datagram
                 .clone()
                 .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                .window(window(flow.tx_packets)),
+                .window(window(flow.tx_packets))
+                .unfragmentable(),
         )
         .counts(Outcome::TxDisguised)
-        .changes(path.key(), |flow| sent(flow, at, len))
+        .changes(path.key(), |flow| {
+            sent(flow, at, len);
+            flow.marks = flow.marks.seen(datagram.fields());
+        })
 }
 
 /// Each length and kind of checksum that is complete.
@@ -49,7 +53,7 @@ fn every_length_becomes_the_exact_segment() {
 }
 
 #[test]
-fn ip_fields_are_kept() {
+fn ip_fields_are_kept_but_for_df() {
     let mut rows: Vec<Row> = Vec::new();
     for family in Family::ALL {
         let path = Path::client(family);

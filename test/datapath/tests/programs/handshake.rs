@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, RESTARTED, State, asking, challenging};
+use xdptun_common::flow::{Flow, Marks, RESTARTED, State, asking, challenging};
 use xdptun_common::isn::{LIFETIME, far_from};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
@@ -49,6 +49,8 @@ pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
         syns: 0,
         syn_at: 0,
         established_at: at.ns(),
+        label: at.label(&path.key()),
+        marks: Marks::new(at.identification(&path.key(), iss)),
         ..path.opening(at)
     };
     begun(&mut flow, at, iss);
@@ -60,10 +62,10 @@ fn a_syn_is_answered_without_a_flow() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();
-        let answers = move |at: Moment, syn: Packet| {
-            let isn = at.isn(&key);
+        let answers = move |at: Moment, syn: Packet, granted: u8, options: &[u8]| {
+            let answer = path.control(at, SYN_ACK | granted, at.isn(&key), PEER.wrapping_add(1));
             Case::ingress(syn)
-                .answers(path.control(at, SYN_ACK, isn, PEER.wrapping_add(1)))
+                .answers(answer.options(options))
                 .counts(Outcome::RxSyn)
                 .sends(Sent::SynAck)
         };
@@ -76,8 +78,6 @@ fn a_syn_is_answered_without_a_flow() {
                     2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
                 ]),
             ),
-            ("40 bytes of options", syn(0).options(&[1; 40])),
-            ("with ECN", syn(flags::ECE | flags::CWR)),
             (
                 "with other IP fields",
                 syn(0).tos(0x48).ttl(9).id(77).may_fragment(),
@@ -86,9 +86,83 @@ fn a_syn_is_answered_without_a_flow() {
             ("with data", syn(0).payload(payload(600))),
             ("padded", syn(0).padded_to(90)),
         ];
+        let [mss, sack, scale] = offers(path);
+        let all = [mss, sack, scale].concat();
         for (name, packet) in table {
+            let all = all.clone();
             rows.push(row(format!("{path:?} {name}"), move |at| {
-                answers(at, packet.clone())
+                answers(at, packet.clone(), 0, &all)
+            }));
+        }
+        let offering = |offered: &[u8]| syn(0).options(offered);
+        let strange = [30, 4, 0, 0];
+        for (name, packet, expected) in [
+            ("no options", offering(&[]), vec![mss]),
+            ("MSS", offering(&[2, 4, 5, 180]), vec![mss]),
+            ("SACK alone", offering(&[1, 1, 4, 2]), vec![mss, sack]),
+            ("scale alone", offering(&[3, 3, 7, 1]), vec![mss, scale]),
+            (
+                "in another order",
+                offering(&[3, 3, 7, 4, 2, 0, 0, 0]),
+                vec![mss, sack, scale],
+            ),
+            ("an end", offering(&[0, 3, 3, 7]), vec![mss]),
+            (
+                "unknown ones",
+                offering(&[strange, sack].concat()),
+                vec![mss, sack],
+            ),
+            (
+                "scale of another length",
+                offering(&[3, 4, 7, 7, 1, 1, 4, 2]),
+                vec![mss, sack],
+            ),
+            (
+                "SACK of another length",
+                offering(&[4, 3, 0, 1, 1, 3, 3, 7]),
+                vec![mss, scale],
+            ),
+            (
+                "a length of zero",
+                offering(&[30, 0, 1, 1, 1, 3, 3, 7]),
+                vec![mss],
+            ),
+            (
+                "a length of one",
+                offering(&[30, 1, 1, 1, 1, 3, 3, 7]),
+                vec![mss],
+            ),
+            (
+                "one beyond the header",
+                offering(&[1, 4, 2, 30]),
+                vec![mss, sack],
+            ),
+            (
+                "a length beyond the header",
+                offering(&[4, 2, 30, 3]),
+                vec![mss, sack],
+            ),
+            ("nothing in 40 bytes", offering(&[1; 40]), vec![mss]),
+            (
+                "the last of 40 bytes",
+                offering(&[&[1; 37][..], &[3, 3, 7]].concat()),
+                vec![mss, scale],
+            ),
+        ] {
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                answers(at, packet.clone(), 0, &expected.concat())
+            }));
+        }
+        let asks = flags::ECE | flags::CWR;
+        for (name, packet, granted) in [
+            ("with ECN", syn(asks), flags::ECE),
+            ("with ECE alone", syn(flags::ECE), 0),
+            ("with CWR alone", syn(flags::CWR), 0),
+            ("with ECN, and marked", syn(asks).tos(2), 0),
+        ] {
+            let all = all.clone();
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                answers(at, packet.clone(), granted, &all)
             }));
         }
         rows.push(row(
@@ -105,8 +179,16 @@ fn a_syn_is_answered_without_a_flow() {
     check(&mut datapath(), rows);
 }
 
-/// "Replies ... are never larger than what caused them": else whoever spoofs
-/// SYNs makes us the amplifier.
+/// The options of our SYN, each with its padding: maximum segment size, SACK permitted,
+/// window scale.
+fn offers(path: Path) -> [[u8; 4]; 3] {
+    let options = syn_options(path.family());
+    let (words, _) = options.as_chunks::<4>();
+    [words[0], words[1], words[2]]
+}
+
+/// Else whoever spoofs segments makes us the amplifier. Only to a SYN without options the
+/// maximum segment size is added, as Linux does.
 #[test]
 fn no_answer_is_longer_than_its_cause() {
     use xdptun_test_datapath::{Program, Skb};
@@ -125,7 +207,8 @@ fn no_answer_is_longer_than_its_cause() {
             let segment = path.inbound().segment(flags, 1, 2).bytes();
             let ran = datapath.run(Program::Ingress, &segment, Skb::default());
             assert_eq!(ran.verdict, 7, "flags {flags:#x} are answered");
-            if ran.packet.len() > segment.len() {
+            let added = if flags == flags::SYN { 4 } else { 0 };
+            if ran.packet.len() > segment.len() + added {
                 longer.push(format!(
                     "{:?}, flags {flags:#x}: {} bytes answer {}",
                     path.family(),
@@ -345,7 +428,7 @@ pub fn accepts(at: Moment, path: Path) -> Case {
     flow.link = [0x55; 14];
     Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
         .flow(path.key(), flow)
-        .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+        .answers(path.control_of(at, &flow, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
         .counts(Outcome::RxSynAck)
         .sends(Sent::Ack)
         .reports(Kind::Established, path.key())
@@ -499,7 +582,7 @@ fn no_answer_to_a_syn_of_before_the_reset() {
             let flow = restarted(at, 1);
             Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
                 .flow(key, flow)
-                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+                .answers(path.control_of(at, &flow, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
                 .counts(Outcome::RxSynAck)
                 .sends(Sent::Ack)
                 .reports(Kind::Established, key)
@@ -528,7 +611,7 @@ fn both_opened_at_once() {
             let flow = syn_received(at, path);
             Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
                 .flow(key, flow)
-                .answers(path.control(at, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
+                .answers(path.control_of(at, &flow, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
                 .counts(Outcome::RxSynAck)
                 .sends(Sent::Ack)
                 .reports(Kind::Established, key)

@@ -7,7 +7,7 @@ use socket2::{Domain, Socket, Type};
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, REMEMBERED, State};
+use xdptun_common::flow::{Flow, Marks, REMEMBERED, State};
 use xdptun_common::proof::ProofKey;
 use xdptun_lab::Netns;
 use xdptun_test_datapath::kernel::MAX_PROOFS;
@@ -49,11 +49,13 @@ fn numbered_syn(path: Path, number: u32, proof: u32) -> Packet {
 
 /// SYN number `count` of a flow of ours, which is a proof.
 fn our_syn(at: Moment, path: Path, iss: u32, count: u16) -> Packet {
-    let syn = path.outbound().segment(flags::SYN, iss, 0);
-    syn.window(at.window()).options(&timestamped_syn_options(
-        path.family(),
-        at.proof(iss, count, 0),
-    ))
+    let id = at.identification(&path.key(), iss).wrapping_add(count);
+    path.control(at, flags::SYN, iss, 0)
+        .identified(id)
+        .options(&timestamped_syn_options(
+            path.family(),
+            at.proof(iss, count, 0),
+        ))
 }
 
 /// A SYN of the peer is answered like one of anyone where nothing is hidden.
@@ -169,12 +171,10 @@ fn each_peer_has_its_keys() {
             }
             rows.push(row(format!("{path:?}, proves"), move |at| {
                 let iss = at.isn(&path.key());
-                let syn = path.outbound().segment(flags::SYN, iss, 0);
                 let proof = at.proof_by(proves, iss, 1);
-                opens(at, path, &path.outbound().payload(payload(100))).passes_as(
-                    syn.window(at.window())
-                        .options(&timestamped_syn_options(family, proof)),
-                )
+                let syn = path.control(at, flags::SYN, iss, 0);
+                opens(at, path, &path.outbound().payload(payload(100)))
+                    .passes_as(syn.options(&timestamped_syn_options(family, proof)))
             }));
         }
     }
@@ -364,9 +364,10 @@ fn an_answer_to_our_syn_need_not_be_one() {
         row(format!("{path:?}"), move |at| {
             let iss = at.isn(&path.key());
             let answer = path.inbound().segment(SYN_ACK, 99, iss.wrapping_add(1));
+            let flow = path.opening(at);
             Case::ingress(answer.options(&syn_options(path.family())))
-                .flow(path.key(), path.opening(at))
-                .answers(path.control(at, flags::ACK, iss.wrapping_add(1), 100))
+                .flow(path.key(), flow)
+                .answers(path.control_of(at, &flow, flags::ACK, iss.wrapping_add(1), 100))
                 .counts(Outcome::RxSynAck)
                 .sends(Sent::Ack)
                 .reports(Kind::Established, path.key())
@@ -481,6 +482,8 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
                 acked: rcv_nxt,
                 syns: REMEMBERED,
                 syn_at: 0,
+                label: at.label(&key),
+                marks: Marks::new(at.identification(&key, at.isn(&key))),
                 ..path.opening(at)
             };
             case.adds(key, flow)

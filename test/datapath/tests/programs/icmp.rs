@@ -707,6 +707,7 @@ fn only_what_was_sent_lately_counts() {
             let syn = path.control(at, flags::SYN, flow.iss, 0);
             // It has twelve bytes of options, and twelve bytes are taken off.
             let datagram = path.outbound().payload(payload(12)).without_checksum();
+            let datagram = datagram.identified(syn.fields().identification);
             let arrived = about(path, syn.quote(32));
             becomes(at, path, flow, arrived, &about(path, datagram.quote(8)))
         }));

@@ -14,19 +14,18 @@ use crate::{datapath, paths};
 
 const MS: u64 = 1_000_000;
 
-/// The SYN of a flow.
-fn syn(at: Moment, path: Path) -> Packet {
-    path.control(at, flags::SYN, at.isn(&path.key()), 0)
-}
-
 /// The datagram is queued, and a SYN of a new flow leaves in its place.
 pub fn opens(at: Moment, path: Path, datagram: &Packet) -> Case {
+    let mut opened = path.opening(at);
+    opened.marks = opened.marks.seen(datagram.fields());
+    opened.label = datagram.fields().label;
+    let unopened = Flow { syns: 0, ..opened };
     Case::egress(datagram)
-        .passes_as(syn(at, path))
+        .passes_as(path.control_of(at, &unopened, flags::SYN, opened.iss, 0))
         .counts(Outcome::TxOpened)
         .sends(Sent::Syn)
         .queues(path.key(), datagram)
-        .adds(path.key(), path.opening(at))
+        .adds(path.key(), opened)
 }
 
 /// The datagram is queued and nothing leaves.
@@ -115,8 +114,10 @@ fn the_next_datagrams_wait_for_the_time_of_the_next_syn() {
             }));
             rows.push(row(format!("{name}, due"), move |at| {
                 let datagram = path.outbound().payload(payload(200));
+                let flow = flow(at, timeout_ms * MS);
                 opens(at, path, &datagram)
-                    .flow(path.key(), flow(at, timeout_ms * MS))
+                    .passes_as(path.control_of(at, &flow, flags::SYN, flow.iss, 0))
+                    .flow(path.key(), flow)
                     .changes(path.key(), |flow| {
                         flow.syns += u16::from(flow.syns & !RESTARTED < MOST_SYNS);
                         flow.syn_at = at.ns();
@@ -162,7 +163,7 @@ fn a_syn_is_repeated_with_the_same_number() {
             flow.syn_at = at.before_ms(700);
             opens(at, path, &path.outbound().payload(payload(20)))
                 .flow(path.key(), flow)
-                .passes_as(path.control(at, flags::SYN, iss, 0))
+                .passes_as(path.control_of(at, &flow, flags::SYN, iss, 0))
                 .changes(path.key(), |flow| {
                     flow.syns = 2;
                     flow.syn_at = at.ns();
@@ -186,11 +187,17 @@ pub fn reopens(at: Moment, path: Path, datagram: &Packet, closed: Flow) -> Case 
         tx_bytes: closed.tx_bytes,
         rx_packets: closed.rx_packets,
         rx_bytes: closed.rx_bytes,
+        marks: closed.marks.seen(datagram.fields()),
+        label: datagram.fields().label,
         ..path.opening(at)
     };
     begun(&mut reopened, at, iss);
+    let unopened = Flow {
+        syns: 0,
+        ..reopened
+    };
     opens(at, path, datagram)
-        .passes_as(path.control(at, flags::SYN, iss, 0))
+        .passes_as(path.control_of(at, &unopened, flags::SYN, iss, 0))
         .flow(path.key(), closed)
         .changes(path.key(), |flow| *flow = reopened)
 }

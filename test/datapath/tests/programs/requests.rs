@@ -92,9 +92,10 @@ fn repeated_syns() -> Vec<Row> {
                 flow
             };
             rows.push(row(format!("{path:?} {state:?}, due"), move |at| {
-                let segment = path.control(at, flags::SYN, 0xdead_beef, 0);
+                let flow = flow(at, 1000);
+                let segment = path.control_of(at, &flow, flags::SYN, 0xdead_beef, 0);
                 granted(asks(path, Request::RetransmitSyn), Sent::Syn)
-                    .flow(path.key(), flow(at, 1000))
+                    .flow(path.key(), flow)
                     .passes_as(segment)
                     .changes(path.key(), |flow| {
                         flow.syns = 3;
@@ -125,7 +126,7 @@ fn reopenings() -> Vec<Row> {
             let iss = far_from(flow.snd_nxt, at.isn(&path.key()));
             granted(asks(path, Request::Reopen), Sent::Syn)
                 .flow(path.key(), flow)
-                .passes_as(path.control(at, flags::SYN, iss, 0))
+                .passes_as(path.control_of(at, &Flow { syns: 0, ..flow }, flags::SYN, iss, 0))
                 .changes(path.key(), |flow| {
                     flow.state = State::SynSent as u32;
                     begun(flow, at, iss);
