@@ -33,7 +33,7 @@ pub fn note<I: Ip>(ctx: &TcContext) {
         return;
     };
     let key = located.outbound(ports);
-    if let Some(last) = CALLS.get_ptr_mut(&key) {
+    if let Some(last) = CALLS.get_ptr_mut(key) {
         // SAFETY: a word of a map value, which stays for the whole program run; CPUs that
         // race write the same time.
         unsafe { last.write_volatile(Tick::at(now()).0) };
