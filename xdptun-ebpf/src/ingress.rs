@@ -216,7 +216,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     let mut flow = flow;
     if !decision.endpoint.takes_datagram(segment) {
         decision.endpoint.iss = flow.map_or(0, Entry::iss);
-        match refusal::<I>(ctx.raw(), key, flow.is_some()) {
+        match refusal::<I>(ctx, key, flow.is_some()) {
             Some(outcome) => decision.outcome = outcome,
             None => decide(ctx.raw(), key, segment, now, &mut decision),
         }

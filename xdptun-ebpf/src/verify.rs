@@ -30,30 +30,30 @@ use crate::payload;
 /// Why the segment in the packet goes no further; `None` if nothing is wrong with it. The
 /// caller has found that it is one, in the plain shape, of the flow `key`, and that it ends
 /// in the packet.
-///
-/// A subprogram that reads the header again: its callers have no stack to spare.
-#[inline(never)]
-pub fn refusal<I: Ip>(skb: *mut __sk_buff, key: &FlowKey, has_flow: bool) -> Option<Outcome> {
-    let ctx = &TcContext::new(skb);
-    // `tcp_v4_rcv` and `tcp_v6_rcv` take nothing else either.
+#[inline(always)]
+pub fn refusal<I: Ip>(ctx: &TcContext, key: &FlowKey, has_flow: bool) -> Option<Outcome> {
+    // `tcp_v4_rcv` and `tcp_v6_rcv` take no other frame either. A flow has proven its
+    // addresses.
     if !ctx.is_for_this_host() {
-        return Some(Outcome::RxDropAddress);
+        Some(Outcome::RxDropAddress)
+    } else if !is_intact::<I>(ctx.raw()) {
+        Some(Outcome::RxDropChecksum)
+    } else if !has_flow && !has_right_addresses::<I>(ctx.raw(), key) {
+        Some(Outcome::RxDropAddress)
+    } else {
+        None
     }
-    if !is_intact::<I>(ctx) {
-        return Some(Outcome::RxDropChecksum);
-    }
-    // A flow has proven its addresses.
-    if !has_flow && (is_martian(key) || !is_ours::<I>(ctx, key)) {
-        return Some(Outcome::RxDropAddress);
-    }
-    None
 }
+
+// Subprograms, each of which reads the header again: their caller has no stack to spare,
+// and one of both would not leave enough for what they call.
 
 /// Whether the checksums are right. Of a segment that another network namespace or virtual
 /// machine of the same hardware sent, only the sum of the pseudo-header may be there, which
 /// the kernel believes: it has passed no wire that could damage it.
-#[inline(always)]
-fn is_intact<I: Ip>(ctx: &TcContext) -> bool {
+#[inline(never)]
+fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
+    let ctx = &TcContext::new(skb);
     let Some(ip) = ctx.read::<I>(link_len()) else {
         return false;
     };
@@ -69,6 +69,12 @@ fn is_intact<I: Ip>(ctx: &TcContext) -> bool {
         pseudo_header.combine(sum).is_intact()
             || device_finishes_a_checksum(ctx, at + TcpHeader::CHECKSUM_OFFSET) == Some(true)
     })
+}
+
+/// Whether a connection can have the addresses of the segment.
+#[inline(never)]
+fn has_right_addresses<I: Ip>(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+    !is_martian(key) && is_ours::<I>(&TcContext::new(skb), key)
 }
 
 /// Whether no packet with these addresses can have come from a network: the kernel calls

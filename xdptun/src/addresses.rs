@@ -190,8 +190,8 @@ impl Drop for AddressWatch {
     }
 }
 
-/// A socket that hears of routes, and of interfaces: when one goes down, the kernel takes
-/// IPv4 routes away and says nothing of them.
+/// A socket that hears of routes, and of interfaces: when one is deleted, the kernel takes
+/// its IPv4 routes away and says nothing of them.
 fn subscribe() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.set_non_blocking(true)?;
