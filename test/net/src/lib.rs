@@ -11,13 +11,16 @@
 //! | [`http`] | HTTP requests, also odd ones |
 //! | [`icmp`] | ICMP errors as routers send them |
 //! | [`kernel`] | what the running kernel can do |
+//! | [`look`] | segments compared field by field |
 //! | [`mode`] | the ways to attach, to loop over |
 //! | [`nets`] | networks beyond those of the laboratory |
+//! | [`oracle`] | hosts whose own TCP ours is compared with |
 //! | [`packet`] | TCP packets taken apart and put together again |
 //! | [`device_sum`] | the checksum that a device made of a packet |
 //! | [`wire`] | what hosts put on the wire, in order |
 //! | [`status`] | counters and flows, and which of them moved |
 //! | [`raw`] | segments that no stack would send |
+//! | [`scan`] | what scanners send to find out what a port is |
 //! | [`service`] | `xdptun run` and its file |
 //! | [`storm`] | a wire that loses, reorders and doubles segments |
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
@@ -38,10 +41,13 @@ pub mod fragment;
 pub mod http;
 pub mod icmp;
 pub mod kernel;
+pub mod look;
 pub mod mode;
 pub mod nets;
+pub mod oracle;
 pub mod packet;
 pub mod raw;
+pub mod scan;
 pub mod secret;
 pub mod service;
 pub mod socket;
