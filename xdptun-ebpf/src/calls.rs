@@ -43,7 +43,7 @@ pub fn note<I: Ip>(ctx: &TcContext) {
         return;
     };
     if is_call(Flags(flags)) && rules::is_peer(key.remote_address()) {
-        let _ = CALLS.insert(&key, Tick::at(now()).0, u64::from(BPF_ANY));
+        let _ = CALLS.insert(key, Tick::at(now()).0, u64::from(BPF_ANY));
     }
 }
 
