@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
+use xdptun_common::config::TcpDefaults;
 use xdptun_common::flow::{
     ANSWER_AGAIN, ANSWERS, FlowKey, MAX_WINDOW, REMEMBERED, State, Tick, answer, syn_is_due, window,
 };
 use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
-use xdptun_common::wire::SynOptions;
 
 const STATES: [State; 5] = [
     State::Closed,
@@ -34,7 +34,7 @@ fn states_survive_the_map() {
 #[test]
 fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
     for segment in 0..1_000u64 {
-        let offered = u32::from(window(segment)) << SynOptions::WINDOW_SCALE;
+        let offered = u32::from(window(segment)) << TcpDefaults::LINUX.window_scale;
         assert!(
             offered <= MAX_WINDOW && offered > MAX_WINDOW / 2,
             "{offered}"

@@ -12,8 +12,9 @@ use etherparse::{
 use proptest::prelude::*;
 use xdptun_common::checksum::Sum;
 use xdptun_common::wire::{
-    EtherType, EthernetHeader, Flags, Ip, Ipv4Header, Ipv6Header, Protocol, SynOptions, TcpHeader,
-    UdpHeader, address_bytes, ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
+    EtherType, EthernetHeader, Flags, Ip, IpFields, Ipv4Header, Ipv6Header, Offer, OptionWalk,
+    Protocol, SynOptions, TcpHeader, UdpHeader, address_bytes, ip_addr, is_loopback,
+    is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::{bytes_of, read_plain};
 
@@ -173,27 +174,80 @@ proptest! {
 
 #[test]
 fn syn_options_are_those_of_linux() {
+    let noop = || Ok(TcpOptionElement::Noop);
+    let sack = || Ok(TcpOptionElement::SelectiveAcknowledgementPermitted);
+    let scale = || Ok(TcpOptionElement::WindowScale(7));
     for mss in [0, 88, 1440, 1460, 8948, u16::MAX] {
-        let options = SynOptions::new(mss);
-        let header = TcpHeader::new(1, 2, 3, 4, Flags::SYN, 5, SynOptions::LEN);
-        let bytes = [bytes_of(&header), bytes_of(&options)].concat();
-        let oracle = TcpHeaderSlice::from_slice(&bytes).expect("header and options");
-        let elements: Vec<_> = oracle.options_iterator().collect();
-        assert_eq!(
-            elements,
-            [
-                Ok(TcpOptionElement::MaximumSegmentSize(mss)),
-                Ok(TcpOptionElement::Noop),
-                Ok(TcpOptionElement::Noop),
-                Ok(TcpOptionElement::SelectiveAcknowledgementPermitted),
-                Ok(TcpOptionElement::Noop),
-                Ok(TcpOptionElement::WindowScale(SynOptions::WINDOW_SCALE)),
-            ]
-        );
-        assert_eq!(
-            options.sum().checksum(),
-            oracle::checksum(bytes_of(&options))
-        );
+        for (offer, rest) in [
+            (Offer(0), vec![]),
+            (Offer::SACK, vec![noop(), noop(), sack()]),
+            (Offer::SCALE, vec![noop(), scale()]),
+            (Offer::OURS, vec![noop(), noop(), sack(), noop(), scale()]),
+            (Offer::ECN, vec![]),
+        ] {
+            let options = SynOptions::new(mss, 7, offer);
+            let (sent, unused) = bytes_of(&options).split_at(offer.options_len());
+            let header = TcpHeader::new(1, 2, 3, 4, Flags::SYN, 5, sent.len());
+            let bytes = [bytes_of(&header), sent].concat();
+            let oracle = TcpHeaderSlice::from_slice(&bytes).expect("header and options");
+            let elements: Vec<_> = oracle.options_iterator().collect();
+            let expected = [vec![Ok(TcpOptionElement::MaximumSegmentSize(mss))], rest].concat();
+            assert_eq!(elements, expected, "{offer:?}");
+            assert_eq!(options.sum().checksum(), oracle::checksum(sent));
+            assert!(unused.iter().all(|byte| *byte == 0), "{offer:?}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever the bytes are, the walk ends within them.
+    #[test]
+    fn a_walk_over_options_stays_within_them(bytes in prop::collection::vec(0u8..8, 0..=40)) {
+        let mut walk = OptionWalk::BEGIN;
+        let mut steps = 0;
+        while walk.step(bytes.len(), |at| bytes.get(at).copied()) {
+            steps += 1;
+            prop_assert!(walk.at <= bytes.len() && steps <= OptionWalk::MOST);
+        }
+    }
+
+    /// IP header fields change as they are told, and nothing else does.
+    #[test]
+    fn fields_of_ip_headers(class: u8, hop_limit: u8, identification: u16, label in 0u32..1 << 20) {
+        let fields = IpFields { class, hop_limit, identification, label };
+        prop_assert_eq!(IpFields::unpack(fields.pack()), fields);
+        let address = |last: u8| address_bytes([10, 0, 0, last].into());
+        let bare = Ipv4Header::bare(address(1), address(2), Protocol::TCP, 40);
+        let v4 = bare.with_fields(fields);
+        prop_assert_eq!(v4.fields(), IpFields { label: 0, ..fields });
+        prop_assert_eq!(oracle::sum(bytes_of(&v4)), 0xffff);
+        prop_assert_eq!(v4.with_fields(bare.fields()), bare);
+        prop_assert_eq!(v4.with_label(label), v4);
+        prop_assert_eq!(v4.unfragmentable(), v4);
+
+        let bare = Ipv6Header::bare([1; 16], [2; 16], Protocol::TCP, 40);
+        let v6 = bare.with_fields(fields);
+        prop_assert_eq!(v6.fields(), IpFields { identification: 0, ..fields });
+        prop_assert_eq!(v6.with_fields(bare.fields()), bare);
+        prop_assert_eq!(bare.with_label(label).fields().label, label);
+        prop_assert_eq!(v6.unfragmentable(), v6);
+    }
+
+    /// DF is set, and the checksum stays as right or wrong as it was.
+    #[test]
+    fn an_unfragmentable_header(flags in 0u8..2, wrong: u16) {
+        let address = |last: u8| address_bytes([10, 0, 0, last].into());
+        let bare = Ipv4Header::bare(address(1), address(2), Protocol::TCP, 40);
+        let mut bytes = bytes_of(&bare).to_vec();
+        bytes[6] = flags << 6;
+        bytes[10..12].copy_from_slice(&[0, 0]);
+        let sum = u16::from_be_bytes(oracle::checksum(&bytes)) ^ wrong;
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        let before = oracle::sum(&bytes);
+        let header: Ipv4Header = xdptun_common::read_plain(&bytes).expect("twenty bytes");
+        let after = bytes_of(&header.unfragmentable()).to_vec();
+        prop_assert_eq!(after[6], 0x40);
+        prop_assert_eq!(oracle::sum(&after) == 0xffff, before == 0xffff);
     }
 }
 

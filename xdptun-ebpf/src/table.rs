@@ -510,12 +510,12 @@ impl Entry {
     /// of the host.
     #[inline(always)]
     pub fn fields(self, is_syn: bool, hop_limit: u8) -> IpFields {
-        /// As many as a handshake may have taken.
-        const HANDSHAKE: u16 = 8;
+        let syns = self.syns() & !RESTARTED;
         let count = if is_syn {
-            self.syns() & !RESTARTED
+            syns
         } else {
-            (word!(self, tx_packets).load() as u16).wrapping_add(HANDSHAKE)
+            let datagrams = word!(self, tx_packets).load() as u16;
+            datagrams.wrapping_add(syns).wrapping_add(1)
         };
         let marks = word!(self, marks).load();
         marks.fields(count, hop_limit, self.label())
