@@ -1,6 +1,7 @@
 //! ICMP errors: our own about datagrams that do not fit, and those of the
 //! network about our segments, made to be about the datagrams.
 
+use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::config::Request;
@@ -216,7 +217,8 @@ fn proves<I: Icmp>(
     }
 }
 
-/// Whether the checksum of a message is right.
+/// Whether the checksum of a message is right, and that of an IPv4 header before it: the
+/// message is made anew, and would hide what was wrong.
 #[inline(never)]
 fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
@@ -229,10 +231,26 @@ fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
     ) else {
         return false;
     };
+    if matches!(I::VERSION, IpVersion::V4) && !has_right_header(ctx.raw(), at) {
+        return false;
+    }
     let pseudo_header = located.ip.icmp_pseudo_header(len as u16);
     payload::sum(ctx, at as usize, len as usize)
         .is_ok_and(|sum| pseudo_header.combine(sum).is_intact())
 }
+
+/// Whether the checksum of an IPv4 header that ends at an offset is right.
+#[inline(never)]
+fn has_right_header(skb: *mut __sk_buff, end: u32) -> bool {
+    let ctx = &TcContext::new(skb);
+    let len = end.wrapping_sub(link_len() as u32);
+    bounded::<MAX_IPV4_HEADER>(len)
+        .and_then(|len| payload::sum(ctx, link_len(), len as usize).ok())
+        .is_some_and(Sum::is_intact)
+}
+
+/// The longest IPv4 header, in bytes.
+const MAX_IPV4_HEADER: usize = 60;
 
 /// Whether a message that leaves is an error about a datagram of a peer, which was a segment
 /// on the wire: the error would show the datagram there. The peer's TCP would ignore it, and

@@ -99,6 +99,7 @@ impl Rig {
         datapath.set_flows(&scene.flows);
         datapath.set_fragmented([]);
         datapath.set_reset(None);
+        datapath.set_calls([]);
         if let Some(sent) = scene.sent {
             datapath.set_sent(&[sent]);
         }

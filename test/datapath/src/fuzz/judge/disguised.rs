@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::State;
+use xdptun_common::flow::{Marks, State};
 
 use super::segment::{control_bits, whole};
 use super::{Judgement, rule, some};
@@ -31,10 +31,13 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         !scene.narrow || segment.ip_len() <= usize::from(MTU),
         || format!("{} bytes", segment.ip_len()),
     )?;
-    let head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
+    let mut head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
+    if datagram.is_v4() {
+        head[datagram.l3 + 6] |= DONT_FRAGMENT;
+    }
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(
-        "the IP header is kept",
+        "the IP header is kept, but that nobody may fragment it",
         same_head(&datagram, &head, sent),
         || hexdump(&head, sent),
     )?;
@@ -74,6 +77,7 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     expected.acked = before.rcv_nxt;
     expected.tx_packets = before.tx_packets + 1;
     expected.tx_bytes = before.tx_bytes + payload.len() as u64;
+    expected.marks = Marks(before.marks.0 & 0xffff_0000 | class_and_hop_limit(&datagram));
     (expected.sent_at, expected.data_at) = (after.sent_at, after.data_at);
     if before.unanswered_at <= before.received_at {
         expected.unanswered_at = after.sent_at;
@@ -83,6 +87,20 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         bytes_of(&expected) == bytes_of(&after),
         || crate::diff::fields(&expected, &after),
     )
+}
+
+/// In the byte after an IPv4 identification (RFC 791 section 3.1).
+pub const DONT_FRAGMENT: u8 = 0x40;
+
+/// Class without ECN and hop limit, as a flow remembers them.
+fn class_and_hop_limit(packet: &Reading<'_>) -> u32 {
+    let ip = &packet.packet[packet.l3..];
+    let (class, hop_limit) = if packet.is_v4() {
+        (ip[1], ip[8])
+    } else {
+        (ip[0] << 4 | ip[1] >> 4, ip[7])
+    };
+    u32::from(class & 0xfc) << 8 | u32::from(hop_limit)
 }
 
 /// The headers before the transport header around another transport: same but

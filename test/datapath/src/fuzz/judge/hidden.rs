@@ -247,7 +247,7 @@ mod tests {
         let path = Path::client(Family::V4);
         let at = Moment::now();
         for (proof, is_right) in [(at.proof(5, 1, 0), true), (at.proof(6, 1, 0), false)] {
-            let syn = path.outbound().segment(flags::SYN, 5, 0);
+            let syn = path.outbound().segment(flags::SYN, 5, 0).window(64_240);
             let syn = syn.options(&timestamped_syn_options(Family::V4, proof));
             let mut scene = scene(Program::Egress, path.outbound(), []);
             scene.setup = Setup::Hidden;

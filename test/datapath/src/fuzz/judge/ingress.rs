@@ -38,6 +38,9 @@ pub fn judge(
     what_tcp_refuses_has_no_effect(scene, seen, outcome, sent)?;
     match (outcome, sent) {
         (Some(Outcome::RxRestored), _) => restored::judge(scene, seen),
+        (Some(Outcome::RxToHost), _) => {
+            accounting::same_packet("what is the host's stays whole", scene, seen)
+        }
         (Some(outcome), _) if outcome.fate() == Fate::Pass => icmp::is_translated(scene, seen),
         (Some(_), Some(sent)) if verdict == Verdict::Redirect => answer::judge(scene, seen, sent),
         _ => Ok(()),

@@ -4,6 +4,8 @@ use etherparse::TcpSlice;
 
 use super::{Judgement, rule, some};
 use crate::fuzz::reading::{Reading, read};
+use crate::kernel::MTU;
+use crate::packet::flags;
 
 /// Reads a frame that the programs made: a segment, and nothing else.
 pub fn whole(frame: &[u8]) -> Judgement<(Reading<'_>, TcpSlice<'_>)> {
@@ -21,12 +23,24 @@ pub fn whole(frame: &[u8]) -> Judgement<(Reading<'_>, TcpSlice<'_>)> {
         offset & 0xf == 0 && tcp.urgent_pointer() == 0,
         || format!("{offset:#x}, {}", tcp.urgent_pointer()),
     )?;
+    let is_right = match control_bits(&tcp) {
+        bits if bits & flags::RST != 0 => tcp.window_size() == 0,
+        bits if bits & flags::SYN != 0 => tcp.window_size() == first_window(&packet),
+        _ => tcp.window_size() >= 0xf000,
+    };
     rule(
-        "the window offers what the programs take",
-        tcp.window_size() >= 0xf000,
+        "the window offers what the programs take, or what Linux would",
+        is_right,
         || format!("{:#x}", tcp.window_size()),
     )?;
     Ok((packet, tcp))
+}
+
+/// The window of Linux's SYN and SYN-ACK: whole segments in 64 KiB.
+fn first_window(packet: &Reading<'_>) -> u16 {
+    let headers = if packet.is_v4() { 40 } else { 60 };
+    let mss = MTU - headers;
+    u16::MAX / mss * mss
 }
 
 /// As [`whole`], for a segment that the programs made from nothing: checksums
