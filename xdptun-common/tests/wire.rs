@@ -244,7 +244,7 @@ proptest! {
         let sum = u16::from_be_bytes(oracle::checksum(&bytes)) ^ wrong;
         bytes[10..12].copy_from_slice(&sum.to_be_bytes());
         let before = oracle::sum(&bytes);
-        let header: Ipv4Header = xdptun_common::read_plain(&bytes).expect("twenty bytes");
+        let header: Ipv4Header = read_plain(&bytes).expect("twenty bytes");
         let after = bytes_of(&header.unfragmentable()).to_vec();
         prop_assert_eq!(after[6], 0x40);
         prop_assert_eq!(oracle::sum(&after) == 0xffff, before == 0xffff);

@@ -181,7 +181,7 @@ impl Loaded {
             self.on_budget = 0;
             return;
         }
-        if self.on_budget % RUNS_ON_A_BUDGET == 0 {
+        if self.on_budget.is_multiple_of(RUNS_ON_A_BUDGET) {
             set_budgets(&mut self.datapath, FULL);
             self.on_budget = 0;
         }
