@@ -27,8 +27,7 @@ pub enum PayloadSum {
 }
 
 /// The IP and TCP headers that replace those of a datagram. `ip` and `udp` must
-/// be those of the datagram, `udp.length()` its true length. The segment is not to be
-/// fragmented, as those of TCP are not (RFC 1191), and as a peer drops fragments.
+/// be those of the datagram, `udp.length()` its true length.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(
@@ -69,7 +68,7 @@ pub fn disguise<I: Ip>(
         }
     };
     (
-        ip.with_payload(Protocol::TCP, tcp_len).unfragmentable(),
+        ip.with_payload(Protocol::TCP, tcp_len),
         header.with_checksum(sum.checksum()),
     )
 }

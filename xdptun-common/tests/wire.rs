@@ -223,31 +223,12 @@ proptest! {
         prop_assert_eq!(oracle::sum(bytes_of(&v4)), 0xffff);
         prop_assert_eq!(v4.with_fields(bare.fields()), bare);
         prop_assert_eq!(v4.with_label(label), v4);
-        prop_assert_eq!(v4.unfragmentable(), v4);
 
         let bare = Ipv6Header::bare([1; 16], [2; 16], Protocol::TCP, 40);
         let v6 = bare.with_fields(fields);
         prop_assert_eq!(v6.fields(), IpFields { identification: 0, ..fields });
         prop_assert_eq!(v6.with_fields(bare.fields()), bare);
         prop_assert_eq!(bare.with_label(label).fields().label, label);
-        prop_assert_eq!(v6.unfragmentable(), v6);
-    }
-
-    /// DF is set, and the checksum stays as right or wrong as it was.
-    #[test]
-    fn an_unfragmentable_header(flags in 0u8..2, wrong: u16) {
-        let address = |last: u8| address_bytes([10, 0, 0, last].into());
-        let bare = Ipv4Header::bare(address(1), address(2), Protocol::TCP, 40);
-        let mut bytes = bytes_of(&bare).to_vec();
-        bytes[6] = flags << 6;
-        bytes[10..12].copy_from_slice(&[0, 0]);
-        let sum = u16::from_be_bytes(oracle::checksum(&bytes)) ^ wrong;
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-        let before = oracle::sum(&bytes);
-        let header: Ipv4Header = read_plain(&bytes).expect("twenty bytes");
-        let after = bytes_of(&header.unfragmentable()).to_vec();
-        prop_assert_eq!(after[6], 0x40);
-        prop_assert_eq!(oracle::sum(&after) == 0xffff, before == 0xffff);
     }
 }
 

@@ -165,7 +165,7 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     }
     // A program that sends to ever more addresses must not fill the table faster than the
     // daemon clears it.
-    if !Budget::Opens.take() || !admits_host(ctx.raw()) {
+    if !admits_host(ctx.raw()) || !Budget::Opens.take() {
         return Err(Outcome::TxDropOpening);
     }
     match insert(key, &Endpoint::opening(iss), link, now) {

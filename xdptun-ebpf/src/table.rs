@@ -514,7 +514,8 @@ impl Entry {
         let count = if is_syn {
             syns
         } else {
-            let datagrams = word!(self, tx_packets).load() as u16;
+            // One for each that came: the first that leaves may overtake the handshake's ACK.
+            let datagrams = word!(self, rx_packets).load() as u16;
             datagrams.wrapping_add(syns).wrapping_add(1)
         };
         let marks = word!(self, marks).load();

@@ -296,15 +296,6 @@ impl Packet {
         self
     }
 
-    /// IPv4 that routers must not fragment; nothing in IPv6.
-    #[must_use]
-    pub const fn unfragmentable(mut self) -> Self {
-        if let Network::V4(ip) = &mut self.network {
-            ip.dont_fragment = true;
-        }
-        self
-    }
-
     /// What of its IP header is the sender's choice.
     #[must_use]
     pub fn fields(&self) -> IpFields {

@@ -233,7 +233,7 @@ impl Path {
         let count = if flags == flags::SYN {
             syns.saturating_add(1).min(MOST_SYNS)
         } else {
-            (flow.tx_packets as u16).wrapping_add(syns).wrapping_add(1)
+            (flow.rx_packets as u16).wrapping_add(syns).wrapping_add(1)
         };
         let fields = flow.marks.fields(count, DATAGRAM.hop_limit, flow.label);
         self.control(at, flags, sequence, acknowledgment)
@@ -357,8 +357,8 @@ pub const DATAGRAM: IpFields = IpFields {
 };
 
 /// The IPv4 identification of the next segment without data of an
-/// [established](Path::established) flow: behind that of its SYN and of its datagrams.
-const ESTABLISHED_ID: u16 = 1 + 0xfe + 1;
+/// [established](Path::established) flow: behind that of its SYN, one for each datagram that came.
+const ESTABLISHED_ID: u16 = 1 + 70 + 1;
 
 /// The options of our SYN: maximum segment size, SACK permitted, window scale
 /// 10 (RFC 9293 section 3.2, RFC 2018, RFC 7323).

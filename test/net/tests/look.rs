@@ -47,9 +47,14 @@ fn flows(frames: &[Frame], clients: &[SocketAddr], port: u16) -> Vec<Vec<TcpPack
 
 /// The first three segments of a flow.
 fn opening(flow: &[TcpPacket]) -> [(&'static str, Look); 3] {
-    let [syn, syn_ack, ack, ..] = flow else {
+    let [syn, syn_ack, rest @ ..] = flow else {
         panic!("no handshake: {flow:?}");
     };
+    // Another CPU may let the first data overtake it.
+    let is_ack = |packet: &&TcpPacket| {
+        packet.tcp.source_port == syn.tcp.source_port && packet.payload.is_empty()
+    };
+    let ack = rest.iter().find(is_ack).expect("an ACK");
     let of_client = Base::own(syn, syn_ack.tcp.sequence_number);
     let of_server = Base {
         identification: 0,

@@ -105,9 +105,6 @@ pub trait Ip: crate::Plain {
     /// The same header of one's own with other fields; the IPv4 checksum is made anew.
     #[must_use]
     fn with_fields(self, fields: IpFields) -> Self;
-    /// The same header, not to be fragmented on the way; the IPv4 checksum follows.
-    #[must_use]
-    fn unfragmentable(self) -> Self;
     /// The same header with another flow label, which IPv4 has none of.
     #[must_use]
     fn with_label(self, label: u32) -> Self;
@@ -408,22 +405,6 @@ impl Ip for Ipv4Header {
     }
 
     #[inline(always)]
-    fn unfragmentable(self) -> Self {
-        let [high, low] = self.flags_fragment;
-        let flags_fragment = [high | DONT_FRAGMENT.to_be_bytes()[0], low];
-        // As in `with_payload`: a header that was damaged stays so.
-        let checksum = Sum::of_checksum(self.checksum)
-            .without_word(self.flags_fragment)
-            .word(flags_fragment)
-            .checksum();
-        Self {
-            flags_fragment,
-            checksum,
-            ..self
-        }
-    }
-
-    #[inline(always)]
     fn with_label(self, _label: u32) -> Self {
         self
     }
@@ -556,11 +537,6 @@ impl Ip for Ipv6Header {
             hop_limit: fields.hop_limit,
             ..self
         }
-    }
-
-    #[inline(always)]
-    fn unfragmentable(self) -> Self {
-        self
     }
 
     #[inline(always)]

@@ -64,9 +64,10 @@ fn an_acknowledgement_leaves_by_the_interface() {
         .unwrap();
     for path in crate::paths() {
         // All but the window, which the clock gives.
-        let flow = path.established(Moment::now());
+        let mut flow = path.established(Moment::now());
         let rcv_nxt = flow.rcv_nxt.wrapping_add(200);
-        let expected = path.control(Moment::now(), flags::ACK, flow.snd_nxt, rcv_nxt);
+        flow.rx_packets += 1;
+        let expected = path.control_of(Moment::now(), &flow, flags::ACK, flow.snd_nxt, rcv_nxt);
         let limit = Duration::from_secs(5);
         wait::until(limit, &format!("the acknowledgement of {path:?}"), || {
             capture.peek(|frames| {

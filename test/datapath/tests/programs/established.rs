@@ -18,8 +18,7 @@ pub fn disguises(at: Moment, path: Path, datagram: &Packet, len: usize) -> Case 
             datagram
                 .clone()
                 .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                .window(window(flow.tx_packets))
-                .unfragmentable(),
+                .window(window(flow.tx_packets)),
         )
         .counts(Outcome::TxDisguised)
         .changes(path.key(), |flow| {
@@ -53,7 +52,7 @@ fn every_length_becomes_the_exact_segment() {
 }
 
 #[test]
-fn ip_fields_are_kept_but_for_df() {
+fn ip_fields_are_kept() {
     let mut rows: Vec<Row> = Vec::new();
     for family in Family::ALL {
         let path = Path::client(family);

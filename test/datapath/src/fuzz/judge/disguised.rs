@@ -31,13 +31,10 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         !scene.narrow || segment.ip_len() <= usize::from(MTU),
         || format!("{} bytes", segment.ip_len()),
     )?;
-    let mut head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
-    if datagram.is_v4() {
-        head[datagram.l3 + 6] |= DONT_FRAGMENT;
-    }
+    let head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(
-        "the IP header is kept, but that nobody may fragment it",
+        "the IP header is kept",
         same_head(&datagram, &head, sent),
         || hexdump(&head, sent),
     )?;
@@ -88,9 +85,6 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         || crate::diff::fields(&expected, &after),
     )
 }
-
-/// In the byte after an IPv4 identification (RFC 791 section 3.1).
-pub const DONT_FRAGMENT: u8 = 0x40;
 
 /// Class without ECN and hop limit, as a flow remembers them.
 fn class_and_hop_limit(packet: &Reading<'_>) -> u32 {
