@@ -155,7 +155,7 @@ fn exchange(host: &Host, ends: &[SocketAddr], to: SocketAddr, round: u8) -> Resu
 /// What the flow table of a daemon takes in the kernel, in bytes.
 fn table_memory(daemon: Pid) -> Result<u64> {
     /// `BPF_MAP_TYPE_HASH`, and the lengths of keys and values.
-    const TABLE: [(&str, u64); 3] = [("map_type", 1), ("key_size", 36), ("value_size", 152)];
+    const TABLE: [(&str, u64); 3] = [("map_type", 1), ("key_size", 36), ("value_size", 160)];
     for entry in fs::read_dir(format!("/proc/{daemon}/fdinfo"))? {
         // A descriptor may be closed meanwhile.
         let Ok(text) = fs::read_to_string(entry?.path()) else {
