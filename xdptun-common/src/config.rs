@@ -55,8 +55,7 @@ pub struct TcpDefaults {
 crate::plain!(TcpDefaults: 8);
 
 impl TcpDefaults {
-    /// Those of a connection on a host that was left as Linux comes, but for a window scale
-    /// with which 62 MB may be under way.
+    /// Linux's own defaults, with a larger window scale: 62 MB may be under way.
     pub const LINUX: Self = Self {
         space: 65536,
         window_scale: 10,

@@ -97,7 +97,7 @@ counters! {
     RxDropReset "rx_drop_reset" "Resets dropped because their sequence number is not the expected one." "Forged or late; nothing to do.";
     RxDropFin "rx_drop_fin" "FINs dropped because their sequence number is not the expected one." "Forged, or after a loss at the end of a flow; nothing to do.";
     RxDropSequence "rx_drop_sequence" "Segments dropped because sequence or acknowledgement number is out of the window." "Forged or very late; if a flow stalls meanwhile, something on the way changes sequence numbers.";
-    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full, but for the sixteenth that this host keeps for flows of its own." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
+    RxDropTableFull "rx_drop_table_full" "Completed handshakes dropped because the flow table is full: the last sixteenth is for flows that this host opens." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     RxDropShare "rx_drop_share" "Completed handshakes dropped because a quarter of the flow table, or for one address (IPv6: /64) a thirty-second, is taken by flows of peers that this host has not answered." "Strangers open flows and do not use them: nothing to do. If the host only receives, from very many peers, attach with a larger `--max-flows`.";
     RxDropResize "rx_drop_resize" "Segments dropped because the kernel could not change their size." "The kernel is short of memory.";
 }

@@ -235,8 +235,8 @@ pub struct Flow {
     pub distrusted_at: u32,
     /// The IPv6 flow label of its segments; 0 leaves that of the datagrams.
     pub label: u32,
-    /// How its segments are labelled otherwise, see [`Marks`].
-    pub marks: Marks,
+    /// How its segments are labelled otherwise, see [`KeptFields`].
+    pub kept_fields: KeptFields,
     /// Zero.
     pub reserved: u32,
     /// The Ethernet header that reaches the peer, for segments the daemon asks for.
@@ -252,9 +252,9 @@ crate::plain!(Flow: 160);
 /// identification goes on from a random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Marks(pub u32);
+pub struct KeptFields(pub u32);
 
-impl Marks {
+impl KeptFields {
     /// The two bits of a class that say something of the packet's own way (RFC 3168).
     const ECN: u8 = 3;
 

@@ -138,8 +138,8 @@ pub struct Settled {
 crate::plain!(Settled: 24);
 
 impl Tally {
-    /// How many flows of an opener wait. Too many rather than too few, but for what CPUs
-    /// that race lose; below zero then.
+    /// How many flows of an opener wait: rather too many than too few. CPUs that race may
+    /// make it a few too low, also below zero, until the next sweep.
     #[inline(always)]
     #[must_use]
     pub const fn waiting(&self, settled: &Settled, opener: Opener) -> i64 {

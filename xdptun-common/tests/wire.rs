@@ -215,7 +215,6 @@ proptest! {
     #[test]
     fn fields_of_ip_headers(class: u8, hop_limit: u8, identification: u16, label in 0u32..1 << 20) {
         let fields = IpFields { class, hop_limit, identification, label };
-        prop_assert_eq!(IpFields::unpack(fields.pack()), fields);
         let address = |last: u8| address_bytes([10, 0, 0, last].into());
         let bare = Ipv4Header::bare(address(1), address(2), Protocol::TCP, 40);
         let v4 = bare.with_fields(fields);

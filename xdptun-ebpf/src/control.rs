@@ -8,7 +8,7 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Sent;
-use xdptun_common::flow::{FlowKey, Marks, asking, challenging, window};
+use xdptun_common::flow::{FlowKey, KeptFields, asking, challenging, window};
 use xdptun_common::handshake::Reply;
 use xdptun_common::wire::{
     EthernetHeader, Flags, Ip, IpFields, Offer, OptionWalk, Protocol, SynOptions, TcpHeader,
@@ -36,13 +36,11 @@ pub enum Was {
 /// What [`rewrite`] needs to know before it changes the packet. Not on the stack, which is
 /// full.
 #[derive(Clone, Copy)]
-#[repr(C)]
 pub struct Prepared {
-    /// The fields of the IP header, packed.
-    fields: u64,
-    /// What the SYN at hand offers.
+    /// The fields of its IP header.
+    fields: IpFields,
+    /// What it offers by its options; nothing if it is no SYN or SYN-ACK.
     offer: Offer,
-    reserved: u32,
 }
 
 /// Rewrites the packet into `segment` of `flow`, and counts it.
@@ -61,7 +59,7 @@ pub fn rewrite<I: Ip>(
         // A SYN-ACK may offer what the SYN did, and nothing else.
         Offer(xdptun_offer(ctx.raw(), (link_len() + I::LEN) as u32))
     };
-    prepare(flow, segment.kind as u32, offer.0);
+    prepare(flow, segment.kind, offer);
     rewrite_as_prepared::<I>(ctx, was, flow, segment)
 }
 
@@ -91,7 +89,8 @@ fn rewrite_as_prepared<I: Ip>(
     // Before the headers are put together, which would have to wait on the stack.
     let mut sum = Sum::new();
     if is_syn {
-        let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves);
+        let offer = prepared.offer;
+        let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves, offer);
         if stored < 0 {
             return Err(ResizeError);
         }
@@ -117,7 +116,7 @@ fn rewrite_as_prepared<I: Ip>(
         Protocol::TCP,
         tcp_len as u16,
     )
-    .with_fields(IpFields::unpack(prepared.fields));
+    .with_fields(prepared.fields);
     let sum = sum
         .combine(ip.pseudo_header(Protocol::TCP, tcp_len as u16))
         .combine(header.sum());
@@ -200,22 +199,18 @@ fn is_ecn_capable(ctx: &TcContext) -> bool {
 /// Stores the options of a SYN and returns their sum, or -1. A subprogram, whose stack
 /// is its caller's not to spend.
 #[inline(never)]
-fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 {
+fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool, offer: Offer) -> i32 {
     let ctx = &TcContext::new(skb);
-    // SAFETY: as in `rewrite_as_prepared`.
-    let Some(prepared) = PREPARED.get_ptr(0).map(|prepared| unsafe { &*prepared }) else {
-        return -1;
-    };
     if proves {
         return match proven() {
             Some(proven) if store(ctx, at, proven).is_ok() => proven.sum().folded().into(),
             _ => -1,
         };
     }
-    let options = SynOptions::new(mss, tcp_defaults().window_scale, prepared.offer);
+    let options = SynOptions::new(mss, tcp_defaults().window_scale, offer);
     for (index, word) in options.0.iter().enumerate() {
         let offset = index * size_of_val(word);
-        if offset < prepared.offer.options_len() && store(ctx, at + offset, word).is_err() {
+        if offset < offer.options_len() && store(ctx, at + offset, word).is_err() {
             return -1;
         }
     }
@@ -225,7 +220,7 @@ fn store_options(skb: *mut __sk_buff, at: usize, mss: u16, proves: bool) -> i32 
 /// Puts together what [`rewrite_as_prepared`] needs. The IP header is like those of the
 /// flow's datagrams; what Linux sends without a connection has no identification.
 #[inline(never)]
-fn prepare(flow: &FlowKey, kind: u32, offer: u32) {
+fn prepare(flow: &FlowKey, kind: Sent, offer: Offer) {
     let Some(prepared) = PREPARED.get_ptr_mut(0) else {
         return;
     };
@@ -236,25 +231,18 @@ fn prepare(flow: &FlowKey, kind: u32, offer: u32) {
         defaults.hop_limit
     };
     let mut fields = match find(flow) {
-        Some(entry) => entry.fields(kind == Sent::Syn as u32, hop_limit),
-        None => Marks::new(0).fields(0, hop_limit, 0),
+        Some(entry) => entry.fields(kind == Sent::Syn, hop_limit),
+        None => KeptFields::new(0).fields(0, hop_limit, 0),
     };
-    let is_syn_ack = kind == Sent::SynAck as u32;
-    let is_reset = kind == Sent::Rst as u32;
-    if is_syn_ack || is_reset {
+    let is_reset = kind == Sent::Rst;
+    if is_reset || kind == Sent::SynAck {
         fields.identification = 0;
         if is_reset || fields.label == 0 {
             fields.label = label(flow);
         }
     }
     // SAFETY: as in `rewrite_as_prepared`.
-    unsafe {
-        prepared.write(Prepared {
-            fields: fields.pack(),
-            offer: Offer(offer),
-            reserved: 0,
-        });
-    }
+    unsafe { prepared.write(Prepared { fields, offer }) };
 }
 
 /// What a segment may carry, in bytes.

@@ -28,7 +28,8 @@ pub fn label(flow: &FlowKey) -> u32 {
 /// Where the identifications of a flow with this initial number begin.
 #[inline(always)]
 pub fn first_identification(flow: &FlowKey, iss: u32) -> u16 {
-    // Takes the place of an epoch: it looks random to whoever does not know the key.
+    // The number takes the place of the epoch in the hash, whose result looks random to
+    // anyone without the key.
     cookie(flow, iss.into()) as u16
 }
 

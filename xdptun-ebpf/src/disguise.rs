@@ -82,7 +82,7 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         acknowledgment,
         window: window(count),
     };
-    flow.mark(ip.fields());
+    flow.keep_fields(ip.fields());
     let ip = match flow.label() {
         0 => ip,
         label => ip.with_label(label),

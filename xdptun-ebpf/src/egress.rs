@@ -181,9 +181,10 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     // The way to the peer may be another than when the flow was made.
     flow.set_link(link_to_peer(ctx, Was::Outbound));
     if let Some(ip) = ctx.read::<I>(link_len()) {
-        flow.mark(ip.fields());
+        let fields = ip.fields();
+        flow.keep_fields(fields);
         if flow.label() == 0 {
-            flow.set_label(ip.fields().label);
+            flow.set_label(fields.label);
         }
     }
     let queued = queue_frame(ctx, key);

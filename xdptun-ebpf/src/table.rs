@@ -4,8 +4,8 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use xdptun_common::flow::{
-    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, MAX_WINDOW, MOST_SYNS, Marks, REMEMBERED,
-    RESTARTED, SILENCE, State, Tick, answer, syn_is_due,
+    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, KeptFields, MAX_WINDOW, MOST_SYNS,
+    REMEMBERED, RESTARTED, SILENCE, State, Tick, answer, syn_is_due,
 };
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
 use xdptun_common::seq::{after, distance};
@@ -115,7 +115,7 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     flow.data_at = now;
     flow.link = *link;
     flow.syns = syns_at_first(endpoint.state);
-    flow.marks = Marks::new(first_identification(key, endpoint.iss));
+    flow.kept_fields = KeptFields::new(first_identification(key, endpoint.iss));
     if !matches!(endpoint.state, State::SynSent) {
         // The SYN-ACK, which was sent without a flow, had this one.
         flow.label = label(key);
@@ -485,12 +485,12 @@ impl Entry {
 
     /// Notes the IP header of a datagram that leaves.
     #[inline(always)]
-    pub fn mark(self, fields: IpFields) {
-        let marks = word!(self, marks);
-        let before = marks.load();
+    pub fn keep_fields(self, fields: IpFields) {
+        let kept = word!(self, kept_fields);
+        let before = kept.load();
         let after = before.seen(fields);
         if after != before {
-            marks.store(after);
+            kept.store(after);
         }
     }
 
@@ -518,8 +518,8 @@ impl Entry {
             let datagrams = word!(self, rx_packets).load() as u16;
             datagrams.wrapping_add(syns).wrapping_add(1)
         };
-        let marks = word!(self, marks).load();
-        marks.fields(count, hop_limit, self.label())
+        let kept = word!(self, kept_fields).load();
+        kept.fields(count, hop_limit, self.label())
     }
 
     /// Remembers the link header that reaches the peer.

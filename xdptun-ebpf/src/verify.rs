@@ -109,7 +109,7 @@ fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
     match local(key.local_address()) {
         Some(kind) => Local::is_host(kind),
         None => {
-            let lives_on = |ip: I| ip.hop_limit() > 1;
+            let lives_on = |ip: I| ip.fields().hop_limit > 1;
             ctx.read::<I>(link_len()).is_some_and(lives_on) && is_forwarded(ctx.raw(), key)
         }
     }

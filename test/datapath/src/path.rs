@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use xdptun_common::config::TcpDefaults;
-use xdptun_common::flow::{AckMarks, Flow, FlowKey, MOST_SYNS, Marks, RESTARTED, State, Tick};
+use xdptun_common::flow::{AckMarks, Flow, FlowKey, KeptFields, MOST_SYNS, RESTARTED, State, Tick};
 use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;
@@ -68,7 +68,7 @@ impl Family {
         }
     }
 
-    /// A network of which each address is this host's, but for [`Self::to_all`], and the
+    /// A network, all of whose addresses except [`Self::to_all`] are this host's, and the
     /// length of its prefix in 16-byte addresses.
     #[must_use]
     pub const fn own_network(self) -> (IpAddr, u32) {
@@ -235,7 +235,9 @@ impl Path {
         } else {
             (flow.rx_packets as u16).wrapping_add(syns).wrapping_add(1)
         };
-        let fields = flow.marks.fields(count, DATAGRAM.hop_limit, flow.label);
+        let fields = flow
+            .kept_fields
+            .fields(count, DATAGRAM.hop_limit, flow.label);
         self.control(at, flags, sequence, acknowledgment)
             .identified(fields.identification)
             .flow_label(fields.label)
@@ -268,7 +270,7 @@ impl Path {
                 since: at.tick().wrapping_sub(100),
             },
             syns: 1,
-            marks: Marks::new(0).seen(DATAGRAM),
+            kept_fields: KeptFields::new(0).seen(DATAGRAM),
             sent_at: at.before_ms(5),
             received_at: at.before_ms(30),
             unanswered_at: at.before_ms(31),
@@ -310,7 +312,7 @@ impl Path {
             syn_at: at.ns(),
             link: self.outbound().link(),
             ack_marks: AckMarks::new(iss.wrapping_add(1), Tick(at.tick())),
-            marks: Marks::new(at.identification(&self.key(), iss)).seen(DATAGRAM),
+            kept_fields: KeptFields::new(at.identification(&self.key(), iss)).seen(DATAGRAM),
             ..NO_FLOW
         }
     }
@@ -344,7 +346,7 @@ const NO_FLOW: Flow = Flow {
     distrusted_at: 0,
     link: [0; 14],
     label: 0,
-    marks: Marks(0),
+    kept_fields: KeptFields(0),
     reserved: 0,
 };
 

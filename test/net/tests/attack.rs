@@ -582,8 +582,8 @@ fn a_full_table_refuses_newcomers_alone() {
 }
 
 /// To a port without a flow: one frame is answered with one at most, and a reset with none.
-/// The answer is no longer, but for the maximum segment size that Linux names in every
-/// SYN-ACK: four bytes.
+/// The answer is as long as the frame or shorter; a SYN-ACK may be four bytes longer, as it
+/// names the maximum segment size like Linux's.
 #[test]
 fn no_answer_is_much_longer_than_its_cause() {
     let net = Direct::new().unwrap();

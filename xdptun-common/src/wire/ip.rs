@@ -65,8 +65,6 @@ pub trait Ip: crate::Plain {
     fn header_len(&self) -> usize;
     /// Whether the checksum of a header without options is right; IPv6 has none.
     fn is_intact(&self) -> bool;
-    /// How many more routers it may pass, this host included.
-    fn hop_limit(&self) -> u8;
     /// The protocol of what follows the fixed header and IPv4 options.
     fn protocol(&self) -> Protocol;
     /// Whether this is a fragment, and if so which one, and the number it shares
@@ -123,8 +121,8 @@ pub trait Ip: crate::Plain {
     }
 }
 
-/// What of an IP header is the sender's choice. A protocol has what its version has; the
-/// others are zero, and are ignored.
+/// What of an IP header is the sender's choice. A field that the version does not have is
+/// zero, and is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpFields {
     /// Type of service or traffic class: DSCP (RFC 2474) and ECN (RFC 3168).
@@ -140,28 +138,6 @@ pub struct IpFields {
 impl IpFields {
     /// The bits of a flow label.
     pub const LABEL: u32 = 0x000f_ffff;
-
-    /// All fields as one number: what a BPF function can return.
-    #[inline(always)]
-    #[must_use]
-    pub const fn pack(self) -> u64 {
-        self.class as u64
-            | (self.hop_limit as u64) << 8
-            | (self.identification as u64) << 16
-            | (self.label as u64) << 32
-    }
-
-    /// The fields that [`IpFields::pack`] made a number of.
-    #[inline(always)]
-    #[must_use]
-    pub const fn unpack(packed: u64) -> Self {
-        Self {
-            class: packed as u8,
-            hop_limit: (packed >> 8) as u8,
-            identification: (packed >> 16) as u16,
-            label: (packed >> 32) as u32,
-        }
-    }
 }
 
 /// Which part of a fragmented datagram a packet holds.
@@ -249,11 +225,6 @@ impl Ip for Ipv4Header {
     #[inline(always)]
     fn is_intact(&self) -> bool {
         Sum::new().record(self).is_intact()
-    }
-
-    #[inline(always)]
-    fn hop_limit(&self) -> u8 {
-        self.ttl
     }
 
     #[inline(always)]
@@ -448,11 +419,6 @@ impl Ip for Ipv6Header {
     #[inline(always)]
     fn is_intact(&self) -> bool {
         true
-    }
-
-    #[inline(always)]
-    fn hop_limit(&self) -> u8 {
-        self.hop_limit
     }
 
     #[inline(always)]

@@ -17,6 +17,7 @@ impl Offer {
     pub const ECN: Self = Self(4);
     /// What our own SYN offers by its options.
     pub const OURS: Self = Self(Self::SACK.0 | Self::SCALE.0);
+
     /// Whether all of `other` is offered.
     #[inline(always)]
     #[must_use]

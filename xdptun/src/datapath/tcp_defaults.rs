@@ -45,17 +45,10 @@ fn receive_buffers(text: &str) -> Option<(u32, u32)> {
 
 /// By how many bits windows must be shifted to name as many bytes
 /// (`tcp_select_initial_window`).
-const fn window_scale(bytes: u32) -> u8 {
+fn window_scale(bytes: u32) -> u8 {
+    /// `TCP_MAX_WSCALE`.
     const MOST: u32 = 14;
-    let shift = match bytes.checked_ilog2() {
-        Some(log) => log.saturating_sub(15),
-        None => 0,
-    };
-    if shift > MOST {
-        MOST as u8
-    } else {
-        shift as u8
-    }
+    bytes.max(1).ilog2().saturating_sub(15).min(MOST) as u8
 }
 
 #[cfg(test)]

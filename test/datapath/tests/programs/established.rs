@@ -23,7 +23,7 @@ pub fn disguises(at: Moment, path: Path, datagram: &Packet, len: usize) -> Case 
         .counts(Outcome::TxDisguised)
         .changes(path.key(), |flow| {
             sent(flow, at, len);
-            flow.marks = flow.marks.seen(datagram.fields());
+            flow.kept_fields = flow.kept_fields.seen(datagram.fields());
         })
 }
 

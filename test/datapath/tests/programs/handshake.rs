@@ -2,7 +2,7 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, Marks, RESTARTED, State, asking, challenging};
+use xdptun_common::flow::{Flow, KeptFields, RESTARTED, State, asking, challenging};
 use xdptun_common::isn::{LIFETIME, far_from};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
@@ -50,7 +50,7 @@ pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
         syn_at: 0,
         established_at: at.ns(),
         label: at.label(&path.key()),
-        marks: Marks::new(at.identification(&path.key(), iss)),
+        kept_fields: KeptFields::new(at.identification(&path.key(), iss)),
         ..path.opening(at)
     };
     begun(&mut flow, at, iss);
@@ -187,8 +187,8 @@ fn offers(path: Path) -> [[u8; 4]; 3] {
     [words[0], words[1], words[2]]
 }
 
-/// Else whoever spoofs segments makes us the amplifier. Only to a SYN without options the
-/// maximum segment size is added, as Linux does.
+/// An attacker who spoofs segments must not use this host as an amplifier. The SYN-ACK to a
+/// SYN without options is 4 bytes longer, as Linux's is: it names the maximum segment size.
 #[test]
 fn no_answer_is_longer_than_its_cause() {
     use xdptun_test_datapath::{Program, Skb};

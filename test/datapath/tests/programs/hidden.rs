@@ -7,7 +7,7 @@ use socket2::{Domain, Socket, Type};
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, Marks, REMEMBERED, State};
+use xdptun_common::flow::{Flow, KeptFields, REMEMBERED, State};
 use xdptun_common::proof::ProofKey;
 use xdptun_lab::Netns;
 use xdptun_test_datapath::kernel::MAX_PROOFS;
@@ -483,7 +483,7 @@ fn a_server_of_this_host_gets_what_is_no_proof() {
                 syns: REMEMBERED,
                 syn_at: 0,
                 label: at.label(&key),
-                marks: Marks::new(at.identification(&key, at.isn(&key))),
+                kept_fields: KeptFields::new(at.identification(&key, at.isn(&key))),
                 ..path.opening(at)
             };
             case.adds(key, flow)

@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// The datagram is queued, and a SYN of a new flow leaves in its place.
 pub fn opens(at: Moment, path: Path, datagram: &Packet) -> Case {
     let mut opened = path.opening(at);
-    opened.marks = opened.marks.seen(datagram.fields());
+    opened.kept_fields = opened.kept_fields.seen(datagram.fields());
     opened.label = datagram.fields().label;
     let unopened = Flow { syns: 0, ..opened };
     Case::egress(datagram)
@@ -187,7 +187,7 @@ pub fn reopens(at: Moment, path: Path, datagram: &Packet, closed: Flow) -> Case 
         tx_bytes: closed.tx_bytes,
         rx_packets: closed.rx_packets,
         rx_bytes: closed.rx_bytes,
-        marks: closed.marks.seen(datagram.fields()),
+        kept_fields: closed.kept_fields.seen(datagram.fields()),
         label: datagram.fields().label,
         ..path.opening(at)
     };

@@ -69,7 +69,11 @@ fn peers_have_a_share() {
                 answered(most, 0),
                 Outcome::RxDropTableFull,
             ),
-            ("whoever has it", opened(0, most), Outcome::RxDropTableFull),
+            (
+                "full of this host's flows",
+                opened(0, most),
+                Outcome::RxDropTableFull,
+            ),
         ] {
             rows.push(row(format!("{path:?}: {name}"), move |at| {
                 completing(at, path).drops(outcome).after(before)

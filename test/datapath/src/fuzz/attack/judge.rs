@@ -68,8 +68,8 @@ impl Attack {
         Ok(Fate::Futile(met.ended))
     }
 
-    /// The table is what it was, but for the flow's limits: challenges that it has given,
-    /// and the time of an error that proved nothing.
+    /// A forged packet changes nothing in the table except the flow's limits: when it may
+    /// challenge again, and the time of an error that proved nothing.
     fn changes_nothing(&self, before: &Flows, after: &Flows) -> Judgement {
         let mut expected = before.clone();
         if let (Some(flow), Some(now)) = (expected.get_mut(&self.key()), after.get(&self.key())) {

@@ -35,7 +35,7 @@ pub fn judge(scene: &Scene, seen: &Seen, sent: Sent) -> Judgement {
     // A SYN-ACK always has the maximum segment size, as Linux's has.
     let added = if sent == Sent::SynAck { 4 } else { 0 };
     rule(
-        "an answer is no longer than its cause, but for one option",
+        "an answer is longer than its cause by one option at most",
         answer.ip_len() <= cause.ip_len() + added
             && seen.ran.packet.len() <= scene.frame.len() + added,
         || format!("{} bytes for {}", answer.ip_len(), cause.ip_len()),

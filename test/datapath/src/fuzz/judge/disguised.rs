@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::{Marks, State};
+use xdptun_common::flow::{KeptFields, State};
 
 use super::segment::{control_bits, whole};
 use super::{Judgement, rule, some};
@@ -74,7 +74,8 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     expected.acked = before.rcv_nxt;
     expected.tx_packets = before.tx_packets + 1;
     expected.tx_bytes = before.tx_bytes + payload.len() as u64;
-    expected.marks = Marks(before.marks.0 & 0xffff_0000 | class_and_hop_limit(&datagram));
+    expected.kept_fields =
+        KeptFields(before.kept_fields.0 & 0xffff_0000 | class_and_hop_limit(&datagram));
     (expected.sent_at, expected.data_at) = (after.sent_at, after.data_at);
     if before.unanswered_at <= before.received_at {
         expected.unanswered_at = after.sent_at;

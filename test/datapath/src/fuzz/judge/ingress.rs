@@ -90,8 +90,8 @@ fn an_error_is_only_distrusted(scene: &Scene, seen: &Seen, key: &FlowKey) -> Jud
     )
 }
 
-/// A segment that the kernel's TCP would not take is not answered and does nothing to a
-/// flow, but for a datagram, which the kernel's UDP verifies.
+/// The programs do not answer a segment that the kernel's TCP would not take, and it changes
+/// no flow. They leave it to the kernel's UDP to verify what they restore.
 fn what_tcp_refuses_has_no_effect(
     scene: &Scene,
     seen: &Seen,
