@@ -102,6 +102,10 @@ impl TcpPacket {
             IpHeaders::Ipv6(ip, _) => tcp.calc_checksum_ipv6(ip, &self.payload),
         }
         .expect("the payload fits a packet");
+        // As if it were UDP, for which zero says "none" (RFC 768).
+        if tcp.checksum == 0xffff {
+            tcp.checksum = 0;
+        }
         self.assemble(&tcp)
     }
 
