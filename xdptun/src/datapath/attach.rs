@@ -14,12 +14,14 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
 use xdptun_common::isn::Secret;
+use xdptun_common::replay::PAGES;
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::keys::{KeyMaps, Keys};
 use super::local::LocalMap;
 use super::maps::{Maps, PINNED, PROOFS, Record, take_events};
 use super::recorder::Recorder;
+use super::sizes::forgetful;
 use super::splitter::{self, Splitter};
 use super::{OBJECT, Pinned, clsact, pins, recorded, remove, strip, tcp_defaults};
 use crate::addresses;
@@ -483,12 +485,16 @@ fn load(
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
         .map_max_entries("REMOTES", options.max_flows);
+    // Without a secret they stay as small as the object has them.
     let proofs = if hidden != 0 { &PROOFS[..] } else { &[] };
-    for (map, entries) in proofs {
-        loader.map_max_entries(map, *entries);
+    for (map, entries) in forgetful().filter(|(map, _)| *map != PROOFS[0] || hidden != 0) {
+        loader.map_max_entries(map, entries);
+    }
+    if hidden != 0 {
+        loader.map_max_entries(PROOFS[1], PAGES);
     }
     if let Some(directory) = directory {
-        for map in PINNED.iter().chain(proofs.iter().map(|(map, _)| map)) {
+        for map in PINNED.iter().chain(proofs) {
             loader.map_pin_path(map, directory.join(map));
         }
     }

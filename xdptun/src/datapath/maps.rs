@@ -15,7 +15,6 @@ use xdptun_common::Plain;
 use xdptun_common::config::{Attachment, Owner, PORT_WORDS};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::replay::PAGES;
 use xdptun_common::share::{Settled, Tally};
 use xdptun_common::wire::{address_bytes, ip_addr};
 
@@ -61,9 +60,8 @@ const EVENTS: &str = "EVENTS";
 /// The counter that the daemon keeps.
 pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 
-/// Pinned only if there is a secret, and their capacities then: the last proofs of ten
-/// callers a second for as long as one is good, and all that were seen.
-pub const PROOFS: [(&str, u32); 2] = [("PROOFS", 8192), ("SEEN", PAGES)];
+/// Pinned only if there is a secret: the last proofs, and all that were seen.
+pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
 
 /// What is pinned: all that a process finds who comes later, to look or to go on.
 pub const PINNED: [&str; 13] = [

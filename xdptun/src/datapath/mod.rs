@@ -13,6 +13,7 @@ mod local;
 pub mod maps;
 pub mod pins;
 mod recorder;
+mod sizes;
 mod splitter;
 mod sys;
 mod tcp_defaults;
