@@ -102,14 +102,24 @@ pub enum Local {
     Host = 1,
     /// Broadcast and anycast addresses, at which none can.
     Many = 2,
+    /// What is this host's for packets that a rule chooses, as for TPROXY: connections can
+    /// end there, and packets of others can come from there.
+    ByRule = 3,
 }
 
 impl Local {
-    /// Whether a value of the map stands for [`Local::Host`].
+    /// Whether a connection can end at what a value of the map stands for.
     #[inline(always)]
     #[must_use]
-    pub const fn is_host(value: u32) -> bool {
-        value == Self::Host as u32
+    pub const fn is_end(value: u32) -> bool {
+        value != Self::Many as u32
+    }
+
+    /// Whether no other host can have what a value of the map stands for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_own(value: u32) -> bool {
+        value != Self::ByRule as u32
     }
 }
 

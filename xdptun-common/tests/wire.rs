@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use xdptun_common::checksum::Sum;
 use xdptun_common::wire::{
     EtherType, EthernetHeader, Flags, Ip, IpFields, Ipv4Header, Ipv6Header, Offer, OptionWalk,
-    Protocol, SynOptions, TcpHeader, UdpHeader, address_bytes, ip_addr, is_loopback,
+    Protocol, SynOptions, TcpHeader, UdpHeader, address_bytes, ip_addr, is_link_local, is_loopback,
     is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::{bytes_of, read_plain};
@@ -275,6 +275,21 @@ fn addresses_of_no_host_on_a_link() {
         let bytes = address_bytes(address.parse().expect("an address"));
         assert_eq!(is_unspecified(bytes), unspecified, "{address}");
         assert_eq!(is_loopback(bytes), loopback, "{address}");
+    }
+}
+
+#[test]
+fn addresses_of_a_link() {
+    let table = [
+        ("fe7f:ffff::", false),
+        ("fe80::", true),
+        ("febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", true),
+        ("fec0::", false),
+        ("169.254.0.1", false),
+    ];
+    for (address, expected) in table {
+        let bytes = address_bytes(address.parse().expect("an address"));
+        assert_eq!(is_link_local(bytes), expected, "{address}");
     }
 }
 

@@ -19,7 +19,8 @@ use xdptun_common::config::Local;
 use xdptun_common::counter::Outcome;
 use xdptun_common::flow::FlowKey;
 use xdptun_common::wire::{
-    Ip, Protocol, TcpHeader, address_words, is_loopback, is_multicast_or_broadcast, is_unspecified,
+    Ip, Protocol, TcpHeader, address_words, is_link_local, is_loopback, is_multicast_or_broadcast,
+    is_unspecified,
 };
 
 use crate::maps::{LOCAL, ifindex, link_len};
@@ -102,12 +103,16 @@ fn on_loopback() -> bool {
 #[inline(always)]
 fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
     let local = |address| LOCAL.get(Key::new(128, address)).copied();
-    // `fib_validate_source` refuses such a source as well.
-    if !on_loopback() && local(key.remote_address()).is_some() {
+    // `fib_validate_source` refuses such a source as well. A neighbour may have the same
+    // link-local address as this host has on another link.
+    if !on_loopback()
+        && !is_link_local(key.remote_address())
+        && local(key.remote_address()).is_some_and(Local::is_own)
+    {
         return false;
     }
     match local(key.local_address()) {
-        Some(kind) => Local::is_host(kind),
+        Some(kind) => Local::is_end(kind),
         None => {
             let lives_on = |ip: I| ip.fields().hop_limit > 1;
             ctx.read::<I>(link_len()).is_some_and(lives_on) && is_forwarded(ctx.raw(), key)

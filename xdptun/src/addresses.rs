@@ -27,7 +27,12 @@ pub type Addresses = BTreeMap<IpNet, Local>;
 /// `RT_TABLE_LOCAL` of `linux/rtnetlink.h`: where the kernel keeps them.
 const LOCAL_TABLE: u32 = 255;
 
-/// The addresses of this host, for packets that come in by an interface.
+/// The types of routes that lead to this host itself. An anycast address is no end of a
+/// TCP connection, as little as a broadcast address (`tcp_v6_conn_request`).
+const KINDS: [RouteType; 3] = [RouteType::Local, RouteType::Broadcast, RouteType::Anycast];
+
+/// The addresses of this host, for packets that come in by an interface. If that is gone,
+/// those of the host at large.
 ///
 /// # Errors
 ///
@@ -37,38 +42,72 @@ pub fn now(interface: u32) -> Result<Addresses> {
 }
 
 async fn list(handle: &Handle, interface: u32) -> Result<Addresses> {
+    let vrfs = Vrfs::list(handle).await?;
     let mut addresses = Addresses::new();
-    // A VRF has a table of its own, of which the addresses of its interfaces are part.
-    let tables = [Some(LOCAL_TABLE), vrf_table(handle, interface).await?];
-    for table in tables.into_iter().flatten() {
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            for route in routes(handle, family, table).await? {
-                addresses.extend(local(&route));
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for kind in KINDS {
+            for route in routes(handle, family, kind).await? {
+                let Some(use_of) = vrfs.use_of(table(&route), interface) else {
+                    continue;
+                };
+                let Some((network, kind)) = local(&route, use_of) else {
+                    continue;
+                };
+                // What every packet is looked up in goes first.
+                if use_of == Use::Always {
+                    addresses.insert(network, kind);
+                } else {
+                    addresses.entry(network).or_insert(kind);
+                }
             }
         }
     }
     Ok(addresses)
 }
 
-/// The routes of one table. There is none if it has none.
-async fn routes(handle: &Handle, family: AddressFamily, table: u32) -> Result<Vec<RouteMessage>> {
+/// The routes of one type in all tables; the kernel chooses them.
+async fn routes(
+    handle: &Handle,
+    family: AddressFamily,
+    kind: RouteType,
+) -> Result<Vec<RouteMessage>> {
     let mut request = RouteMessage::default();
     request.header.address_family = family;
-    request.attributes.push(RouteAttribute::Table(table));
+    request.header.kind = kind;
     match handle.route().get(request).execute().try_collect().await {
+        // No table has any.
         Err(Error::NetlinkError(error)) if error.raw_code() == -(Errno::ENOENT as i32) => {
             Ok(Vec::new())
         }
-        routes => routes.with_context(|| format!("cannot list the routes of table {table}")),
+        routes => routes.with_context(|| format!("cannot list the routes of type {kind:?}")),
     }
 }
 
+/// The table of a route; its header has no room for large numbers.
+fn table(route: &RouteMessage) -> u32 {
+    let mut attributes = route.attributes.iter();
+    let named = attributes.find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    named.unwrap_or(route.header.table.into())
+}
+
+/// Which packets are looked up in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// All that come in by the interface.
+    Always,
+    /// Those that a rule chooses (`ip rule`), by a mark for instance, as for TPROXY.
+    ByRule,
+}
+
 /// What of a route's destination is this host's; `None` if it leads elsewhere.
-fn local(route: &RouteMessage) -> Option<(IpNet, Local)> {
-    let kind = match route.header.kind {
-        RouteType::Local => Local::Host,
-        // An anycast address is no end of a TCP connection either (`tcp_v6_conn_request`).
-        RouteType::Broadcast | RouteType::Anycast => Local::Many,
+fn local(route: &RouteMessage, use_of: Use) -> Option<(IpNet, Local)> {
+    let kind = match (route.header.kind, use_of) {
+        (RouteType::Local, Use::Always) => Local::Host,
+        (RouteType::Local, Use::ByRule) => Local::ByRule,
+        (RouteType::Broadcast | RouteType::Anycast, Use::Always) => Local::Many,
         _ => return None,
     };
     let destination = route
@@ -89,20 +128,62 @@ fn local(route: &RouteMessage) -> Option<(IpNet, Local)> {
     Some((network, kind))
 }
 
-/// The table of the VRF that an interface is part of, if it is part of one.
-async fn vrf_table(handle: &Handle, interface: u32) -> Result<Option<u32>> {
-    let link = link(handle, interface).await?;
-    let controller = link
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::Controller(index) => Some(*index),
-            _ => None,
-        });
-    let Some(controller) = controller else {
-        return Ok(None);
-    };
-    Ok(table_of_vrf(&self::link(handle, controller).await?))
+/// The VRFs, each of which has a table of its own, and what belongs to them.
+#[derive(Debug, Default)]
+struct Vrfs {
+    /// By device, the bridge, bond or VRF that it is part of.
+    controllers: BTreeMap<u32, u32>,
+    /// By device, the table of a VRF.
+    tables: BTreeMap<u32, u32>,
+}
+
+impl Vrfs {
+    async fn list(handle: &Handle) -> Result<Self> {
+        let links: Vec<LinkMessage> = handle
+            .link()
+            .get()
+            .execute()
+            .try_collect()
+            .await
+            .context("cannot list the interfaces")?;
+        let mut vrfs = Self::default();
+        for link in links {
+            let index = link.header.index;
+            if let Some(table) = table_of_vrf(&link) {
+                vrfs.tables.insert(index, table);
+            }
+            let controller = link
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    LinkAttribute::Controller(index) => Some(*index),
+                    _ => None,
+                });
+            vrfs.controllers
+                .extend(controller.map(|controller| (index, controller)));
+        }
+        Ok(vrfs)
+    }
+
+    /// Which packets of an interface are looked up in a table; `None` if none are, as it is
+    /// that of a VRF which the interface is no part of.
+    fn use_of(&self, table: u32, interface: u32) -> Option<Use> {
+        if table == LOCAL_TABLE || self.table_over(interface) == Some(table) {
+            return Some(Use::Always);
+        }
+        let is_of_vrf = self.tables.values().any(|of_vrf| *of_vrf == table);
+        (!is_of_vrf).then_some(Use::ByRule)
+    }
+
+    /// The table of the VRF above an interface, a bridge or bond in between.
+    fn table_over(&self, interface: u32) -> Option<u32> {
+        // The kernel stacks no more devices (`MAX_NEST_DEV`).
+        const DEPTH: usize = 8;
+        let above = |device: &u32| self.controllers.get(device).copied();
+        std::iter::successors(Some(interface), above)
+            .take(DEPTH)
+            .find_map(|device| self.tables.get(&device).copied())
+    }
 }
 
 /// The routing table of a VRF; `None` if the device is something else.
@@ -121,13 +202,6 @@ fn table_of_vrf(device: &LinkMessage) -> Option<u32> {
         }),
         _ => None,
     })
-}
-
-async fn link(handle: &Handle, index: u32) -> Result<LinkMessage> {
-    let mut links = handle.link().get().match_index(index).execute();
-    let link = links.try_next().await;
-    let link = link.with_context(|| format!("cannot read interface {index}"))?;
-    link.with_context(|| format!("there is no interface {index}"))
 }
 
 /// Looks after the addresses of this host while it runs.
@@ -164,7 +238,7 @@ impl AddressWatch {
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell, or the interface is gone.
+    /// If the kernel does not tell.
     pub async fn list(&self) -> Result<Addresses> {
         list(&self.handle, self.interface).await
     }
@@ -206,10 +280,12 @@ fn subscribe() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Reads all that has been told; an error, "would block", if no address is concerned.
+/// Reads what has been told; an error, "would block", if that was all and no address is
+/// concerned. Stops after some, so that a storm of routes keeps nothing else waiting.
 fn drain(socket: &Socket) -> io::Result<()> {
+    const AT_ONCE: usize = 1024;
     let mut changed = false;
-    loop {
+    for _ in 0..AT_ONCE {
         // The rest of a message is dropped.
         let mut start = [0; START];
         match socket.recv(&mut &mut start[..], 0) {
@@ -220,6 +296,7 @@ fn drain(socket: &Socket) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// How much of a message is read: `struct nlmsghdr` and `struct rtmsg`.
@@ -234,8 +311,7 @@ fn concerns_addresses(message: &[u8]) -> bool {
     match u16::from_ne_bytes([kind[0], kind[1]]) {
         libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
             // `rtm_type`.
-            let own = [RouteType::Local, RouteType::Broadcast, RouteType::Anycast];
-            let own = own.map(u8::from);
+            let own = KINDS.map(u8::from);
             message.get(16 + 7).is_some_and(|kind| own.contains(kind))
         }
         _ => true,
@@ -283,8 +359,52 @@ mod tests {
             (route(RouteType::Multicast, one, 32), None),
         ] {
             let expected = expected.map(|(network, kind)| (network.parse().unwrap(), kind));
-            assert_eq!(local(&route), expected, "{route:?}");
+            assert_eq!(local(&route, Use::Always), expected, "{route:?}");
+            // Packets that no rule chooses go elsewhere: no source is wrong, and no
+            // destination is known to be.
+            let chosen = expected.filter(|(_, kind)| *kind == Local::Host);
+            let chosen = chosen.map(|(network, _)| (network, Local::ByRule));
+            assert_eq!(local(&route, Use::ByRule), chosen, "{route:?}");
         }
+    }
+
+    #[test]
+    fn a_table_is_asked_for_what_belongs_to_it() {
+        // 2 in bond 3 in VRF 4, 5 in bridge 6, 7 alone, 8 in VRF 9.
+        let vrfs = Vrfs {
+            controllers: [(2, 3), (3, 4), (5, 6), (8, 9)].into(),
+            tables: [(4, 10), (9, 20)].into(),
+        };
+        for (interface, uses) in [
+            (2, [Some(Use::Always), None]),
+            (3, [Some(Use::Always), None]),
+            (5, [None, None]),
+            (7, [None, None]),
+            (8, [None, Some(Use::Always)]),
+        ] {
+            assert_eq!([10, 20].map(|table| vrfs.use_of(table, interface)), uses);
+            assert_eq!(vrfs.use_of(LOCAL_TABLE, interface), Some(Use::Always));
+            assert_eq!(vrfs.use_of(100, interface), Some(Use::ByRule));
+        }
+    }
+
+    #[test]
+    fn a_loop_of_controllers_ends() {
+        // Read while they changed.
+        let vrfs = Vrfs {
+            controllers: [(1, 2), (2, 1)].into(),
+            tables: [(4, 10)].into(),
+        };
+        assert_eq!(vrfs.table_over(1), None);
+    }
+
+    #[test]
+    fn a_large_number_of_a_table_is_read() {
+        let mut route = route(RouteType::Local, None, 0);
+        route.header.table = 252;
+        assert_eq!(table(&route), 252);
+        route.attributes.push(RouteAttribute::Table(1000));
+        assert_eq!(table(&route), 1000);
     }
 
     #[test]

@@ -32,6 +32,21 @@ fn first_interface(netns: &Netns, args: &[&str]) -> Value {
     json["interfaces"][0].clone()
 }
 
+/// Packets can be captured by the new name.
+fn captures(netns: &Netns) {
+    let capture = [
+        "capture",
+        "--iface",
+        NEW,
+        "-w",
+        "/dev/null",
+        "--duration",
+        "0.2",
+    ];
+    let captured = run(netns, &capture).unwrap();
+    assert_eq!(captured.code, Some(0), "{captured:#?}");
+}
+
 fn wait_renamed(attached: &Attached) {
     let process = attached.process();
     let told = || {
@@ -91,17 +106,7 @@ fn is_known_by_its_new_name(mode: Mode) {
         assert!(said.contains(finding), "{doctor:#?}");
     }
     assert!(!said.contains("it is gone"), "{doctor:#?}");
-    let capture = [
-        "capture",
-        "--iface",
-        NEW,
-        "-w",
-        "/dev/null",
-        "--duration",
-        "0.2",
-    ];
-    let captured = run(netns, &capture).unwrap();
-    assert_eq!(captured.code, Some(0), "{captured:#?}");
+    captures(netns);
     udp::exchange(&socket, echo.address(), b"captured", LIMIT).unwrap();
 
     let old = run(netns, &["detach", "--iface", Host::DEV]).unwrap();
@@ -158,17 +163,7 @@ fn a_take_over_goes_by_the_new_name() {
     let second = Attached::start(netns, NEW, &["--port", "8000"]).unwrap();
     drop(remains);
     assert!(status::interface(netns, NEW).unwrap()["daemon"].is_i64());
-    let capture = [
-        "capture",
-        "--iface",
-        NEW,
-        "-w",
-        "/dev/null",
-        "--duration",
-        "0.2",
-    ];
-    let captured = run(netns, &capture).unwrap();
-    assert_eq!(captured.code, Some(0), "{captured:#?}");
+    captures(netns);
     netns.run("ip", ["link", "delete", NEW]).unwrap();
     let gone = text(netns, &["status"]);
     assert!(gone.contains("wan0  ports 8000"), "{gone}");

@@ -203,12 +203,16 @@ fn addresses_that_come_and_go_are_known() {
     let net = Direct::new().unwrap();
     let dev = Host::DEV;
     let attached = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
-    let changes = |address: &str, network: &str| {
-        let address = format!("address {{}} {address} dev {dev}");
-        [address, format!("route {{}} local {network} dev lo")]
+    let changes = |address: &str, network: &str, all: &str| {
+        [
+            format!("address {{}} {address} dev {dev}"),
+            format!("route {{}} local {network} dev lo"),
+            // For packets that a rule chooses, as for TPROXY. No source is wrong for it.
+            format!("route {{}} local {all} dev lo table 1000"),
+        ]
     };
-    let v4 = changes("10.0.0.99/24", "10.0.0.64/26");
-    let v6 = changes("fd00::99/64 nodad", "fd00::80/121");
+    let v4 = changes("10.0.0.99/24", "10.0.0.64/26", "0.0.0.0/0");
+    let v6 = changes("fd00::99/64 nodad", "fd00::80/121", "::/0");
     for (family, changes) in [(Family::V4, v4), (Family::V6, v6)] {
         let syn = syn(nobody_else(family), nobody(family));
         for change in changes {
@@ -233,6 +237,19 @@ fn addresses_that_come_and_go_are_known() {
     one(ANSWERED);
     let _next = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
     one(ANSWERED);
+}
+
+/// On each link everyone can have the same link-local address, and no other.
+#[test]
+fn a_neighbour_may_have_a_link_local_address_of_this_host() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let cases = [("fe80::77", "rx_syn"), ("fd00::77", "rx_drop_address")];
+    for (address, counted) in cases {
+        ip(&net.b.netns, &format!("address add {address}/64 dev lo"));
+        let syn = syn(address.parse().unwrap(), net.b.address(Family::V6));
+        wait_counted(&net, &syn, counted);
+    }
 }
 
 /// Another address that no host has.

@@ -549,6 +549,13 @@ pub const fn is_loopback(address: [u8; 16]) -> bool {
     }
 }
 
+/// Whether a 16-byte address counts on one link only: `fe80::/10` (RFC 4291 section 2.5.6).
+#[inline(always)]
+#[must_use]
+pub const fn is_link_local(address: [u8; 16]) -> bool {
+    u32::from_be(address_words(address)[0]) >> 22 == 0xfe80 >> 6
+}
+
 /// An address for people: v4-mapped ones as IPv4.
 #[must_use]
 pub const fn ip_addr(address: [u8; 16]) -> IpAddr {

@@ -18,7 +18,7 @@ pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{
     Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes,
-    address_words, ip_addr, is_loopback, is_multicast_or_broadcast, is_unspecified,
+    address_words, ip_addr, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 pub use options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
 pub use tcp::{Flags, TcpHeader};

@@ -92,7 +92,7 @@ pub struct InterfaceConfig {
     /// changed for another.
     #[serde(default)]
     pub secret: Option<Secrets>,
-    /// How many flows the table holds, 248 bytes of kernel memory each.
+    /// How many flows the table holds, 256 bytes of kernel memory each.
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub max_flows: MaxFlows,
