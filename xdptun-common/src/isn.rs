@@ -57,11 +57,16 @@ impl Secret {
     #[inline(always)]
     #[must_use]
     pub fn isn_of_epoch(&self, flow: &FlowKey, epoch: u64) -> u32 {
-        let [a, b, c, d] = flow.address_words();
-        let ports = flow.port_word();
-        // Five words: the epoch shares one with the ports.
-        let hash = siphash24(self.0, [a, b, c, d, u64::from(ports) | epoch << 32]) as u32;
-        let stamp = (epoch as u32 & 0xf) << EPOCH_SHIFT;
+        self.isn_of_words(hashed_words(flow, epoch))
+    }
+
+    /// The same of [what is hashed](hashed_words).
+    #[inline(always)]
+    #[must_use]
+    pub fn isn_of_words(&self, words: [u64; 5]) -> u32 {
+        let hash = siphash24(self.0, words) as u32;
+        let [.., ports_and_epoch] = words;
+        let stamp = ((ports_and_epoch >> 32) as u32 & 0xf) << EPOCH_SHIFT;
         hash & !EPOCH ^ stamp ^ self.scrambler(hash)
     }
 
@@ -90,6 +95,14 @@ impl Secret {
         let mixed = ((isn & HASH) ^ *key as u32).wrapping_mul(0x9e37_79b1);
         mixed >> 28 << EPOCH_SHIFT
     }
+}
+
+/// What is hashed of a flow and an epoch: the epoch shares a word with the ports.
+#[inline(always)]
+#[must_use]
+pub fn hashed_words(flow: &FlowKey, epoch: u64) -> [u64; 5] {
+    let [a, b, c, d] = flow.address_words();
+    [a, b, c, d, u64::from(flow.port_word()) | epoch << 32]
 }
 
 /// The IPv6 flow label made of [`Secret::isn_of_epoch`] of [`Secret::LABEL_EPOCH`]; never

@@ -184,30 +184,39 @@ impl Budget {
     #[inline(always)]
     pub fn take(self) -> bool {
         let (per_second, burst) = self.limits();
-        let Some(bucket) = BUDGETS.get_ptr_mut(self as u32) else {
-            return false;
-        };
-        // SAFETY: a per-CPU value, which only this program run touches; the clock
-        // helper takes no pointers.
-        unsafe {
-            let now = bpf_ktime_get_ns();
-            let elapsed = now.saturating_sub((*bucket).filled_at);
-            // The shift stands for a division by 2^30.
-            let earned = if elapsed >> 30 != 0 {
-                burst
-            } else {
-                (elapsed * per_second) >> 30
-            };
-            if earned > 0 {
-                let tokens = (*bucket).tokens + earned;
-                (*bucket).tokens = if tokens > burst { burst } else { tokens };
-                (*bucket).filled_at = now;
-            }
-            if (*bucket).tokens == 0 {
-                return false;
-            }
-            (*bucket).tokens -= 1;
-        }
-        true
+        xdptun_take(self as u32, per_second, burst) != 0
     }
+}
+
+/// Takes a token of the bucket `budget`, which earns `per_second` of them and holds `burst`:
+/// 1 if there was one, else 0. A global function (the verifier's word), which the verifier
+/// walks once and not once for each way that leads to it.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_take(budget: u32, per_second: u64, burst: u64) -> u32 {
+    let Some(bucket) = BUDGETS.get_ptr_mut(budget) else {
+        return 0;
+    };
+    // SAFETY: a per-CPU value, which only this program run touches; the clock
+    // helper takes no pointers.
+    unsafe {
+        let now = bpf_ktime_get_ns();
+        let elapsed = now.saturating_sub((*bucket).filled_at);
+        // The shift stands for a division by 2^30.
+        let earned = if elapsed >> 30 != 0 {
+            burst
+        } else {
+            (elapsed * per_second) >> 30
+        };
+        if earned > 0 {
+            let tokens = (*bucket).tokens + earned;
+            (*bucket).tokens = if tokens > burst { burst } else { tokens };
+            (*bucket).filled_at = now;
+        }
+        if (*bucket).tokens == 0 {
+            return 0;
+        }
+        (*bucket).tokens -= 1;
+    }
+    1
 }

@@ -1,16 +1,26 @@
-//! Initial sequence numbers, as subprograms: the hash is long and needed in
-//! several places.
+//! Initial sequence numbers.
 
 use xdptun_common::flow::FlowKey;
 use xdptun_common::handshake::Endpoint;
-use xdptun_common::isn::{Secret, epoch, label_of, same_cookie};
+use xdptun_common::isn::{Secret, epoch, hashed_words, label_of, same_cookie};
 
 use crate::maps::secret;
 
-/// The cookie of a flow in an epoch.
+/// The cookie of a flow in an epoch. A subprogram, so that its callers need no stack for the
+/// words.
 #[inline(never)]
 fn cookie(flow: &FlowKey, epoch: u64) -> u32 {
-    secret().isn_of_epoch(flow, epoch)
+    let [a, b, c, d, ports_and_epoch] = hashed_words(flow, epoch);
+    xdptun_cookie(a, b, c, d, ports_and_epoch)
+}
+
+/// [`Secret::isn_of_words`]. A global function (the verifier's word): the hash is long, and
+/// the verifier walks it once and not once for each way that leads to it. The five words
+/// are all that a function can take.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_cookie(a: u64, b: u64, c: u64, d: u64, ports_and_epoch: u64) -> u32 {
+    secret().isn_of_words([a, b, c, d, ports_and_epoch])
 }
 
 /// The initial sequence number of the flow that follows `endpoint` now.
