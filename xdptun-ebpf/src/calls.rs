@@ -7,8 +7,9 @@
 
 use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
 use aya_ebpf::programs::TcContext;
-use xdptun_common::flow::{FlowKey, Tick};
+use xdptun_common::flow::FlowKey;
 use xdptun_common::parse::{Bytes as _, locate};
+use xdptun_common::tick::Tick;
 use xdptun_common::wire::{Flags, Ip, TcpHeader};
 
 use crate::cookie::gave;
@@ -32,6 +33,14 @@ pub fn note<I: Ip>(ctx: &TcContext) {
     let Some(ports) = located.ports(&View(ctx)) else {
         return;
     };
+    let Some(flags) = View(ctx).read::<u8>(located.offset + TcpHeader::FLAGS_OFFSET) else {
+        return;
+    };
+    let flags = Flags(flags);
+    // Our own SYN-ACK answers a peer, and is no sign of the connection.
+    if flags.contains(Flags::SYN) && !is_call(flags) {
+        return;
+    }
     let key = located.outbound(ports);
     if let Some(last) = CALLS.get_ptr_mut(key) {
         // SAFETY: a word of a map value, which stays for the whole program run; CPUs that
@@ -39,10 +48,7 @@ pub fn note<I: Ip>(ctx: &TcContext) {
         unsafe { last.write_volatile(Tick::at(now()).0) };
         return;
     }
-    let Some(flags) = View(ctx).read::<u8>(located.offset + TcpHeader::FLAGS_OFFSET) else {
-        return;
-    };
-    if is_call(Flags(flags)) && rules::is_peer(key.remote_address()) {
+    if is_call(flags) && rules::is_peer(key.remote_address()) {
         let _ = CALLS.insert(key, Tick::at(now()).0, u64::from(BPF_ANY));
     }
 }

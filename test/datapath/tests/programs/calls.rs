@@ -80,13 +80,18 @@ fn a_connection_from_an_owned_port_is_remembered() {
                         case
                     }
                 }));
-                // Each segment shows that the connection lives.
+                // Each segment shows that the connection lives, but for a SYN-ACK, as we
+                // answer a peer with it.
                 let segment = leaving(path, kind | more).payload(payload(9));
                 rows.push(row(
                     format!("{path:?}, {:#x} again", kind | more),
                     move |at| {
                         let case = Case::egress(&segment).called(key, ago(at, 50));
-                        case.notes_call(key)
+                        if opens(kind) || kind & flags::SYN == 0 {
+                            case.notes_call(key)
+                        } else {
+                            case
+                        }
                     },
                 ));
             }
