@@ -2,7 +2,9 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use crate::ack::AckMarks;
 use crate::share::Opener;
+use crate::tick::Tick;
 use crate::wire::{IpFields, address_bytes, ip_addr};
 
 /// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
@@ -288,33 +290,6 @@ impl KeptFields {
     }
 }
 
-/// 2^20 ns, a little more than a millisecond, as short times are kept; the count of
-/// them since boot wraps after 52 days.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick(pub u32);
-
-impl Tick {
-    /// The present, from nanoseconds.
-    #[inline(always)]
-    #[must_use]
-    pub const fn at(now_ns: u64) -> Self {
-        Self((now_ns >> 20) as u32)
-    }
-
-    /// How many ticks have passed since `then`. Readings of two CPUs may be out of
-    /// order; a time to come counts as now.
-    #[inline(always)]
-    #[must_use]
-    pub const fn since(self, then: u32) -> u32 {
-        let passed = self.0.wrapping_sub(then);
-        if passed.cast_signed() < 0 && passed.wrapping_neg() < 1 << 10 {
-            0
-        } else {
-            passed
-        }
-    }
-}
-
 /// In how many ticks a flow earns one answer to a segment with nothing but its numbers (a
 /// challenge, RFC 5961; the answer to a probe). Each flow has a limit of its own: with a
 /// common one a stranger would count on one flow how many segments another answered, and
@@ -337,61 +312,6 @@ pub const fn answer(earned_at: u32, now: Tick) -> Option<u32> {
         return None;
     }
     Some(now.0.wrapping_add(owed + ANSWER_AGAIN))
-}
-
-/// Earlier values of `snd_una`: how old an acknowledgement may be. One that is up to 0.54 s
-/// late is always taken, one that is more than 1.07 s late never. On an idle flow only the
-/// latest number is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct AckMarks {
-    /// `snd_una` when the period before the present one began, and when the present
-    /// one did.
-    pub numbers: [u32; 2],
-    /// The [`Tick`] at which the present period began.
-    pub since: u32,
-}
-
-crate::plain!(AckMarks: 12);
-
-impl AckMarks {
-    /// The length of a period in ticks.
-    pub const PERIOD: u32 = 512;
-
-    /// Of a flow that begins with this number.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(snd_una: u32, now: Tick) -> Self {
-        Self {
-            numbers: [snd_una; 2],
-            since: now.0,
-        }
-    }
-
-    /// The oldest acknowledgement number that is taken now.
-    #[inline(always)]
-    #[must_use]
-    pub const fn oldest(&self, snd_una: u32, now: Tick) -> u32 {
-        match now.since(self.since) / Self::PERIOD {
-            0 => self.numbers[0],
-            1 => self.numbers[1],
-            _ => snd_una,
-        }
-    }
-
-    /// The marks after `snd_una` has moved on from `before`; `None` if they stay.
-    #[inline(always)]
-    #[must_use]
-    pub const fn moved(&self, before: u32, now: Tick) -> Option<Self> {
-        match now.since(self.since) / Self::PERIOD {
-            0 => None,
-            1 => Some(Self {
-                numbers: [self.numbers[1], before],
-                since: now.0,
-            }),
-            _ => Some(Self::new(before, now)),
-        }
-    }
 }
 
 /// What every datagram changes, see [`Flow`].
@@ -479,57 +399,6 @@ pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
     last == 0 || now.saturating_sub(last) >= wait
 }
 
-/// The window field of a segment: about 62 MB after scaling by ten bits, with low bits that
-/// differ from one segment to the next. A receiver's GRO merges segments only
-/// when flags and window are equal (`tcp_gro_receive`), and a merged segment
-/// would be several datagrams in one.
-#[inline(always)]
-#[must_use]
-pub const fn window(segment: u64) -> u16 {
-    const BASE: u16 = 0xf000;
-    BASE | (segment as u16 & 0xff)
-}
-
-/// The bit of the window field that makes an ACK a probe: its sender wants an
-/// answer, whatever the numbers say.
-const ASKS: u16 = 0x0800;
-
-/// The window field of a probe.
-#[inline(always)]
-#[must_use]
-pub const fn asking(window: u16) -> u16 {
-    window | ASKS
-}
-
-/// The bit of the window field that makes an ACK a challenge.
-const CHALLENGES: u16 = 0x0400;
-
-/// The window field of a challenge (RFC 5961).
-#[inline(always)]
-#[must_use]
-pub const fn challenging(window: u16) -> u16 {
-    window | CHALLENGES
-}
-
-/// Whether a window field is that of a probe or a challenge: such a segment names
-/// its sender's latest numbers, any other one those of the moment it left.
-#[inline(always)]
-#[must_use]
-pub const fn is_exact(window: u16) -> bool {
-    window & (ASKS | CHALLENGES) != 0
-}
-
-/// Whether a window field is that of a probe.
-#[inline(always)]
-#[must_use]
-pub const fn asks(window: u16) -> bool {
-    window & ASKS != 0
-}
-
-/// How far a segment may lie from what is expected, in bytes: what the window
-/// above offers, rounded up.
-pub const MAX_WINDOW: u32 = 1 << 26;
-
 /// After how many ticks without a sign of the peer its sequence number may be any: more
 /// was lost meanwhile than the window holds, and the acknowledgement number alone tells
 /// that a segment is the peer's. On a flow that is idle that is one number of 2^32.
@@ -539,10 +408,3 @@ pub const SILENCE: u32 = 64;
 /// more it takes some segments to catch up. A probe or challenge of the peer corrects what
 /// forged segments moved.
 pub const MAX_STEP: u32 = 1 << 20;
-
-/// After how many unacknowledged bytes a pure ACK is due, and after how long
-/// (nanoseconds) if there are fewer. Middleboxes that follow the window need
-/// them when data flows one way only; 40 ms is Linux's delayed ACK.
-pub const ACK_BYTES: u32 = 64 * 1024;
-/// See [`ACK_BYTES`].
-pub const ACK_DELAY_NS: u64 = 40_000_000;

@@ -11,9 +11,10 @@
 //! flow.
 
 use crate::counter::{Outcome, Sent};
-use crate::flow::{MAX_STEP, MAX_WINDOW, State};
+use crate::flow::{MAX_STEP, State};
 use crate::isn;
 use crate::seq::{after, distance, near};
+use crate::window::MAX_WINDOW;
 use crate::wire::Flags;
 
 /// Whom a host answers.
@@ -68,7 +69,7 @@ pub struct Endpoint {
     pub snd_nxt: u32,
     /// The next sequence number expected.
     pub rcv_nxt: u32,
-    /// The oldest acknowledgement number that is taken ([`crate::flow::AckMarks`]).
+    /// The oldest acknowledgement number that is taken ([`crate::ack::AckMarks`]).
     pub oldest_ack: u32,
     /// How far a sequence number may lie from `rcv_nxt`: [`MAX_WINDOW`], or
     /// [`ANYWHERE`] after [`crate::flow::SILENCE`].
@@ -89,9 +90,9 @@ pub struct Segment {
     pub acknowledgment: u32,
     /// Payload length in bytes.
     pub len: u32,
-    /// Whether its sender asks for an answer ([`crate::flow::asks`]).
+    /// Whether its sender asks for an answer ([`crate::window::asks`]).
     pub asks: bool,
-    /// Whether it names its sender's latest numbers ([`crate::flow::is_exact`]).
+    /// Whether it names its sender's latest numbers ([`crate::window::is_exact`]).
     pub exact: bool,
 }
 

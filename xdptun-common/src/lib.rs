@@ -8,7 +8,8 @@
 //! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
 //!   where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
-//! * [`seq`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake connection;
+//! * [`seq`], [`ack`], [`window`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake
+//!   connection; [`tick`]: its short times;
 //! * [`proof`], [`replay`]: proofs of a secret, and which were seen before;
 //! * [`share`]: what part of the flow table unanswered flows may take;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
@@ -20,6 +21,7 @@
 //! (counters, times, sequence numbers) are native integers.
 #![cfg_attr(not(test), no_std)]
 
+pub mod ack;
 pub mod checksum;
 pub mod config;
 pub mod counter;
@@ -35,7 +37,9 @@ pub mod replay;
 pub mod sent;
 pub mod seq;
 pub mod share;
+pub mod tick;
 pub mod translate;
+pub mod window;
 pub mod wire;
 
 /// A record without padding or invalid bit patterns: any bytes of the right

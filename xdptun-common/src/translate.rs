@@ -4,6 +4,7 @@
 //! the other by the difference of headers and pseudo-headers: O(1).
 
 use crate::checksum::Sum;
+use crate::window::{fragmentable, is_fragmentable};
 use crate::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
 /// The fields of a segment that a datagram does not have.
@@ -13,7 +14,7 @@ pub struct Numbers {
     pub sequence: u32,
     /// Acknowledgement number.
     pub acknowledgment: u32,
-    /// Window field.
+    /// Window field, but for the bit that [`is_fragmentable`] reads.
     pub window: u16,
 }
 
@@ -28,6 +29,9 @@ pub enum PayloadSum {
 
 /// The IP and TCP headers that replace those of a datagram. `ip` and `udp` must
 /// be those of the datagram, `udp.length()` its true length.
+///
+/// The segment must not be fragmented (DF), as those of TCP with path MTU discovery
+/// (RFC 1191); its window says whether the datagram may.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(
@@ -43,7 +47,7 @@ pub fn disguise<I: Ip>(
         numbers.sequence,
         numbers.acknowledgment,
         Flags::PSH.with(Flags::ACK),
-        numbers.window,
+        fragmentable(numbers.window, ip.is_fragmentable()),
         0,
     );
     let sum = match payload {
@@ -68,7 +72,7 @@ pub fn disguise<I: Ip>(
         }
     };
     (
-        ip.with_payload(Protocol::TCP, tcp_len),
+        ip.with_payload(Protocol::TCP, tcp_len).fragmentable(false),
         header.with_checksum(sum.checksum()),
     )
 }
@@ -103,8 +107,13 @@ pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option
         .number(u16::from(Protocol::UDP.0))
         .number(udp_len)
         .udp_checksum();
+    let ip = ip.with_payload(Protocol::UDP, udp_len);
     Some((
-        ip.with_payload(Protocol::UDP, udp_len),
+        if is_fragmentable(tcp.window()) {
+            ip.fragmentable(true)
+        } else {
+            ip
+        },
         header.with_checksum(checksum),
     ))
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
 use xdptun_common::config::TcpDefaults;
-use xdptun_common::flow::{
-    ANSWER_AGAIN, ANSWERS, FlowKey, MAX_WINDOW, REMEMBERED, State, Tick, answer, syn_is_due, window,
-};
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, FlowKey, REMEMBERED, State, answer, syn_is_due};
 use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
+use xdptun_common::tick::Tick;
+use xdptun_common::window::{MAX_WINDOW, fragmentable, is_exact, is_fragmentable, window};
 
 const STATES: [State; 5] = [
     State::Closed,
@@ -34,7 +34,10 @@ fn states_survive_the_map() {
 #[test]
 fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
     for segment in 0..1_000u64 {
-        let offered = u32::from(window(segment)) << TcpDefaults::LINUX.window_scale;
+        let offered = fragmentable(window(segment), segment % 2 == 0);
+        assert_eq!(is_fragmentable(offered), segment % 2 == 0);
+        assert!(!is_exact(offered), "nor is it a probe or challenge");
+        let offered = u32::from(offered) << TcpDefaults::LINUX.window_scale;
         assert!(
             offered <= MAX_WINDOW && offered > MAX_WINDOW / 2,
             "{offered}"

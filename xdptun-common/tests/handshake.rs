@@ -6,10 +6,11 @@ mod host;
 use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{MAX_STEP, MAX_WINDOW, State};
+use xdptun_common::flow::{MAX_STEP, State};
 use xdptun_common::handshake::{
     ANYWHERE, Door, Endpoint, Reaction, Reply, Segment, listen, receive,
 };
+use xdptun_common::window::MAX_WINDOW;
 use xdptun_common::wire::Flags;
 
 /// Our initial number, which is also the one that a SYN-ACK would carry now.

@@ -68,9 +68,14 @@ fn transport_sum<I: Ip>(packet: &[u8], protocol: Protocol) -> u16 {
     oracle::sum(&[addresses, &tail, transport].concat())
 }
 
-/// What etherparse has to say of a segment: all lengths, both checksums.
+/// Whether an IP packet is IPv4 without DF.
+fn is_fragmentable(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 4 && packet[6] & 0x40 == 0
+}
+
+/// What etherparse has to say of the segment of `datagram`: all lengths, both checksums.
 #[track_caller]
-fn assert_valid_segment(packet: &[u8], numbers: Numbers, payload: &[u8]) {
+fn assert_valid_segment(packet: &[u8], numbers: Numbers, datagram: &[u8], payload: &[u8]) {
     let parsed = PacketHeaders::from_ip_slice(packet).expect("a valid packet");
     let Some(TransportHeader::Tcp(tcp)) = &parsed.transport else {
         panic!("not TCP: {parsed:?}");
@@ -101,11 +106,12 @@ fn assert_valid_segment(packet: &[u8], numbers: Numbers, payload: &[u8]) {
         acknowledgment_number: numbers.acknowledgment,
         psh: true,
         ack: true,
-        window_size: numbers.window,
+        window_size: numbers.window & !0x0200 | u16::from(is_fragmentable(datagram)) << 9,
         checksum: tcp.checksum,
         ..TcpOracle::default()
     };
     assert_eq!(tcp, &expected);
+    assert!(!is_fragmentable(packet));
 }
 
 /// The whole way of one datagram; returns its segment.
@@ -116,9 +122,9 @@ fn assert_round_trip<I: Ip>(datagram: &[u8], numbers: Numbers) -> Vec<u8> {
     let known = PayloadSum::Known(Sum::new().bytes(payload));
     assert_eq!(segment, disguised::<I>(datagram, known, numbers));
     assert_eq!(segment.len(), datagram.len() + TcpHeader::GROWTH);
-    assert_valid_segment(&segment, numbers, payload);
+    assert_valid_segment(&segment, numbers, datagram, payload);
     assert_eq!(transport_sum::<I>(&segment, Protocol::TCP), 0xffff);
-    // Of the IP header, only length, protocol and checksum differ.
+    // Of the IP header, only length, protocol, DF and checksum differ.
     let (changed, ..) = headers::<I>(&segment);
     assert_eq!(
         (changed.source(), changed.destination()),
@@ -126,7 +132,7 @@ fn assert_round_trip<I: Ip>(datagram: &[u8], numbers: Numbers) -> Vec<u8> {
     );
     let differing = (0..I::LEN).filter(|at| segment[*at] != datagram[*at]);
     let may_differ: &[usize] = if I::LEN == 20 {
-        &[2, 3, 9, 10, 11]
+        &[2, 3, 6, 9, 10, 11]
     } else {
         &[4, 5, 6]
     };
@@ -219,7 +225,7 @@ fn zero_checksum_is_filled_in<I: Ip>(datagram: &[u8], numbers: Numbers) {
     let (_, _, payload) = headers::<I>(&bare);
     let known = PayloadSum::Known(Sum::new().bytes(payload));
     let segment = disguised::<I>(&bare, known, numbers);
-    assert_valid_segment(&segment, numbers, payload);
+    assert_valid_segment(&segment, numbers, datagram, payload);
     assert_eq!(restored::<I>(&segment).as_deref(), Some(datagram));
 }
 
@@ -307,18 +313,15 @@ fn a_udp_checksum_of_all_ones_survives() {
 }
 
 fn tcp_checksum_of_zero_is_sent<I: Ip>(build: impl Fn(&[u8]) -> Vec<u8>) {
-    let numbers = Numbers {
-        window: 0,
+    let mut numbers = Numbers {
+        acknowledgment: 0,
         ..NUMBERS
     };
     let datagram = build(b"payload");
     let mut segment = disguised::<I>(&datagram, PayloadSum::InUdpChecksum, numbers);
     segment[I::LEN + 16..I::LEN + 18].fill(0);
-    let window = adjusted(transport_sum::<I>(&segment, Protocol::TCP), [0, 0]);
-    let numbers = Numbers {
-        window: u16::from_be_bytes(window),
-        ..NUMBERS
-    };
+    let low = adjusted(transport_sum::<I>(&segment, Protocol::TCP), [0, 0]);
+    numbers.acknowledgment = u16::from_be_bytes(low).into();
     let segment = assert_round_trip::<I>(&datagram, numbers);
     assert_eq!(
         segment[I::LEN + 16..I::LEN + 18],

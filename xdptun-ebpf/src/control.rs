@@ -8,8 +8,9 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::counter::Sent;
-use xdptun_common::flow::{FlowKey, KeptFields, asking, challenging, window};
+use xdptun_common::flow::{FlowKey, KeptFields};
 use xdptun_common::handshake::Reply;
+use xdptun_common::window::{asking, challenging, window};
 use xdptun_common::wire::{
     EthernetHeader, Flags, Ip, IpFields, Offer, OptionWalk, Protocol, SynOptions, TcpHeader,
     TimestampedSynOptions,

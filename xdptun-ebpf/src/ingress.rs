@@ -6,9 +6,10 @@ use aya_log_ebpf::trace;
 use xdptun_common::config::{IngressMode, Request};
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{FlowKey, State, asks, is_exact};
+use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
 use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
+use xdptun_common::window::{asks, is_exact};
 use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::budget::may_answer;

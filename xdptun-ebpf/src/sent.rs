@@ -1,7 +1,7 @@
 //! The segments that left lately, so that an ICMP error can be asked for a proof.
 
-use xdptun_common::flow::Tick;
 use xdptun_common::sent::{DISTRUST, SentSegment, slot, tag};
+use xdptun_common::tick::Tick;
 use xdptun_common::wire::{Ip, TcpHeader};
 
 use crate::maps::{SENT, secret};

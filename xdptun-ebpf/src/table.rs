@@ -3,13 +3,15 @@
 use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
+use xdptun_common::ack::{ACK_BYTES, ACK_DELAY_NS, AckMarks};
 use xdptun_common::flow::{
-    ACK_BYTES, ACK_DELAY_NS, AckMarks, Flow, FlowKey, KeptFields, MAX_WINDOW, MOST_SYNS,
-    REMEMBERED, RESTARTED, SILENCE, State, Tick, answer, syn_is_due,
+    Flow, FlowKey, KeptFields, MOST_SYNS, REMEMBERED, RESTARTED, SILENCE, State, answer, syn_is_due,
 };
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
 use xdptun_common::seq::{after, distance};
 use xdptun_common::share::Opener;
+use xdptun_common::tick::Tick;
+use xdptun_common::window::MAX_WINDOW;
 use xdptun_common::wire::IpFields;
 
 use crate::atomic::Word;

@@ -169,6 +169,21 @@ impl Packet {
         self
     }
 
+    /// The segment that carries this datagram. Routers must not fragment it (DF); a bit of
+    /// its window says whether they may fragment the datagram.
+    #[must_use]
+    pub fn carried(mut self, sequence: u32, acknowledgment: u32, window: u16) -> Self {
+        let bit = match &mut self.network {
+            Network::V4(ip) if !ip.dont_fragment => {
+                ip.dont_fragment = true;
+                0x0200
+            }
+            _ => 0,
+        };
+        self.segment(flags::DATA, sequence, acknowledgment)
+            .window(window | bit)
+    }
+
     /// The payload.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {

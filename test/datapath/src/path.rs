@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use xdptun_common::ack::AckMarks;
 use xdptun_common::config::TcpDefaults;
-use xdptun_common::flow::{AckMarks, Flow, FlowKey, KeptFields, MOST_SYNS, RESTARTED, State, Tick};
+use xdptun_common::flow::{Flow, FlowKey, KeptFields, MOST_SYNS, RESTARTED, State};
+use xdptun_common::tick::Tick;
 use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;

@@ -103,6 +103,11 @@ pub trait Ip: crate::Plain {
     /// The same header of one's own with other fields; the IPv4 checksum is made anew.
     #[must_use]
     fn with_fields(self, fields: IpFields) -> Self;
+    /// Whether routers may fragment the packet (no DF); IPv6 leaves that to hosts.
+    fn is_fragmentable(&self) -> bool;
+    /// The same header with or without DF; the IPv4 checksum follows.
+    #[must_use]
+    fn fragmentable(self, allowed: bool) -> Self;
     /// The same header with another flow label, which IPv4 has none of.
     #[must_use]
     fn with_label(self, label: u32) -> Self;
@@ -376,6 +381,32 @@ impl Ip for Ipv4Header {
     }
 
     #[inline(always)]
+    fn is_fragmentable(&self) -> bool {
+        u16::from_be_bytes(self.flags_fragment) & DONT_FRAGMENT == 0
+    }
+
+    #[inline(always)]
+    fn fragmentable(self, allowed: bool) -> Self {
+        let others = u16::from_be_bytes(self.flags_fragment) & !DONT_FRAGMENT;
+        let flags = if allowed {
+            others
+        } else {
+            others | DONT_FRAGMENT
+        };
+        let flags_fragment = flags.to_be_bytes();
+        // As in `with_payload`: a header that was damaged stays so.
+        let checksum = Sum::of_checksum(self.checksum)
+            .without_word(self.flags_fragment)
+            .word(flags_fragment)
+            .checksum();
+        Self {
+            flags_fragment,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
     fn with_label(self, _label: u32) -> Self {
         self
     }
@@ -503,6 +534,16 @@ impl Ip for Ipv6Header {
             hop_limit: fields.hop_limit,
             ..self
         }
+    }
+
+    #[inline(always)]
+    fn is_fragmentable(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn fragmentable(self, _allowed: bool) -> Self {
+        self
     }
 
     #[inline(always)]

@@ -2,9 +2,10 @@
 //! state machine, with nothing of packets in it.
 
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, MAX_WINDOW, State};
+use xdptun_common::flow::{FlowKey, State};
 use xdptun_common::handshake::{ANYWHERE, Endpoint, Reaction, Reply, Segment, listen, receive};
 use xdptun_common::isn::Secret;
+use xdptun_common::window::MAX_WINDOW;
 use xdptun_common::wire::Flags;
 
 pub const DATA: Flags = Flags::PSH.with(Flags::ACK);

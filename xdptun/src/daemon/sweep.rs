@@ -31,7 +31,7 @@ const FIN_AGAIN: Duration = Duration::from_millis(500);
 /// How often addresses without flows are removed.
 const TIDY: Duration = Duration::from_secs(1);
 /// How long what was sent may go unanswered before the peer is asked. It answers
-/// by itself within [`xdptun_common::flow::ACK_DELAY_NS`] of most datagrams, but
+/// by itself within [`xdptun_common::ack::ACK_DELAY_NS`] of most datagrams, but
 /// not of all.
 const DOUBT: Duration = Duration::from_millis(250);
 /// How long it is asked, at every sweep, before the path counts as dead: in all

@@ -17,8 +17,7 @@ pub fn disguises(at: Moment, path: Path, datagram: &Packet, len: usize) -> Case 
         .passes_as(
             datagram
                 .clone()
-                .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                .window(window(flow.tx_packets)),
+                .carried(flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets)),
         )
         .counts(Outcome::TxDisguised)
         .changes(path.key(), |flow| {
@@ -52,7 +51,7 @@ fn every_length_becomes_the_exact_segment() {
 }
 
 #[test]
-fn ip_fields_are_kept() {
+fn ip_fields_are_kept_but_for_df() {
     let mut rows: Vec<Row> = Vec::new();
     for family in Family::ALL {
         let path = Path::client(family);

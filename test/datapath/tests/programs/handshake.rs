@@ -2,8 +2,9 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, KeptFields, RESTARTED, State, asking, challenging};
+use xdptun_common::flow::{Flow, KeptFields, RESTARTED, State};
 use xdptun_common::isn::{LIFETIME, far_from};
+use xdptun_common::window::{asking, challenging};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};

@@ -3,7 +3,8 @@
 
 use xdptun_common::counter::{Outcome, Sent};
 use xdptun_common::event::Kind;
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State, challenging};
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State};
+use xdptun_common::window::challenging;
 use xdptun_test_datapath::path::{OWNED, syn_options};
 use xdptun_test_datapath::{
     Case, Family, Limited, Moment, Packet, Path, Program, Row, Skb, check, flags, row,

@@ -2,8 +2,9 @@
 
 use xdptun_common::config::Request;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, State, asking};
+use xdptun_common::flow::{Flow, State};
 use xdptun_common::isn::far_from;
+use xdptun_common::window::asking;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 

@@ -11,7 +11,7 @@ use crate::{datapath, largest, lengths, paths};
 /// The next segment of the flow that carries the datagram.
 pub fn segment(flow: &Flow, datagram: &Packet) -> Packet {
     let datagram = datagram.clone();
-    datagram.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
+    datagram.carried(flow.rcv_nxt, flow.snd_nxt, 0xf000)
 }
 
 /// The segment that carries the datagram is turned back into it.
@@ -61,6 +61,7 @@ fn shared(program: Program) -> Vec<Row> {
     rows.extend(damaged(program));
     rows.extend(checksum_of_zero(program));
     rows.extend(other_fields(program));
+    rows.extend(fragmentable(program));
     rows
 }
 
@@ -159,6 +160,32 @@ fn other_fields(program: Program) -> impl Iterator<Item = Row> {
             restores(program, at, path, &datagram, 55).meets(segment.window(window))
         })
     })
+}
+
+/// A datagram may be fragmented if its segment's window says so, and else if the segment
+/// may, as one of a sender that leaves DF as it is.
+fn fragmentable(program: Program) -> impl Iterator<Item = Row> {
+    let path = Path::client(Family::V4);
+    let may_not = path.inbound().payload(payload(9));
+    let may = may_not.clone().may_fragment();
+    let table = [
+        ("neither", &may_not, 0xfdff, &may_not),
+        ("by the window", &may_not, 0x0200, &may),
+        ("by DF", &may, 0xfdff, &may),
+        ("by both", &may, 0xffff, &may),
+    ];
+    table
+        .map(|(name, sent, window, datagram)| {
+            let (sent, datagram) = (sent.clone(), datagram.clone());
+            row(format!("fragmentable, {name}"), move |at| {
+                let flow = path.established(at);
+                let segment = sent
+                    .clone()
+                    .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
+                restores(program, at, path, &datagram, 9).meets(segment.window(window))
+            })
+        })
+        .into_iter()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Flows, and bursts against them.
 
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, AckMarks, Flow};
+use xdptun_common::ack::AckMarks;
+use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow};
 
 use super::forge::{self, Call};
 use super::{Attack, Honest};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use etherparse::IpNumber;
+use xdptun_common::ack::AckMarks;
 use xdptun_common::bytes_of;
 use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{AckMarks, Flow, FlowKey, State};
+use xdptun_common::flow::{Flow, FlowKey, State};
 
 use super::arrive::{Flows, Met};
 use super::guess::{self, Quote};

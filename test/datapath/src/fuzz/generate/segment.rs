@@ -26,7 +26,10 @@ pub fn near(
     if dice.once_in(4)
         && let Some(flow) = flow
     {
-        return datagram.segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt);
+        let window = dice.pick(&[0xf000, 0xf200]);
+        return datagram
+            .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
+            .window(window);
     }
     let flags = dice.weighted(&[
         (8, flags::DATA),

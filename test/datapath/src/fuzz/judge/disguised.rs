@@ -31,12 +31,18 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         !scene.narrow || segment.ip_len() <= usize::from(MTU),
         || format!("{} bytes", segment.ip_len()),
     )?;
-    let head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
+    let mut head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
+    let is_fragmentable = set_df(&datagram, &mut head, true);
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(
-        "the IP header is kept",
+        "the IP header is kept, but that nobody may fragment it",
         same_head(&datagram, &head, sent),
         || hexdump(&head, sent),
+    )?;
+    rule(
+        "the window says whether the datagram may be fragmented",
+        (tcp.window_size() & FRAGMENTABLE != 0) == is_fragmentable,
+        || format!("window {:#x}", tcp.window_size()),
     )?;
     let payload = &datagram.transport()[UDP..];
     rule("the payload is kept", tcp.payload() == payload, || {
@@ -85,6 +91,22 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         bytes_of(&expected) == bytes_of(&after),
         || crate::diff::fields(&expected, &after),
     )
+}
+
+/// The bit of the window that tells of a datagram without DF.
+pub const FRAGMENTABLE: u16 = 0x0200;
+
+/// Sets or clears DF in the IPv4 header of `packet` that `head` holds (RFC 791 section
+/// 3.1); whether that changed it.
+pub fn set_df(packet: &Reading<'_>, head: &mut [u8], on: bool) -> bool {
+    const DF: u8 = 0x40;
+    if !packet.is_v4() {
+        return false;
+    }
+    let flags = &mut head[packet.l3 + 6];
+    let before = *flags;
+    *flags = if on { before | DF } else { before & !DF };
+    *flags != before
 }
 
 /// Class without ECN and hop limit, as a flow remembers them.

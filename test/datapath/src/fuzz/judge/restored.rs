@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 
-use super::disguised::{head, same_head};
+use super::disguised::{FRAGMENTABLE, head, same_head, set_df};
 use super::{Judgement, rule, some};
 use crate::diff::hexdump;
 use crate::fuzz::reading::{Reading, read};
@@ -17,10 +17,13 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     let tcp = some("only whole segments are restored", segment.segment())?;
     let datagram = some("what is restored is a packet", read(&seen.ran.packet))?;
     let head_len = tcp.header_slice().len();
-    let head = head(&segment, IpNumber::UDP, UDP as isize - head_len as isize);
+    let mut head = head(&segment, IpNumber::UDP, UDP as isize - head_len as isize);
+    if tcp.window_size() & FRAGMENTABLE != 0 {
+        set_df(&segment, &mut head, false);
+    }
     let came = &datagram.packet[..datagram.l4.min(head.len())];
     rule(
-        "the IP header of a segment is kept",
+        "the IP header of a segment is kept, but for DF if its window says so",
         same_head(&segment, &head, came),
         || hexdump(&head, came),
     )?;
