@@ -68,7 +68,7 @@ fn as_it_was(_: &mut TcpPacket) {}
 /// What moved at A, and what should have.
 fn assert_moved(net: &Relayed, before: &Counters, expected: &[(&str, u64)], context: &str) {
     let moved = status::moved(before, &status::counters(&net.a.netns).unwrap());
-    let moved = status::apart_from_acks(moved);
+    let moved = status::apart_from_timed(moved);
     assert_eq!(moved, status::expected(expected), "{context}");
 }
 

@@ -111,7 +111,7 @@ fn the_sender_hears_what_fits() {
                         ("tx_disguised", 1),
                         ("rx_restored", 1),
                     ]);
-                    assert_eq!(status::apart_from_acks(moved), expected, "{context}");
+                    assert_eq!(status::apart_from_timed(moved), expected, "{context}");
                 }
             }
         }
