@@ -209,7 +209,7 @@ pub struct Flow {
     /// The next sequence number to send.
     pub snd_nxt: u32,
     /// The next sequence number expected from the peer. A datagram moves it ahead by at
-    /// most [`MAX_STEP`]; a probe or challenge of the peer sets it, also back.
+    /// most [`MAX_STEP`]; a probe or challenge of the peer moves it back.
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,

@@ -248,6 +248,25 @@ impl Endpoint {
     }
 
     #[inline(always)]
+    const fn fin(&self, sequence: u32) -> Reply {
+        Reply {
+            kind: Sent::Fin,
+            flags: Flags::FIN.with(Flags::ACK),
+            sequence,
+            acknowledgment: self.rcv_nxt,
+        }
+    }
+
+    /// Whether we sent a FIN that the peer cannot take, as it misses what was sent before:
+    /// the one it takes has the number that this segment of it acknowledges.
+    #[inline(always)]
+    const fn owes_fin(&self, segment: &Segment) -> bool {
+        matches!(self.state, State::FinSent)
+            && segment.exact
+            && segment.acknowledgment != self.snd_nxt
+    }
+
+    #[inline(always)]
     const fn syn_ack(&self) -> Reply {
         Reply {
             kind: Sent::SynAck,
@@ -273,13 +292,19 @@ impl Endpoint {
         self.acknowledged(segment)
     }
 
-    /// The same endpoint after an acceptable segment without data. If it names its
-    /// sender's latest numbers, they hold: a forged segment may have moved ours ahead of
-    /// them, and then the peer takes nothing that we send.
+    /// The same endpoint after an acceptable segment without data. A probe or challenge
+    /// names its sender's latest number. If ours is ahead, a forged segment moved it there,
+    /// and the peer takes nothing that we send: the peer's holds.
+    ///
+    /// If ours is behind, the data between was lost. Firewalls that have not seen it drop
+    /// all that acknowledges it (`nf_conntrack_tcp` believes the numbers of data alone), so
+    /// ours stays. Unless the peer refuses what we sent: then ours was moved back.
     #[inline(always)]
     const fn corrected(mut self, segment: &Segment) -> Self {
-        if segment.exact {
-            self.rcv_nxt = segment.sequence.wrapping_add(segment.asks as u32);
+        let named = segment.sequence.wrapping_add(segment.asks as u32);
+        let refuses = !segment.asks && segment.acknowledgment != self.snd_nxt;
+        if segment.exact && (refuses || after(self.rcv_nxt, named)) {
+            self.rcv_nxt = named;
         }
         self.acknowledged(segment)
     }
@@ -597,29 +622,7 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
         return endpoint.unchanged(Outcome::RxDropSequence, reply);
     }
     if segment.flags.contains(Flags::FIN) {
-        // A probe or challenge that the peer sent after its FIN has counted the FIN already.
-        let next = segment.end().wrapping_add(1);
-        if segment.end() != endpoint.rcv_nxt && next != endpoint.rcv_nxt {
-            return endpoint.unchanged(Outcome::RxDropFin, challenge);
-        }
-        let over = Endpoint {
-            rcv_nxt: next,
-            ..endpoint.closed()
-        };
-        if matches!(endpoint.state, State::FinSent) {
-            return over.unchanged(Outcome::RxFin, over.ack(Sent::Ack));
-        }
-        let fin = Reply {
-            kind: Sent::Fin,
-            flags: Flags::FIN.with(Flags::ACK),
-            ..over.ack(Sent::Ack)
-        };
-        // Our FIN takes a sequence number of its own.
-        let over = Endpoint {
-            snd_nxt: over.snd_nxt.wrapping_add(1),
-            ..over
-        };
-        return over.unchanged(Outcome::RxFin, fin);
+        return on_fin(endpoint, segment);
     }
     if segment.is_datagram() {
         return endpoint
@@ -631,12 +634,36 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
     // is; a middlebox may have taken that out.
     let probe = segment.asks || segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
     let endpoint = endpoint.corrected(segment);
-    endpoint.unchanged(
-        Outcome::RxAck,
-        if probe {
-            endpoint.ack(Sent::Ack)
-        } else {
-            Reply::NONE
-        },
-    )
+    let reply = if endpoint.owes_fin(segment) {
+        endpoint.fin(segment.acknowledgment)
+    } else if probe {
+        endpoint.ack(Sent::Ack)
+    } else {
+        Reply::NONE
+    };
+    endpoint.unchanged(Outcome::RxAck, reply)
+}
+
+/// An acceptable FIN of an open flow.
+#[inline(always)]
+fn on_fin(endpoint: Endpoint, segment: &Segment) -> Reaction {
+    // A probe or challenge that the peer sent after its FIN has counted the FIN already.
+    let next = segment.end().wrapping_add(1);
+    if segment.end() != endpoint.rcv_nxt && next != endpoint.rcv_nxt {
+        return endpoint.unchanged(Outcome::RxDropFin, endpoint.ack(Sent::ChallengeAck));
+    }
+    let over = Endpoint {
+        rcv_nxt: next,
+        ..endpoint.closed()
+    };
+    if matches!(endpoint.state, State::FinSent) {
+        return over.unchanged(Outcome::RxFin, over.ack(Sent::Ack));
+    }
+    let fin = over.fin(over.snd_nxt);
+    // Our FIN takes a sequence number of its own.
+    let over = Endpoint {
+        snd_nxt: over.snd_nxt.wrapping_add(1),
+        ..over
+    };
+    over.unchanged(Outcome::RxFin, fin)
 }

@@ -69,6 +69,22 @@ const fn seg(flags: Flags, sequence: u32, acknowledgment: u32, len: u32) -> Segm
     }
 }
 
+/// The same segment as a challenge.
+const fn challenging(segment: Segment) -> Segment {
+    Segment {
+        exact: true,
+        ..segment
+    }
+}
+
+/// The same segment as a probe.
+const fn asking(segment: Segment) -> Segment {
+    Segment {
+        asks: true,
+        ..challenging(segment)
+    }
+}
+
 const fn reply(kind: Sent, flags: Flags, sequence: u32, acknowledgment: u32) -> Option<Reply> {
     Some(Reply {
         kind,
@@ -620,10 +636,7 @@ fn established() {
             ),
             (
                 "a probe after the last datagram was lost",
-                Segment {
-                    asks: true,
-                    ..seg(Flags::ACK, SEQ + 99, ACK, 0)
-                },
+                asking(seg(Flags::ACK, SEQ + 99, ACK, 0)),
                 OPEN,
                 Outcome::RxAck,
                 reply(Sent::Ack, Flags::ACK, ACK, SEQ),
@@ -798,6 +811,37 @@ fn fin_sent() {
                 None,
             ),
             (
+                "a challenge: the peer misses ten bytes before the FIN",
+                challenging(seg(Flags::ACK, SEQ, ACK - 10, 0)),
+                FIN_SENT,
+                Outcome::RxAck,
+                reply(Sent::Fin, FIN_ACK, ACK - 10, SEQ),
+            ),
+            (
+                "a probe that misses nothing but the FIN",
+                asking(seg(Flags::ACK, SEQ - 1, ACK, 0)),
+                FIN_SENT,
+                Outcome::RxAck,
+                reply(Sent::Fin, FIN_ACK, ACK, SEQ),
+            ),
+            (
+                "a probe that misses nothing",
+                asking(seg(Flags::ACK, SEQ - 1, FIN_SENT.snd_nxt, 0)),
+                Endpoint {
+                    snd_una: FIN_SENT.snd_nxt,
+                    ..FIN_SENT
+                },
+                Outcome::RxAck,
+                reply(Sent::Ack, Flags::ACK, FIN_SENT.snd_nxt, SEQ),
+            ),
+            (
+                "an acknowledgement that left before the FIN came",
+                seg(Flags::ACK, SEQ, ACK - 10, 0),
+                FIN_SENT,
+                Outcome::RxAck,
+                None,
+            ),
+            (
                 "SYN",
                 seg(Flags::SYN, 7, 0, 0),
                 FIN_SENT,
@@ -940,11 +984,6 @@ fn after_a_silence() {
     };
     let far = SEQ.wrapping_add(MAX_WINDOW * 7);
     let at = |rcv_nxt| Endpoint { rcv_nxt, ..silent };
-    let asking = |segment| Segment {
-        asks: true,
-        exact: true,
-        ..segment
-    };
     assert_received(
         silent,
         &[
@@ -965,9 +1004,9 @@ fn after_a_silence() {
             (
                 "a probe from far ahead",
                 asking(seg(Flags::ACK, far, ACK, 0)),
-                at(far.wrapping_add(1)),
+                silent,
                 Outcome::RxAck,
-                reply(Sent::Ack, Flags::ACK, ACK, far.wrapping_add(1)),
+                reply(Sent::Ack, Flags::ACK, ACK, SEQ),
             ),
             (
                 "a reset is as exact as ever",
@@ -980,38 +1019,40 @@ fn after_a_silence() {
     );
 }
 
-/// What a forged segment moved ahead, the peer's own numbers move back: it would take
-/// nothing else from us.
+/// What a forged segment moved, the peer's own numbers move back. But what was lost is not
+/// acknowledged, as firewalls that have not seen it would drop that.
 #[test]
 fn numbers_that_were_moved_heal() {
-    let moved = |by: u32| Endpoint {
-        rcv_nxt: SEQ.wrapping_add(by),
-        ..OPEN
-    };
-    let exact = |segment| Segment {
-        exact: true,
-        ..segment
-    };
-    for by in [2, 1000, MAX_STEP, MAX_WINDOW] {
-        assert_received(
-            moved(by),
-            &[
-                (
-                    "a challenge",
-                    exact(seg(Flags::ACK, SEQ, ACK, 0)),
-                    OPEN,
-                    Outcome::RxAck,
-                    None,
-                ),
-                (
-                    "an acknowledgement that may be old",
-                    seg(Flags::ACK, SEQ.wrapping_add(by), ACK, 0),
-                    moved(by),
-                    Outcome::RxAck,
-                    None,
-                ),
-            ],
-        );
+    let at = |rcv_nxt: u32| Endpoint { rcv_nxt, ..OPEN };
+    for by in [2, 1000, MAX_STEP, MAX_WINDOW - 1] {
+        let (ahead, behind) = (SEQ.wrapping_add(by), SEQ.wrapping_sub(by));
+        let answer = |number| reply(Sent::Ack, Flags::ACK, ACK, number);
+        let probe = asking(seg(Flags::ACK, SEQ - 1, ACK, 0));
+        let challenge = challenging(seg(Flags::ACK, SEQ, ACK, 0));
+        let refusal = challenging(seg(Flags::ACK, SEQ, ACK - 9, 0));
+        let old = seg(Flags::ACK, SEQ, ACK - 9, 0);
+        for (number, rows) in [
+            (
+                ahead,
+                [
+                    ("a probe", probe, OPEN, Outcome::RxAck, answer(SEQ)),
+                    ("a challenge", challenge, OPEN, Outcome::RxAck, None),
+                    ("a refusal", refusal, OPEN, Outcome::RxAck, None),
+                    ("an old one", old, at(ahead), Outcome::RxAck, None),
+                ],
+            ),
+            (
+                behind,
+                [
+                    ("a probe", probe, at(behind), Outcome::RxAck, answer(behind)),
+                    ("a challenge", challenge, at(behind), Outcome::RxAck, None),
+                    ("a refusal", refusal, OPEN, Outcome::RxAck, None),
+                    ("an old one", old, at(behind), Outcome::RxAck, None),
+                ],
+            ),
+        ] {
+            assert_received(at(number), &rows);
+        }
     }
 }
 

@@ -261,23 +261,38 @@ impl Router {
     /// From now on drops every packet between client and server that one of
     /// these expressions (of nft) matches.
     pub fn hold(&self, matches: &[&str]) -> Result<()> {
-        let drops: String = matches
-            .iter()
-            .map(|what| format!("{what} drop\n"))
-            .collect();
-        self.rules(&format!(
-            "table inet hold {{
-                chain forward {{
-                    type filter hook forward priority filter; policy accept;
-                    {drops}
-                }}
-            }}"
-        ))
+        self.drop_at("hold", "forward priority filter", matches)
     }
 
     /// Ends what [`Router::hold`] began.
     pub fn release(&self) -> Result<()> {
         self.rules("delete table inet hold")
+    }
+
+    /// From now on loses every packet that one of these expressions matches before conntrack
+    /// sees it, as a bad link to the router does.
+    pub fn lose(&self, matches: &[&str]) -> Result<()> {
+        self.drop_at("loss", "prerouting priority raw", matches)
+    }
+
+    /// Ends what [`Router::lose`] began.
+    pub fn lose_nothing(&self) -> Result<()> {
+        self.rules("delete table inet loss")
+    }
+
+    fn drop_at(&self, table: &str, hook: &str, matches: &[&str]) -> Result<()> {
+        let drops: String = matches
+            .iter()
+            .map(|what| format!("{what} drop\n"))
+            .collect();
+        self.rules(&format!(
+            "table inet {table} {{
+                chain drops {{
+                    type filter hook {hook}; policy accept;
+                    {drops}
+                }}
+            }}"
+        ))
     }
 
     /// Its address of one family on the server's side.
