@@ -62,7 +62,7 @@ counters! {
     TxSplit "tx_split" "UDP GSO super-packets sent to be split; their datagrams are counted when they come back." "";
     TxDropSuperPacket "tx_drop_super_packet" "UDP GSO super-packets dropped because there is no splitter." "The splitter could not be made. Switch UDP GSO off in the program (wireguard-go, QUIC), or look why veth devices cannot be made here.";
     TxTooBig "tx_too_big" "Datagrams whose segment would exceed the MTU; their sender was told by ICMP." "If it goes on, lower the MTU inside the tunnel to what `xdptun attach` prints.";
-    TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment." "Lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to what `xdptun attach` prints.";
+    TxDropFragment "tx_drop_fragment" "Fragments dropped: half a datagram cannot become a segment." "Lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to what `xdptun attach` prints. If it is that small already, a link on the way is narrower than this interface (`rx_icmp` grew): lower it further.";
     TxDropVlan "tx_drop_vlan" "Datagrams dropped because they carry a VLAN tag." "Attach to the VLAN's own device, for example eth0.100.";
     TxDropOptions "tx_drop_options" "Datagrams dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "The sender asks for a route, authentication or very long options; send without.";
     TxDropTooBig "tx_drop_too_big" "Datagrams dropped because the segment would exceed the MTU; their sender was not told, because too many were." "As for tx_too_big: lower the MTU inside the tunnel.";
@@ -71,7 +71,7 @@ counters! {
     TxDropTableFull "tx_drop_table_full" "Datagrams dropped because the flow table is full." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     TxDropOpening "tx_drop_opening" "Datagrams dropped because a quarter of the flow table waits for answers to SYNs of this host, or because it opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" "Datagrams dropped because their flow is being closed." "";
-    TxDropIcmp "tx_drop_icmp" "ICMP errors dropped that leave and quote a datagram of a peer: on the wire it was a segment." "A peer calls a port that no program listens on, or this host does not forward to where the peer's datagrams go: see that the program runs.";
+    TxDropIcmp "tx_drop_icmp" "ICMP errors dropped that leave and quote a datagram of a peer: on the wire it was a segment." "A peer calls a port that no program listens on, or this host does not forward to where the peer's datagrams go: see that the program runs. Or a link behind this host is narrower than the peer's datagrams: lower the MTU inside the tunnel there.";
     TxDropResize "tx_drop_resize" "Datagrams dropped because the kernel could not make room for the header." "The kernel is short of memory, or a datagram is longer than about 16,000 bytes; or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
     RxRestored "rx_restored" "Segments turned back into datagrams." "";
     RxSyn "rx_syn" "SYNs received." "";
@@ -81,14 +81,14 @@ counters! {
     RxRst "rx_rst" "Resets that ended a flow." "Now and then after a peer was started anew. If it goes on, something on the way resets connections: look with tcpdump where the resets come from.";
     RxRefused "rx_refused" "Resets that answered our SYN: from a host without xdptun there, or from a firewall." "Attach xdptun on the peer, to the interface and port that the peer is called at; let TCP to that port in, in every firewall before it.";
     RxToHost "rx_to_host" "Segments of no flow, left to a TCP connection of this host or behind it or, with a secret, to its TCP server." "";
-    RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "";
+    RxIcmp "rx_icmp" "ICMP errors about our segments, passed on as errors about the datagrams." "If large packets get lost, a link on the way is narrower than this interface: lower the MTU inside the tunnel.";
     RxDropIcmp "rx_drop_icmp" "ICMP errors dropped because they do not prove that their sender saw a segment of this host, are damaged or fragmented, or would change the route to a peer." "A few are late. Many are forged, or a router's about other traffic to a peer (ping, GRE), which xdptun cannot check: set the MTU of that traffic by hand.";
     RxDropPlainUdp "rx_drop_plain_udp" "UDP datagrams dropped that came undisguised to an owned port." "The peer sends without xdptun: attach it there, to the interface and port that it sends from, or leave the peer out with `--peer`. `xdptun capture --drops` shows who sends.";
     RxDropMalformed "rx_drop_malformed" "Segments dropped because their header contradicts itself." "Damaged or forged; if it goes on, look with tcpdump who sends them.";
     RxDropChecksum "rx_drop_checksum" "Segments dropped because their checksum, or that of their IPv4 header, is wrong." "Damaged on the way, or forged; if it goes on, look with tcpdump whether a link or a device on the way damages packets.";
     RxDropAddress "rx_drop_address" "Segments dropped because of an address: to all hosts of a link, or from or to an address that no connection can have." "Scans or forged. If the service is behind an address that this host neither has nor forwards to, add the address: `ip route add local 192.0.2.1 dev lo`.";
     RxDropChain "rx_drop_chain" "IPv6 packets dropped because what they carry cannot be found: more than eight extension headers, or none that ends within the packet." "No host sends such; look with tcpdump where they come from.";
-    RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments: lower the MTU inside the tunnel on the peer.";
+    RxDropFragment "rx_drop_fragment" "Fragmented segments dropped." "Something on the way fragments in spite of DF, or the peer's xdptun is older than this one: lower the MTU inside the tunnel on the peer.";
     RxDropOptions "rx_drop_options" "Segments dropped because of IPv6 extension headers, or options of more than 64 bytes, that cannot be carried." "As for tx_drop_options, at the peer or on the way.";
     RxSplit "rx_split" "Merged segments sent to be split; the single ones are counted when they come back." "";
     RxDropMerged "rx_drop_merged" "Merged segments dropped because there is no splitter, or because generic XDP could not see that they are merged." "Switch GRO off (`ethtool -K eth0 gro off`, in generic XDP also rx-gro-hw and lro), or attach with `--ingress tc`.";

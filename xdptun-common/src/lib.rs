@@ -9,7 +9,7 @@
 //!   where;
 //! * [`translate`]: UDP header to TCP header and back, without touching payload;
 //! * [`seq`], [`ack`], [`window`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake
-//!   connection; [`tick`]: its short times;
+//!   connection; [`tick`]: times of 32 bits;
 //! * [`proof`], [`replay`]: proofs of a secret, and which were seen before;
 //! * [`share`]: what part of the flow table unanswered flows may take;
 //! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each

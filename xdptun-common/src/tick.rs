@@ -1,4 +1,4 @@
-//! Short times.
+//! Times of 32 bits.
 
 /// 2^20 ns, a little more than a millisecond, as short times are kept; the count of
 /// them since boot wraps after 52 days.

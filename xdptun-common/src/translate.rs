@@ -4,7 +4,7 @@
 //! the other by the difference of headers and pseudo-headers: O(1).
 
 use crate::checksum::Sum;
-use crate::window::{fragmentable, is_fragmentable};
+use crate::window::{is_without_df, with_df};
 use crate::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
 /// The fields of a segment that a datagram does not have.
@@ -14,7 +14,7 @@ pub struct Numbers {
     pub sequence: u32,
     /// Acknowledgement number.
     pub acknowledgment: u32,
-    /// Window field, but for the bit that [`is_fragmentable`] reads.
+    /// Window field; [`disguise`] sets the bit that tells of DF.
     pub window: u16,
 }
 
@@ -30,8 +30,8 @@ pub enum PayloadSum {
 /// The IP and TCP headers that replace those of a datagram. `ip` and `udp` must
 /// be those of the datagram, `udp.length()` its true length.
 ///
-/// The segment must not be fragmented (DF), as those of TCP with path MTU discovery
-/// (RFC 1191); its window says whether the datagram may.
+/// The segment has DF, as those of TCP with path MTU discovery (RFC 1191); its window says
+/// whether the datagram had.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(
@@ -47,7 +47,7 @@ pub fn disguise<I: Ip>(
         numbers.sequence,
         numbers.acknowledgment,
         Flags::PSH.with(Flags::ACK),
-        fragmentable(numbers.window, ip.is_fragmentable()),
+        with_df(numbers.window, ip.has_df()),
         0,
     );
     let sum = match payload {
@@ -72,7 +72,7 @@ pub fn disguise<I: Ip>(
         }
     };
     (
-        ip.with_payload(Protocol::TCP, tcp_len).fragmentable(false),
+        ip.with_payload(Protocol::TCP, tcp_len).with_df(true),
         header.with_checksum(sum.checksum()),
     )
 }
@@ -109,8 +109,8 @@ pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option
         .udp_checksum();
     let ip = ip.with_payload(Protocol::UDP, udp_len);
     Some((
-        if is_fragmentable(tcp.window()) {
-            ip.fragmentable(true)
+        if is_without_df(tcp.window()) {
+            ip.with_df(false)
         } else {
             ip
         },

@@ -4,9 +4,15 @@
 //! ```text
 //!  15    12   11     10      9     8   7         0
 //! +--------+------+------+------+---+-----------+
-//! | 1 1 1 1| asks | chal | frag | 0 |   count   |
+//! | 1 1 1 1|  P   |  C   |  D   | 0 |   count   |
 //! +--------+------+------+------+---+-----------+
 //! ```
+//!
+//! | bit | set in |
+//! |---|---|
+//! | P | a probe: its sender wants an answer |
+//! | C | a challenge (RFC 5961) |
+//! | D | a segment whose datagram had no DF (IPv4) |
 //!
 //! A TCP of another make takes it for a window, which is large whatever the bits are.
 
@@ -17,9 +23,13 @@
 #[inline(always)]
 #[must_use]
 pub const fn window(segment: u64) -> u16 {
-    const BASE: u16 = 0xf000;
-    BASE | (segment as u16 & 0xff)
+    BASE | (segment as u16 & COUNT)
 }
+
+/// What all have in common.
+const BASE: u16 = 0xf000;
+/// The bits that differ from one segment to the next.
+const COUNT: u16 = 0x00ff;
 
 /// How far a segment may lie from what is expected, in bytes: what the window
 /// above offers, rounded up.
@@ -46,27 +56,27 @@ pub const fn challenging(window: u16) -> u16 {
     window | CHALLENGES
 }
 
-/// The bit of the window field that says of a segment's datagram that it may be fragmented,
-/// as those of WireGuard in the kernel. The segment itself may not, as those of TCP, and
-/// its peer would drop the fragments.
-const FRAGMENTABLE: u16 = 0x0200;
+/// The bit of the window field that says that the datagram had no DF, as those of WireGuard
+/// in the kernel. Its segment has DF, like all of Linux's TCP: the peer drops fragments.
+const WITHOUT_DF: u16 = 0x0200;
 
-/// The window field of a segment whose datagram may be fragmented, or may not.
+/// The window field of a segment whose datagram had DF or not.
 #[inline(always)]
 #[must_use]
-pub const fn fragmentable(window: u16, fragmentable: bool) -> u16 {
-    if fragmentable {
-        window | FRAGMENTABLE
+pub const fn with_df(window: u16, df: bool) -> u16 {
+    if df {
+        window & !WITHOUT_DF
     } else {
-        window & !FRAGMENTABLE
+        window | WITHOUT_DF
     }
 }
 
-/// Whether a window field is that of a segment whose datagram may be fragmented.
+/// Whether a window field is that of a segment whose datagram had no DF. A window that a
+/// middlebox changed says nothing of it.
 #[inline(always)]
 #[must_use]
-pub const fn is_fragmentable(window: u16) -> bool {
-    window & FRAGMENTABLE != 0
+pub const fn is_without_df(window: u16) -> bool {
+    window & !COUNT == BASE | WITHOUT_DF
 }
 
 /// Whether a window field is that of a probe or a challenge: such a segment names

@@ -8,7 +8,7 @@ use xdptun_common::config::TcpDefaults;
 use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, FlowKey, REMEMBERED, State, answer, syn_is_due};
 use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
 use xdptun_common::tick::Tick;
-use xdptun_common::window::{MAX_WINDOW, fragmentable, is_exact, is_fragmentable, window};
+use xdptun_common::window::{MAX_WINDOW, is_exact, is_without_df, window, with_df};
 
 const STATES: [State; 5] = [
     State::Closed,
@@ -34,8 +34,8 @@ fn states_survive_the_map() {
 #[test]
 fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
     for segment in 0..1_000u64 {
-        let offered = fragmentable(window(segment), segment % 2 == 0);
-        assert_eq!(is_fragmentable(offered), segment % 2 == 0);
+        let offered = with_df(window(segment), segment % 2 == 0);
+        assert_eq!(is_without_df(offered), segment % 2 != 0);
         assert!(!is_exact(offered), "nor is it a probe or challenge");
         let offered = u32::from(offered) << TcpDefaults::LINUX.window_scale;
         assert!(

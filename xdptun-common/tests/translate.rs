@@ -12,6 +12,7 @@ use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
 use xdptun_common::parse::Bytes as _;
 use xdptun_common::translate::{Numbers, PayloadSum, disguise, restore};
+use xdptun_common::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 const NUMBERS: Numbers = Numbers {
@@ -21,10 +22,10 @@ const NUMBERS: Numbers = Numbers {
 };
 
 fn numbers() -> impl Strategy<Value = Numbers> {
-    any::<(u32, u32, u16)>().prop_map(|(sequence, acknowledgment, window)| Numbers {
+    any::<(u32, u32, u64)>().prop_map(|(sequence, acknowledgment, segment)| Numbers {
         sequence,
         acknowledgment,
-        window,
+        window: window(segment),
     })
 }
 
@@ -69,7 +70,7 @@ fn transport_sum<I: Ip>(packet: &[u8], protocol: Protocol) -> u16 {
 }
 
 /// Whether an IP packet is IPv4 without DF.
-fn is_fragmentable(packet: &[u8]) -> bool {
+fn is_without_df(packet: &[u8]) -> bool {
     packet[0] >> 4 == 4 && packet[6] & 0x40 == 0
 }
 
@@ -106,12 +107,12 @@ fn assert_valid_segment(packet: &[u8], numbers: Numbers, datagram: &[u8], payloa
         acknowledgment_number: numbers.acknowledgment,
         psh: true,
         ack: true,
-        window_size: numbers.window & !0x0200 | u16::from(is_fragmentable(datagram)) << 9,
+        window_size: numbers.window & !0x0200 | u16::from(is_without_df(datagram)) << 9,
         checksum: tcp.checksum,
         ..TcpOracle::default()
     };
     assert_eq!(tcp, &expected);
-    assert!(!is_fragmentable(packet));
+    assert!(!is_without_df(packet));
 }
 
 /// The whole way of one datagram; returns its segment.

@@ -222,21 +222,23 @@ proptest! {
         prop_assert_eq!(oracle::sum(bytes_of(&v4)), 0xffff);
         prop_assert_eq!(v4.with_fields(bare.fields()), bare);
         prop_assert_eq!(v4.with_label(label), v4);
-        prop_assert!(!v4.is_fragmentable());
+        prop_assert!(v4.has_df());
 
         let bare = Ipv6Header::bare([1; 16], [2; 16], Protocol::TCP, 40);
         let v6 = bare.with_fields(fields);
         prop_assert_eq!(v6.fields(), IpFields { identification: 0, ..fields });
         prop_assert_eq!(v6.with_fields(bare.fields()), bare);
         prop_assert_eq!(bare.with_label(label).fields().label, label);
-        prop_assert!(!v6.is_fragmentable());
-        prop_assert_eq!(v6.fragmentable(true), v6);
+        prop_assert!(v6.has_df());
+        prop_assert_eq!(v6.with_df(false), v6);
     }
 
     /// DF becomes what it is told to be, other flags stay, and the checksum stays as right
     /// or wrong as it was.
     #[test]
-    fn df_of_an_ipv4_header(flags in 0u8..8, wrong: u16, fragmentable: bool) {
+    fn df_of_an_ipv4_header(
+        flags in 0u8..8, wrong in prop_oneof![Just(0), any::<u16>()], df: bool,
+    ) {
         let address = |last: u8| address_bytes([10, 0, 0, last].into());
         let bare = Ipv4Header::bare(address(1), address(2), Protocol::TCP, 40);
         let mut bytes = bytes_of(&bare).to_vec();
@@ -245,8 +247,8 @@ proptest! {
         let sum = u16::from_be_bytes(oracle::checksum(&bytes)) ^ wrong;
         bytes[10..12].copy_from_slice(&sum.to_be_bytes());
         let header: Ipv4Header = read_plain(&bytes).expect("twenty bytes");
-        let header = header.fragmentable(fragmentable);
-        prop_assert_eq!(header.is_fragmentable(), fragmentable);
+        let header = header.with_df(df);
+        prop_assert_eq!(header.has_df(), df);
         let after = bytes_of(&header);
         prop_assert_eq!(after[6] & !0x40, bytes[6] & !0x40);
         prop_assert_eq!(oracle::sum(after) == 0xffff, oracle::sum(&bytes) == 0xffff);

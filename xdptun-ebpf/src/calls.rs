@@ -17,14 +17,14 @@ use crate::maps::{CALLS, link_len};
 use crate::packet::{View, now};
 use crate::rules;
 use crate::socket::{Socket, own_socket};
+use crate::table::find;
 
 /// How long a connection may be silent: as long as a NAT has to remember one that is open
 /// (RFC 5382, REQ-5: 124 minutes), in ticks.
 const LIFETIME: u32 = 7_095_337;
 
-/// Remembers a connection whose first SYN leaves from an owned port, and that it lives if
-/// another segment of it leaves. A subprogram that parses again: the common path keeps
-/// its stack.
+/// Remembers a connection when its SYN leaves from an owned port, and when a later segment of
+/// it left last. A subprogram that parses again: the common path keeps its stack.
 #[inline(never)]
 pub fn note<I: Ip>(ctx: &TcContext) {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
@@ -37,11 +37,13 @@ pub fn note<I: Ip>(ctx: &TcContext) {
         return;
     };
     let flags = Flags(flags);
-    // Our own SYN-ACK answers a peer, and is no sign of the connection.
-    if flags.contains(Flags::SYN) && !is_call(flags) {
+    let key = located.outbound(ports);
+    // Whoever sends gets an answer from us or from the host: a SYN-ACK, a reset, an
+    // acknowledgement of a flow. None is a sign that the connection lives.
+    let answers = flags.intersects(Flags::SYN.with(Flags::RST)) && !is_call(flags);
+    if answers || find(&key).is_some() {
         return;
     }
-    let key = located.outbound(ports);
     if let Some(last) = CALLS.get_ptr_mut(key) {
         // SAFETY: a word of a map value, which stays for the whole program run; CPUs that
         // race write the same time.
@@ -59,14 +61,19 @@ const fn is_call(flags: Flags) -> bool {
     flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK.with(Flags::FIN).with(Flags::RST))
 }
 
-/// Whether such a connection was opened and sent something lately.
+/// Whether such a connection was opened and sent something lately. If not, it is forgotten:
+/// ticks start again, and it would be young once more.
 #[inline(always)]
 pub fn is_open(key: &FlowKey) -> bool {
-    match CALLS.get_ptr(key) {
-        // SAFETY: as in `note`.
-        Some(last) => Tick::at(now()).since(unsafe { last.read_volatile() }) < LIFETIME,
-        None => false,
+    let Some(last) = CALLS.get_ptr(key) else {
+        return false;
+    };
+    // SAFETY: as in `note`.
+    let is_open = Tick::at(now()).since(unsafe { last.read_volatile() }) < LIFETIME;
+    if !is_open {
+        let _ = CALLS.remove(key);
     }
+    is_open
 }
 
 /// Whether an inbound segment without a flow belongs to a connection of this host, or of a

@@ -275,6 +275,13 @@ impl Case {
         self
     }
 
+    /// This connection was remembered as one that sent something at `then`, and is no more.
+    #[must_use]
+    pub fn forgets_call(mut self, key: FlowKey, then: u32) -> Self {
+        self.calls.insert(key, then);
+        self
+    }
+
     /// This connection is remembered as one that sent something now.
     #[must_use]
     pub fn notes_call(mut self, key: FlowKey) -> Self {

@@ -169,8 +169,8 @@ impl Packet {
         self
     }
 
-    /// The segment that carries this datagram. Routers must not fragment it (DF); a bit of
-    /// its window says whether they may fragment the datagram.
+    /// The segment that carries this datagram. It has DF; a bit of its window says whether
+    /// the datagram had.
     #[must_use]
     pub fn carried(mut self, sequence: u32, acknowledgment: u32, window: u16) -> Self {
         let bit = match &mut self.network {
@@ -332,7 +332,7 @@ impl Packet {
 
     /// IPv4 that routers may fragment; nothing in IPv6.
     #[must_use]
-    pub fn may_fragment(mut self) -> Self {
+    pub fn without_df(mut self) -> Self {
         if let Network::V4(ip) = &mut self.network {
             ip.dont_fragment = false;
         }

@@ -34,8 +34,8 @@ pub struct Packet<'a> {
     pub ttl: u8,
     /// TOS or traffic class octet.
     pub tos: u8,
-    /// Whether routers may fragment it: IPv4 without DF.
-    pub fragmentable: bool,
+    /// Whether it is IPv4 without DF, so that routers may fragment it.
+    pub without_df: bool,
     /// Length of the whole IP packet in bytes, without link padding.
     pub ip_length: usize,
     /// The protocol's own fields.
@@ -132,7 +132,7 @@ pub fn parse(frame: &Frame) -> Result<Content<'_>> {
                 destination: header.destination_addr().into(),
                 ttl: header.ttl(),
                 tos: header.dcp().value() << 2 | header.ecn().value(),
-                fragmentable: !header.dont_fragment(),
+                without_df: !header.dont_fragment(),
                 length: usize::from(header.total_len()),
                 checksum: verdict(checksum::sum(header.slice())),
                 fragment: ip.is_payload_fragmented(),
@@ -146,7 +146,7 @@ pub fn parse(frame: &Frame) -> Result<Content<'_>> {
                 destination: header.destination_addr().into(),
                 ttl: header.hop_limit(),
                 tos: header.traffic_class(),
-                fragmentable: false,
+                without_df: false,
                 length: header.slice().len() + usize::from(header.payload_length()),
                 checksum: Checksum::Good,
                 fragment: ip.is_payload_fragmented(),
@@ -202,7 +202,7 @@ struct Network {
     destination: IpAddr,
     ttl: u8,
     tos: u8,
-    fragmentable: bool,
+    without_df: bool,
     length: usize,
     checksum: Checksum,
     fragment: bool,
@@ -234,7 +234,7 @@ impl Network {
             destination: SocketAddr::new(self.destination, destination_port),
             ttl: self.ttl,
             tos: self.tos,
-            fragmentable: self.fragmentable,
+            without_df: self.without_df,
             ip_length: self.length,
             header,
             payload,

@@ -27,8 +27,8 @@ pub struct WireStats {
     pub data_segments: u64,
     /// Payload bytes of TCP segments and UDP datagrams.
     pub payload_bytes: u64,
-    /// TCP segments that routers may fragment: IPv4 without DF.
-    pub fragmentable_segments: u64,
+    /// TCP segments over IPv4 without DF.
+    pub segments_without_df: u64,
     /// Segments with SYN and without ACK.
     pub syn: u64,
     /// Segments with SYN and ACK.
@@ -106,7 +106,7 @@ impl WireStats {
             Header::Tcp(tcp) => {
                 self.tcp_segments += 1;
                 self.data_segments += u64::from(!packet.payload.is_empty());
-                self.fragmentable_segments += u64::from(packet.fragmentable);
+                self.segments_without_df += u64::from(packet.without_df);
                 self.syn += u64::from(tcp.syn && !tcp.ack);
                 self.syn_ack += u64::from(tcp.syn && tcp.ack);
                 self.fin += u64::from(tcp.fin);

@@ -34,22 +34,27 @@ pub fn anywhere(family: Family) -> SocketAddr {
 
 /// Makes a socket never send fragments: the kernel refuses what the path does not carry.
 pub fn never_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
-    let (level, discover, never) = match family {
-        Family::V4 => (
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
-        ),
-        Family::V6 => (
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DO,
-        ),
-    };
-    sockopt::set_int(socket, level, discover, never)
+    fragment(socket, family, libc::IP_PMTUDISC_DO, libc::IPV6_PMTUDISC_DO)
 }
 
-/// The same, and makes it hear of all that ICMP says of its datagrams, as QUIC stacks do.
+/// Lets a socket send fragments, and datagrams without DF.
+pub fn let_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
+    fragment(
+        socket,
+        family,
+        libc::IP_PMTUDISC_DONT,
+        libc::IPV6_PMTUDISC_DONT,
+    )
+}
+
+fn fragment(socket: &UdpSocket, family: Family, v4: i32, v6: i32) -> Result<()> {
+    match family {
+        Family::V4 => sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, v4),
+        Family::V6 => sockopt::set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, v6),
+    }
+}
+
+/// Like [`never_fragment`], and makes it hear of all that ICMP says of its datagrams, as QUIC stacks do.
 pub fn discover_path(socket: &UdpSocket, family: Family) -> Result<()> {
     never_fragment(socket, family)?;
     let (level, hear) = match family {

@@ -4,11 +4,11 @@
 use std::net::UdpSocket;
 
 use nix::errno::Errno;
-use xdptun_lab::{Family, Kind, Offload, Relayed, Side, udp};
+use xdptun_lab::{Family, Kind, Offload, Relayed, Side, udp, wait};
 use xdptun_test_net::icmp::{Quote, Trouble, error};
 use xdptun_test_net::mode;
 use xdptun_test_net::packet::{TcpPacket, data};
-use xdptun_test_net::socket::{discover_path, path_mtu, roomy, wait_error};
+use xdptun_test_net::socket::{discover_path, let_fragment, path_mtu, roomy, wait_error};
 use xdptun_test_net::status::{self, Counters};
 use xdptun_test_net::{LIMIT, PORT};
 
@@ -22,11 +22,16 @@ struct Opened {
 }
 
 impl Opened {
+    /// By a socket that asks what fits.
     fn new(net: &Relayed, family: Family) -> Self {
-        net.relay.pass();
-        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
         discover_path(&client, family).unwrap();
+        Self::by(client, net, family)
+    }
+
+    fn by(client: UdpSocket, net: &Relayed, family: Family) -> Self {
+        net.relay.pass();
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         client.connect(server.address()).unwrap();
         let opened = Self { client, server };
         opened.exchange(LARGE);
@@ -92,6 +97,33 @@ fn each_case(test: impl Fn(&Relayed, Family, Quote, &str)) {
             }
         }
     }
+}
+
+/// A socket that does not care what fits, as that of WireGuard in the kernel: its host hears
+/// of the path MTU and cuts its datagrams into pieces. IP gives up when the first is dropped.
+#[test]
+fn a_narrow_link_on_the_way_refuses_a_socket_that_fragments() {
+    each_case(|net, family, quote, context| {
+        let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        let_fragment(&client, family).unwrap();
+        let opened = Opened::by(client, net, family);
+        let before = status::counters(&net.a.netns).unwrap();
+        complain(net, 1300, Trouble::TooBig { mtu: 1300 }, quote, as_it_was);
+        opened.send(LARGE).unwrap();
+        wait::until_some(LIMIT, "the path MTU", || {
+            Ok((path_mtu(&opened.client, family)? == 1288).then_some(()))
+        })
+        .unwrap();
+        opened.send(LARGE).unwrap();
+        opened.exchange(1000);
+        let moved = [
+            ("tx_disguised", 2),
+            ("tx_drop_fragment", 1),
+            ("rx_icmp", 1),
+            ("rx_restored", 1),
+        ];
+        assert_moved(net, &before, &moved, context);
+    });
 }
 
 /// A segment of 1300 bytes carries a datagram of 1288.

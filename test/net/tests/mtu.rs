@@ -4,12 +4,11 @@
 use std::net::UdpSocket;
 
 use nix::errno::Errno;
-use nix::libc;
 use xdptun_lab::topology::{Dropped, Router};
 use xdptun_lab::{Attached, Direct, Family, Host, Kind, Netns, Offload, Relayed, Routed};
-use xdptun_lab::{sockopt, udp, wait};
+use xdptun_lab::{link, udp, wait};
 use xdptun_test_net::mode;
-use xdptun_test_net::socket::{discover_path, path_mtu, roomy, wait_error};
+use xdptun_test_net::socket::{discover_path, let_fragment, path_mtu, roomy, wait_error};
 use xdptun_test_net::status::{self, counters_on};
 use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT};
@@ -150,20 +149,8 @@ fn a_socket_that_fragments_sends_nothing() {
     let netns = &net.a.netns;
     for family in Family::BOTH {
         let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-        let (level, name, value) = match family {
-            Family::V4 => (
-                libc::IPPROTO_IP,
-                libc::IP_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DONT,
-            ),
-            Family::V6 => (
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DONT,
-            ),
-        };
         let client = roomy(netns, net.a.socket(family, 0)).unwrap();
-        sockopt::set_int(&client, level, name, value).unwrap();
+        let_fragment(&client, family).unwrap();
         client.connect(server.address()).unwrap();
         let wire = Wire::watch(&[&net.a]).unwrap();
         let before = status::counters(netns).unwrap();
@@ -206,4 +193,47 @@ fn a_host_behind_the_router_hears_what_fits() {
         }
     }
     assert_eq!(net.router.dropped().unwrap(), Dropped::default());
+}
+
+/// xdptun on the router, and a link behind it that is narrower than what the peer sends. A
+/// datagram without DF arrives in pieces. Of one with DF the peer hears nothing: the error
+/// quotes a datagram, which was a segment on the wire.
+#[test]
+fn df_is_what_it_was_on_the_link_behind_the_router() {
+    const BEHIND: u32 = 1300;
+    let net = Routed::new().unwrap();
+    let (client, router, server) = (net.client(), &net.router.netns, &net.server);
+    link::set_mtu(router, &Router::lan(0), BEHIND).unwrap();
+    for ingress in ["tc", "xdp"] {
+        let args = ["--ingress", ingress, "--port", &PORT.to_string()];
+        let _on_router = Attached::start(router, Router::WAN, &args).unwrap();
+        let _on_server = Attached::start(&server.netns, Host::DEV, &args).unwrap();
+        for df in [false, true] {
+            let context = format!("{ingress}, DF {df}");
+            let near = roomy(&client.netns, client.socket(Family::V4, 0)).unwrap();
+            let far = roomy(&server.netns, server.socket(Family::V4, PORT)).unwrap();
+            if !df {
+                let_fragment(&far, Family::V4).unwrap();
+            }
+            near.send_to(b"call", far.local_addr().unwrap()).unwrap();
+            let (_, caller) = udp::receive(&far, LIMIT).unwrap();
+            let before = counters_on(router, Router::WAN).unwrap();
+            let payload = udp::pattern(BEHIND as usize, 5);
+            far.send_to(&payload, caller).unwrap();
+            if df {
+                let moved = || {
+                    let after = counters_on(router, Router::WAN)?;
+                    let moved = status::moved(&before, &after);
+                    Ok((moved.get("tx_drop_icmp") == Some(&1)).then_some(()))
+                };
+                wait::until_some(LIMIT, &format!("{context}: the error"), moved).unwrap();
+                // The next one still comes.
+                far.send_to(b"short", caller).unwrap();
+                assert_eq!(udp::receive(&near, LIMIT).unwrap().0, b"short", "{context}");
+            } else {
+                let (arrived, _) = udp::receive(&near, LIMIT).unwrap();
+                assert_eq!(arrived, payload, "{context}");
+            }
+        }
+    }
 }

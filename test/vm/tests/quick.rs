@@ -131,7 +131,7 @@ fn wireguard_in_the_kernel() {
     );
     assert_eq!(wire.unready_checksums, 0, "{wire:#?}");
     // The datagrams have no DF.
-    assert_eq!(wire.fragmentable_segments, 0, "{wire:#?}");
+    assert_eq!(wire.segments_without_df, 0, "{wire:#?}");
     assert_eq!(wire.handshakes.len(), 1, "{wire:#?}");
     assert!(wire.payload_bytes > 1 << 20, "{wire:#?}");
 }

@@ -73,7 +73,7 @@ fn a_download_crosses_the_strict_router_as_one_tcp_connection() {
     assert_eq!(wire.bad_checksums, 0, "{wire:#?}");
     assert_eq!(wire.unready_checksums, 0, "{wire:#?}");
     assert_eq!((wire.fragments, wire.malformed), (0, 0), "{wire:#?}");
-    assert_eq!(wire.fragmentable_segments, 0, "{wire:#?}");
+    assert_eq!(wire.segments_without_df, 0, "{wire:#?}");
     assert!(wire.payload_bytes > (MIB << 20) as u64, "{wire:#?}");
     assert!(wire.syn >= 1 && wire.syn_ack >= 1, "{wire:#?}");
     assert!(wire.fin >= 1, "a clean end says so: {wire:#?}");

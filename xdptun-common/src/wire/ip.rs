@@ -103,11 +103,11 @@ pub trait Ip: crate::Plain {
     /// The same header of one's own with other fields; the IPv4 checksum is made anew.
     #[must_use]
     fn with_fields(self, fields: IpFields) -> Self;
-    /// Whether routers may fragment the packet (no DF); IPv6 leaves that to hosts.
-    fn is_fragmentable(&self) -> bool;
-    /// The same header with or without DF; the IPv4 checksum follows.
+    /// Whether no router may fragment the packet; of IPv6 none may.
+    fn has_df(&self) -> bool;
+    /// The same header with or without DF; the IPv4 checksum follows. IPv6 stays as it is.
     #[must_use]
-    fn fragmentable(self, allowed: bool) -> Self;
+    fn with_df(self, df: bool) -> Self;
     /// The same header with another flow label, which IPv4 has none of.
     #[must_use]
     fn with_label(self, label: u32) -> Self;
@@ -381,18 +381,14 @@ impl Ip for Ipv4Header {
     }
 
     #[inline(always)]
-    fn is_fragmentable(&self) -> bool {
-        u16::from_be_bytes(self.flags_fragment) & DONT_FRAGMENT == 0
+    fn has_df(&self) -> bool {
+        u16::from_be_bytes(self.flags_fragment) & DONT_FRAGMENT != 0
     }
 
     #[inline(always)]
-    fn fragmentable(self, allowed: bool) -> Self {
+    fn with_df(self, df: bool) -> Self {
         let others = u16::from_be_bytes(self.flags_fragment) & !DONT_FRAGMENT;
-        let flags = if allowed {
-            others
-        } else {
-            others | DONT_FRAGMENT
-        };
+        let flags = if df { others | DONT_FRAGMENT } else { others };
         let flags_fragment = flags.to_be_bytes();
         // As in `with_payload`: a header that was damaged stays so.
         let checksum = Sum::of_checksum(self.checksum)
@@ -537,12 +533,12 @@ impl Ip for Ipv6Header {
     }
 
     #[inline(always)]
-    fn is_fragmentable(&self) -> bool {
-        false
+    fn has_df(&self) -> bool {
+        true
     }
 
     #[inline(always)]
-    fn fragmentable(self, _allowed: bool) -> Self {
+    fn with_df(self, _df: bool) -> Self {
         self
     }
 

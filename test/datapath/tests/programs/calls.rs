@@ -80,14 +80,14 @@ fn a_connection_from_an_owned_port_is_remembered() {
                         case
                     }
                 }));
-                // Each segment shows that the connection lives, but for a SYN-ACK, as we
-                // answer a peer with it.
+                // Each segment shows that the connection lives, but for a SYN-ACK or reset:
+                // the peer may have provoked it.
                 let segment = leaving(path, kind | more).payload(payload(9));
                 rows.push(row(
                     format!("{path:?}, {:#x} again", kind | more),
                     move |at| {
                         let case = Case::egress(&segment).called(key, ago(at, 50));
-                        if opens(kind) || kind & flags::SYN == 0 {
+                        if opens(kind) || kind & (flags::SYN | flags::RST) == 0 {
                             case.notes_call(key)
                         } else {
                             case
@@ -113,6 +113,11 @@ fn a_connection_from_an_owned_port_is_remembered() {
         rows.push(row(format!("{path:?}, merged"), move |at| {
             let case = Case::egress(&data).merged(1000);
             case.called(key, ago(at, 50)).notes_call(key)
+        }));
+        let ack = leaving(path, flags::ACK);
+        rows.push(row(format!("{path:?}, of a flow"), move |at| {
+            let case = Case::egress(&ack).called(key, ago(at, 50));
+            case.flow(key, path.established(at))
         }));
         // From any other port answers pass anyway.
         let path = Path::client(path.family());
@@ -298,7 +303,8 @@ fn segments_of_a_remembered_connection_pass() {
                 .segment(flags::ACK, 1000, number.wrapping_add(1));
             young(left_to_the_host(&ack), at, path)
         }));
-        let old = |case: Case, at: Moment, path: Path| case.called(path.key(), ago(at, LIFETIME));
+        let old =
+            |case: Case, at: Moment, path: Path| case.forgets_call(path.key(), ago(at, LIFETIME));
         rows.extend(rows_without_connection(path, "old", old));
         let others = |case: Case, at: Moment, path: Path| {
             let other = Path::new(path.family(), path.local.port(), path.remote.port() + 1);
@@ -333,7 +339,7 @@ fn a_hidden_port_lets_them_pass() {
         ));
         rows.push(row(format!("{path:?}, old"), move |at| {
             let case = Case::ingress(arriving(path, flags::ACK));
-            let case = case.called(path.key(), ago(at, LIFETIME));
+            let case = case.forgets_call(path.key(), ago(at, LIFETIME));
             case.drops(Outcome::RxDropUnproven)
         }));
     }

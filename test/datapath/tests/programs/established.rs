@@ -61,8 +61,8 @@ fn ip_fields_are_kept_but_for_df() {
             ("TTL 1", plain.clone().ttl(1)),
             ("TTL 255", plain.clone().ttl(255)),
             ("ID", plain.clone().id(0xbeef)),
-            ("no DF", plain.clone().may_fragment()),
-            ("all", plain.tos(0xff).ttl(7).id(0xffff).may_fragment()),
+            ("no DF", plain.clone().without_df()),
+            ("all", plain.tos(0xff).ttl(7).id(0xffff).without_df()),
         ] {
             rows.push(row(format!("{family:?} {name}"), move |at| {
                 disguises(at, path, &datagram, 100)

@@ -81,7 +81,7 @@ fn a_syn_is_answered_without_a_flow() {
             ),
             (
                 "with other IP fields",
-                syn(0).tos(0x48).ttl(9).id(77).may_fragment(),
+                syn(0).tos(0x48).ttl(9).id(77).without_df(),
             ),
             ("with URG and PSH", syn(flags::URG | flags::PSH)),
             ("with data", syn(0).payload(payload(600))),

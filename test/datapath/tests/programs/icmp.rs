@@ -44,7 +44,7 @@ fn message(path: Path, (kind, code, rest): (u8, u8, u32), body: Vec<u8>) -> Pack
         .tos(0xc0)
         .ttl(250)
         .id(0x7777)
-        .may_fragment()
+        .without_df()
 }
 
 /// "Host unreachable" or "address unreachable".

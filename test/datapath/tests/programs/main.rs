@@ -17,6 +17,7 @@ mod jumbo;
 mod leaving_icmp;
 mod limit;
 mod not_ours;
+mod numbers;
 mod odd;
 mod open_flow;
 mod opening;

@@ -52,7 +52,7 @@ pub fn first_datagrams() -> Vec<Row> {
         }
         rows.push(row(format!("{path:?}, other IP fields"), move |at| {
             let datagram = path.outbound().payload(payload(30));
-            let datagram = datagram.tos(0xff).ttl(3).id(9).may_fragment();
+            let datagram = datagram.tos(0xff).ttl(3).id(9).without_df();
             opens(at, path, &datagram.without_checksum())
         }));
         rows.push(row(format!("{path:?}, padded"), move |at| {

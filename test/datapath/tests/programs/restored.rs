@@ -49,8 +49,8 @@ fn shared(program: Program) -> Vec<Row> {
             ("TOS and ECN", plain.clone().tos(0x2b)),
             ("TTL 1", plain.clone().ttl(1)),
             ("ID", plain.clone().id(0x1234)),
-            ("no DF", plain.clone().may_fragment()),
-            ("all", plain.tos(0xff).ttl(255).id(0xffff).may_fragment()),
+            ("no DF", plain.clone().without_df()),
+            ("all", plain.tos(0xff).ttl(255).id(0xffff).without_df()),
         ] {
             rows.push(row(format!("{family:?} {name}"), move |at| {
                 restores(program, at, path, &datagram, 77)
@@ -61,7 +61,7 @@ fn shared(program: Program) -> Vec<Row> {
     rows.extend(damaged(program));
     rows.extend(checksum_of_zero(program));
     rows.extend(other_fields(program));
-    rows.extend(fragmentable(program));
+    rows.extend(df(program));
     rows
 }
 
@@ -142,7 +142,8 @@ fn checksum_of_zero(program: Program) -> impl Iterator<Item = Row> {
     })
 }
 
-/// What the segment's other fields hold is not looked at, but is in the checksum.
+/// What the segment's other fields hold is not looked at, but is in the checksum. (Of the
+/// window, [`df`] looks at a bit.)
 fn other_fields(program: Program) -> impl Iterator<Item = Row> {
     let table: [(&str, u8, u16); 5] = [
         ("no PSH", flags::ACK, 0xf000),
@@ -162,22 +163,26 @@ fn other_fields(program: Program) -> impl Iterator<Item = Row> {
     })
 }
 
-/// A datagram may be fragmented if its segment's window says so, and else if the segment
-/// may, as one of a sender that leaves DF as it is.
-fn fragmentable(program: Program) -> impl Iterator<Item = Row> {
+/// A datagram has no DF if the window of its segment says so, or if the segment has none, as
+/// that of an older xdptun, which leaves DF as it is. Windows that are not ours say nothing.
+fn df(program: Program) -> impl Iterator<Item = Row> {
     let path = Path::client(Family::V4);
-    let may_not = path.inbound().payload(payload(9));
-    let may = may_not.clone().may_fragment();
+    let with = path.inbound().payload(payload(9));
+    let without = with.clone().without_df();
     let table = [
-        ("neither", &may_not, 0xfdff, &may_not),
-        ("by the window", &may_not, 0x0200, &may),
-        ("by DF", &may, 0xfdff, &may),
-        ("by both", &may, 0xffff, &may),
+        ("both with", &with, 0xf0ff, &with),
+        ("the window without", &with, 0xf2ff, &without),
+        ("the segment without", &without, 0xf000, &without),
+        ("both without", &without, 0xf200, &without),
+        ("window 0x0200", &with, 0x0200, &with),
+        ("window 0xffff", &with, 0xffff, &with),
+        ("window 0xf600", &with, 0xf600, &with),
+        ("window 0xf300", &with, 0xf300, &with),
     ];
     table
         .map(|(name, sent, window, datagram)| {
             let (sent, datagram) = (sent.clone(), datagram.clone());
-            row(format!("fragmentable, {name}"), move |at| {
+            row(format!("DF, {name}"), move |at| {
                 let flow = path.established(at);
                 let segment = sent
                     .clone()

@@ -68,7 +68,7 @@ fn the_sender_is_told() {
                     .tos(0x2a)
                     .ttl(9)
                     .id(0x4321)
-                    .may_fragment();
+                    .without_df();
                 for datagram in [datagram.clone(), datagram.without_checksum()] {
                     let message = told(path, MTU, &datagram);
                     let name = format!("{path:?}, {excess} too many");

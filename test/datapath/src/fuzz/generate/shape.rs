@@ -26,7 +26,7 @@ pub fn apply(dice: &mut Dice, packet: Packet, family: Family) -> Vec<u8> {
         .ttl(dice.byte())
         .id(dice.number() as u16);
     if dice.once_in(2) {
-        packet = packet.may_fragment();
+        packet = packet.without_df();
     }
     let with_options = dice.once_in(8);
     if with_options {

@@ -32,16 +32,16 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
         || format!("{} bytes", segment.ip_len()),
     )?;
     let mut head = head(&datagram, IpNumber::TCP, GROWTH.cast_signed());
-    let is_fragmentable = set_df(&datagram, &mut head, true);
+    let had_no_df = set_df(&datagram, &mut head, true);
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(
-        "the IP header is kept, but that nobody may fragment it",
+        "the IP header is kept but for DF, which is set",
         same_head(&datagram, &head, sent),
         || hexdump(&head, sent),
     )?;
     rule(
-        "the window says whether the datagram may be fragmented",
-        (tcp.window_size() & FRAGMENTABLE != 0) == is_fragmentable,
+        "the window says whether the datagram had DF",
+        (tcp.window_size() & !0xff == WITHOUT_DF) == had_no_df,
         || format!("window {:#x}", tcp.window_size()),
     )?;
     let payload = &datagram.transport()[UDP..];
@@ -93,8 +93,8 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     )
 }
 
-/// The bit of the window that tells of a datagram without DF.
-pub const FRAGMENTABLE: u16 = 0x0200;
+/// The window of a segment whose datagram had no DF, but for the count in its low byte.
+pub const WITHOUT_DF: u16 = 0xf200;
 
 /// Sets or clears DF in the IPv4 header of `packet` that `head` holds (RFC 791 section
 /// 3.1); whether that changed it.

@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 
-use super::disguised::{FRAGMENTABLE, head, same_head, set_df};
+use super::disguised::{WITHOUT_DF, head, same_head, set_df};
 use super::{Judgement, rule, some};
 use crate::diff::hexdump;
 use crate::fuzz::reading::{Reading, read};
@@ -18,12 +18,12 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     let datagram = some("what is restored is a packet", read(&seen.ran.packet))?;
     let head_len = tcp.header_slice().len();
     let mut head = head(&segment, IpNumber::UDP, UDP as isize - head_len as isize);
-    if tcp.window_size() & FRAGMENTABLE != 0 {
+    if tcp.window_size() & !0xff == WITHOUT_DF {
         set_df(&segment, &mut head, false);
     }
     let came = &datagram.packet[..datagram.l4.min(head.len())];
     rule(
-        "the IP header of a segment is kept, but for DF if its window says so",
+        "the IP header of a segment is kept but for DF, which the window may clear",
         same_head(&segment, &head, came),
         || hexdump(&head, came),
     )?;
