@@ -8,7 +8,8 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use aya::programs::ProgramInfo;
 use serde::{Deserialize, Serialize};
-use xdptun_lab::{Attached, Direct, Host, workspace};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Direct, Host, secret, workspace};
 
 use crate::course::PORT;
 use crate::kernel::Programs;
@@ -43,7 +44,7 @@ pub struct Sizes {
     kernel: String,
     /// The processor's architecture.
     architecture: String,
-    /// By the name that the kernel shows.
+    /// By the name that the kernel shows, and how it was loaded.
     programs: BTreeMap<String, Size>,
 }
 
@@ -51,15 +52,22 @@ impl Sizes {
     /// Loads all programs, as root.
     pub fn measure() -> Result<Self> {
         let net = Direct::new()?;
-        let port = PORT.to_string();
+        let scratch = Scratch::new()?;
+        let secret = secret::write(scratch.path(), "secret", "correct horse battery")?;
         let mut programs = BTreeMap::new();
-        // Each mode has an XDP program of its own.
-        for (host, ingress) in [(&net.a, "xdp"), (&net.b, "xdp-generic")] {
-            let options = ["--port", &port, "--ingress", ingress];
+        // Each mode has an XDP program of its own; what answers nobody without the secret is
+        // in all of them, but the verifier walks it only if there is one.
+        for (host, options, note) in [
+            (&net.a, &["--ingress", "xdp"][..], ""),
+            (&net.b, &["--ingress", "xdp-generic"], ""),
+            (&net.a, &["--secret", &secret], " with a secret"),
+        ] {
+            let port = PORT.to_string();
+            let options = [&["--port", &port], options].concat();
             let attached = Attached::start(&host.netns, Host::DEV, &options)?;
             for info in Programs::infos(attached.process().pid())? {
                 let name = info.name_as_str().context("a program without a name")?;
-                programs.insert(name.to_owned(), Size::of(&info)?);
+                programs.insert(format!("{name}{note}"), Size::of(&info)?);
             }
         }
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;

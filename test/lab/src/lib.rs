@@ -24,6 +24,7 @@ pub mod privilege;
 pub mod process;
 pub mod relay;
 pub mod scratch;
+pub mod secret;
 pub mod segment;
 pub mod sockopt;
 pub mod stats;

@@ -48,7 +48,6 @@ pub mod oracle;
 pub mod packet;
 pub mod raw;
 pub mod scan;
-pub mod secret;
 pub mod service;
 pub mod socket;
 pub mod status;

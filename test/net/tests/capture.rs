@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use aya::programs::{SchedClassifier, TcAttachType};
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::segment::Checksum;
 use xdptun_lab::{Attached, Direct, Family, Frame, Host, Netns, udp, wait, xdptun};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::captured::{File, Running, Side};
 use xdptun_test_net::cli::{finish, run};
 use xdptun_test_net::mode::{self, Mode};
@@ -16,7 +16,7 @@ use xdptun_test_net::socket::discover_path;
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::traffic::Traffic;
 use xdptun_test_net::wire::{Wire, packets, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, raw, secret, socket, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, raw, socket, status};
 
 /// Each way that programs are held, and each that restores.
 const MODES: [Mode; 4] = [mode::TC, mode::XDP, mode::XDP_GENERIC, mode::TC_CLSACT];

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use aya::Ebpf;
 use aya::programs::{Xdp, XdpMode};
 use serde_json::Value;
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::{Traces, pins};
-use xdptun_test_net::{LIMIT, PORT, kernel, mode, secret};
+use xdptun_test_net::{LIMIT, PORT, kernel, mode};
 
 fn attach(host: &Host, args: &[&str]) -> Outcome {
     let mut all = vec!["attach", "--iface", Host::DEV];

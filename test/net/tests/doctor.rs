@@ -10,11 +10,11 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, Xdp, XdpMode, loaded_links};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, Host, Process, udp, wait, xdptun as product};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::cli::{Outcome, finish, run};
 use xdptun_test_net::traces::Traces;
-use xdptun_test_net::{LIMIT, PORT, kernel, mode, secret, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, mode, status};
 
 /// What it looks at in most of these tests.
 const LOOK: [&str; 5] = ["doctor", "--iface", Host::DEV, "--port", "8000"];

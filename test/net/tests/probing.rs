@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xdptun_lab::dice::Dice;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, wait};
+use xdptun_lab::{dice::Dice, secret};
 use xdptun_test_net::mode::Mode;
 use xdptun_test_net::nets::second_address;
 use xdptun_test_net::wire::{Wire, describe, segments};
-use xdptun_test_net::{LIMIT, PORT, mode, raw, secret, status, tcp};
+use xdptun_test_net::{LIMIT, PORT, mode, raw, status, tcp};
 
 /// How soon data must flow again.
 const RECOVERY: Duration = Duration::from_secs(3);

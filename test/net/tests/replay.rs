@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, udp};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::nets::second_address;
 use xdptun_test_net::wire::{Wire, describe, segments};
-use xdptun_test_net::{LIMIT, PORT, mode, raw, secret, status};
+use xdptun_test_net::{LIMIT, PORT, mode, raw, status};
 
 fn attach(host: &Host, more: &[&str]) -> Attached {
     let scratch = Scratch::new().unwrap();

@@ -4,12 +4,12 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::nets::second_address;
 use xdptun_test_net::service::{File, instead_of, reload, reloads};
 use xdptun_test_net::traffic::Traffic;
-use xdptun_test_net::{LIMIT, PORT, secret, socket, status};
+use xdptun_test_net::{LIMIT, PORT, socket, status};
 
 /// Where the sink of the datagrams is that keep coming.
 const SINK: u16 = PORT + 1;

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Family, wait};
+use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::look::{Base, Comparison, Look, flow_label, zero_or_not};
 use xdptun_test_net::oracle::{CHANGED, DEFAULTS, KNOWN, LINUX, attach, hosts, listen, nobody};
 use xdptun_test_net::packet::TcpPacket;
 use xdptun_test_net::scan::{Answers, FIRST_PORT, Probe, nmap, scan, strays, syns};
 use xdptun_test_net::wire::Wire;
-use xdptun_test_net::{LIMIT, PORT, secret};
+use xdptun_test_net::{LIMIT, PORT};
 
 /// The kind of segment that an answer is.
 fn kind(answer: &[TcpPacket]) -> &'static str {

@@ -9,10 +9,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Direct, Family, udp, xdptun};
+use xdptun_lab::{Direct, Family, secret, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, secret, socket, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, socket, status};
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that
