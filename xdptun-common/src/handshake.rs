@@ -148,6 +148,14 @@ impl Segment {
         self.sequence.wrapping_add(self.len)
     }
 
+    /// The sequence number that its sender goes on with, as far as it tells. A probe is one
+    /// behind.
+    #[inline(always)]
+    const fn next(&self) -> u32 {
+        let is_behind = self.asks && !self.is_datagram();
+        self.end().wrapping_add(is_behind as u32)
+    }
+
     /// Whether it carries a datagram: payload, or PSH for an empty one.
     #[inline(always)]
     #[must_use]
@@ -237,6 +245,26 @@ impl Endpoint {
             && near(segment.sequence, self.rcv_nxt, self.reach)
     }
 
+    /// A keepalive probe: it repeats the last sequence number (RFC 9293 section 3.8.4).
+    ///
+    /// As long as the peer has acknowledged no data, that of the SYN: if our answer to its
+    /// SYN-ACK was lost with what we sent since, it has no flow yet, and takes its numbers
+    /// from the probe. Firewalls have seen no more either.
+    #[inline(always)]
+    #[must_use]
+    pub const fn probe(&self) -> Reply {
+        let nothing_acknowledged = self.snd_una == self.iss.wrapping_add(1);
+        let next = if nothing_acknowledged {
+            self.snd_una
+        } else {
+            self.snd_nxt
+        };
+        Reply {
+            sequence: next.wrapping_sub(1),
+            ..self.ack(Sent::Probe)
+        }
+    }
+
     #[inline(always)]
     const fn ack(&self, kind: Sent) -> Reply {
         Reply {
@@ -301,10 +329,9 @@ impl Endpoint {
     /// ours stays. Unless the peer refuses what we sent: then ours was moved back.
     #[inline(always)]
     const fn corrected(mut self, segment: &Segment) -> Self {
-        let named = segment.sequence.wrapping_add(segment.asks as u32);
         let refuses = !segment.asks && segment.acknowledgment != self.snd_nxt;
-        if segment.exact && (refuses || after(self.rcv_nxt, named)) {
-            self.rcv_nxt = named;
+        if segment.exact && (refuses || after(self.rcv_nxt, segment.next())) {
+            self.rcv_nxt = segment.next();
         }
         self.acknowledged(segment)
     }
@@ -443,7 +470,7 @@ fn complete_by_cookie(segment: &Segment, door: &impl Door) -> Option<Reaction> {
         iss,
         snd_una: segment.acknowledgment,
         snd_nxt: segment.acknowledgment,
-        rcv_nxt: segment.end(),
+        rcv_nxt: segment.next(),
         oldest_ack: segment.acknowledgment,
         reach: MAX_WINDOW,
     };
@@ -572,7 +599,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
         let rcv_nxt = if near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
             endpoint.advanced(segment).rcv_nxt
         } else {
-            segment.end()
+            segment.next()
         };
         let open = Endpoint {
             state: State::Established,
@@ -629,9 +656,8 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
             .advanced(segment)
             .unchanged(Outcome::RxRestored, Reply::NONE);
     }
-    // A keepalive probe repeats the last sequence number (RFC 9293 section 3.8.4).
-    // If that was lost it is ahead, as any ACK after a loss is, so it says what it
-    // is; a middlebox may have taken that out.
+    // The number of a probe whose last byte was lost is ahead, as that of any ACK after a
+    // loss is, so it says what it is; a middlebox may have taken that out.
     let probe = segment.asks || segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
     let endpoint = endpoint.corrected(segment);
     let reply = if endpoint.owes_fin(segment) {

@@ -453,6 +453,13 @@ fn syn_received() {
                 None,
             ),
             (
+                "a probe that contradicts the SYN",
+                asking(seg(Flags::ACK, IRS ^ 0x4000_0000, ISS + 1, 0)),
+                made(ISS, (IRS ^ 0x4000_0000).wrapping_add(1)),
+                Outcome::RxAck,
+                None,
+            ),
+            (
                 "data, the second datagram first",
                 seg(DATA, IRS + 9, ISS + 1, 100),
                 made(ISS, IRS.wrapping_add(109)),
@@ -1017,6 +1024,25 @@ fn after_a_silence() {
             ),
         ],
     );
+}
+
+/// A probe names the last byte sent, but of a flow of which nothing was acknowledged the SYN.
+#[test]
+fn probes() {
+    for (una, nxt, named) in [
+        (ISS + 1, ISS + 1, ISS),
+        (ISS + 1, ISS.wrapping_add(900), ISS),
+        (ISS + 2, ISS.wrapping_add(900), ISS.wrapping_add(899)),
+        (ACK, ACK, ACK - 1),
+    ] {
+        let endpoint = Endpoint {
+            snd_una: una,
+            snd_nxt: nxt,
+            ..OPEN
+        };
+        let expected = reply(Sent::Probe, Flags::ACK, named, SEQ);
+        assert_eq!(Some(endpoint.probe()), expected, "{una:#x} {nxt:#x}");
+    }
 }
 
 /// What a forged segment moved, the peer's own numbers move back. But what was lost is not

@@ -267,10 +267,8 @@ fn answer_daemon<I: Ip>(
             }
             flow.expect_answer(now);
             Reply {
-                kind: Sent::Probe,
-                flags: Flags::ACK,
-                sequence: endpoint.snd_nxt.wrapping_sub(1),
                 acknowledgment: flow.acknowledge(now),
+                ..endpoint.probe()
             }
         }
         Request::Finish => match flow.finish(now) {

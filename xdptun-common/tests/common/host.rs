@@ -149,13 +149,7 @@ impl Host {
     pub fn probe(&mut self) -> Option<Packet> {
         let flow = self.flow.filter(|flow| flow.state == State::Established)?;
         self.unanswered = true;
-        let probe = Reply {
-            kind: Sent::Probe,
-            flags: Flags::ACK,
-            sequence: flow.snd_nxt.wrapping_sub(1),
-            acknowledgment: flow.rcv_nxt,
-        };
-        Some(probe.into())
+        Some(flow.probe().into())
     }
 
     /// Ends an established flow.

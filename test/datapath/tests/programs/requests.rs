@@ -147,11 +147,15 @@ fn a_dead_flow_starts_again() {
 
 /// A probe repeats the sequence number before the next (RFC 9293 section 3.8.4).
 fn probes() -> Vec<Row> {
-    let probe = |path: Path| {
-        row(format!("{path:?}"), move |at| {
+    let probe = |(path, is_acknowledged): (Path, bool)| {
+        row(format!("{path:?}, {is_acknowledged}"), move |at| {
             let mut flow = path.established(at);
             flow.acked = flow.rcv_nxt.wrapping_sub(500);
-            let sequence = flow.snd_nxt.wrapping_sub(1);
+            let mut sequence = flow.snd_nxt.wrapping_sub(1);
+            if !is_acknowledged {
+                flow.snd_una = flow.iss.wrapping_add(1);
+                sequence = flow.iss;
+            }
             granted(asks(path, Request::Probe), Sent::Probe)
                 .flow(path.key(), flow)
                 .passes_as(
@@ -164,7 +168,8 @@ fn probes() -> Vec<Row> {
                 })
         })
     };
-    paths().map(probe).collect()
+    let cases = |path: Path| [(path, true), (path, false)];
+    paths().flat_map(cases).map(probe).collect()
 }
 
 #[test]
