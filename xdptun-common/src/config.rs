@@ -153,6 +153,8 @@ pub enum Request {
     /// Not to `egress`, but to `ingress`: this ICMP error is `egress`'s own, about a
     /// datagram that does not fit.
     OwnError = Self::BASE + 5,
+    /// Turn this datagram into the ACK that ended the handshake, again.
+    Confirm = Self::BASE + 6,
 }
 
 impl Request {
@@ -170,6 +172,7 @@ impl Request {
             3 => Some(Self::Finish),
             4 => Some(Self::Reopen),
             5 => Some(Self::OwnError),
+            6 => Some(Self::Confirm),
             _ => None,
         }
     }

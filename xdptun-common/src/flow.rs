@@ -209,7 +209,8 @@ pub struct Flow {
     /// The next sequence number to send.
     pub snd_nxt: u32,
     /// The next sequence number expected from the peer. A datagram moves it ahead by at
-    /// most [`MAX_STEP`]; a probe or challenge of the peer moves it back.
+    /// most [`MAX_STEP`], and after a silence anywhere; a probe or challenge of the peer
+    /// moves it back.
     pub rcv_nxt: u32,
     /// What the last segment we sent acknowledged.
     pub acked: u32,
@@ -340,6 +341,14 @@ impl Flow {
     #[must_use]
     pub const fn is_unanswered_call(&self) -> bool {
         self.syn_at == 0 && self.tx_packets == 0
+    }
+
+    /// Whether the peer has acknowledged nothing but our SYN, of more that was sent. If our
+    /// answer to its SYN-ACK was lost as well, it has no flow, and would take the number of
+    /// the next segment for the first, behind data that no firewall has seen.
+    #[must_use]
+    pub const fn is_unconfirmed(&self) -> bool {
+        self.snd_una == self.iss.wrapping_add(1) && self.snd_nxt != self.snd_una
     }
 
     /// Who opened the flow, if it waits for its first answer ([`crate::share`]).

@@ -148,12 +148,11 @@ impl Segment {
         self.sequence.wrapping_add(self.len)
     }
 
-    /// The sequence number that its sender goes on with, as far as it tells. A probe is one
-    /// behind.
+    /// Whether it is a challenge: its sender is there, but did not take what we sent.
     #[inline(always)]
-    const fn next(&self) -> u32 {
-        let is_behind = self.asks && !self.is_datagram();
-        self.end().wrapping_add(is_behind as u32)
+    #[must_use]
+    pub const fn is_challenge(&self) -> bool {
+        self.exact && !self.asks && !self.is_datagram()
     }
 
     /// Whether it carries a datagram: payload, or PSH for an empty one.
@@ -245,26 +244,6 @@ impl Endpoint {
             && near(segment.sequence, self.rcv_nxt, self.reach)
     }
 
-    /// A keepalive probe: it repeats the last sequence number (RFC 9293 section 3.8.4).
-    ///
-    /// As long as the peer has acknowledged no data, that of the SYN: if our answer to its
-    /// SYN-ACK was lost with what we sent since, it has no flow yet, and takes its numbers
-    /// from the probe. Firewalls have seen no more either.
-    #[inline(always)]
-    #[must_use]
-    pub const fn probe(&self) -> Reply {
-        let nothing_acknowledged = self.snd_una == self.iss.wrapping_add(1);
-        let next = if nothing_acknowledged {
-            self.snd_una
-        } else {
-            self.snd_nxt
-        };
-        Reply {
-            sequence: next.wrapping_sub(1),
-            ..self.ack(Sent::Probe)
-        }
-    }
-
     #[inline(always)]
     const fn ack(&self, kind: Sent) -> Reply {
         Reply {
@@ -324,14 +303,14 @@ impl Endpoint {
     /// names its sender's latest number. If ours is ahead, a forged segment moved it there,
     /// and the peer takes nothing that we send: the peer's holds.
     ///
-    /// If ours is behind, the data between was lost. Firewalls that have not seen it drop
-    /// all that acknowledges it (`nf_conntrack_tcp` believes the numbers of data alone), so
-    /// ours stays. Unless the peer refuses what we sent: then ours was moved back.
+    /// If ours is behind, the data between was lost, and ours stays: firewalls that have not
+    /// seen that data drop all that acknowledges it (`nf_conntrack_tcp` believes the numbers
+    /// of data alone).
     #[inline(always)]
     const fn corrected(mut self, segment: &Segment) -> Self {
-        let refuses = !segment.asks && segment.acknowledgment != self.snd_nxt;
-        if segment.exact && (refuses || after(self.rcv_nxt, segment.next())) {
-            self.rcv_nxt = segment.next();
+        let named = segment.sequence.wrapping_add(segment.asks as u32);
+        if segment.exact && after(self.rcv_nxt, named) {
+            self.rcv_nxt = named;
         }
         self.acknowledged(segment)
     }
@@ -470,7 +449,7 @@ fn complete_by_cookie(segment: &Segment, door: &impl Door) -> Option<Reaction> {
         iss,
         snd_una: segment.acknowledgment,
         snd_nxt: segment.acknowledgment,
-        rcv_nxt: segment.next(),
+        rcv_nxt: segment.end(),
         oldest_ack: segment.acknowledgment,
         reach: MAX_WINDOW,
     };
@@ -503,8 +482,9 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reactio
     // The last ACK of a clean end; a reset in answer would spoil it.
     if segment.flags == Flags::ACK
         && segment.len == 0
+        && !segment.exact
         && segment.acknowledgment == endpoint.snd_nxt
-        && segment.sequence == endpoint.rcv_nxt
+        && near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW)
     {
         return endpoint.unchanged(Outcome::RxAck, Reply::NONE);
     }
@@ -596,16 +576,14 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
     if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
         // Naming our number proves more than the SYN did, which anyone could
         // have sent: if the two contradict each other, this segment is right.
-        let rcv_nxt = if near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
-            endpoint.advanced(segment).rcv_nxt
-        } else {
-            segment.next()
-        };
-        let open = Endpoint {
+        // Without data it has no more to say than the SYN.
+        let mut open = Endpoint {
             state: State::Established,
-            rcv_nxt,
             ..endpoint
         };
+        if segment.is_datagram() || !near(segment.sequence, endpoint.rcv_nxt, MAX_WINDOW) {
+            open.rcv_nxt = next_expected(endpoint.rcv_nxt, segment);
+        }
         return open.unchanged(data_or_ack(segment), Reply::NONE);
     }
     if !segment.flags.contains(Flags::FIN)
@@ -656,8 +634,9 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
             .advanced(segment)
             .unchanged(Outcome::RxRestored, Reply::NONE);
     }
-    // The number of a probe whose last byte was lost is ahead, as that of any ACK after a
-    // loss is, so it says what it is; a middlebox may have taken that out.
+    // A keepalive probe repeats the last sequence number (RFC 9293 section 3.8.4).
+    // If that was lost it is ahead, as any ACK after a loss is, so it says what it
+    // is; a middlebox may have taken that out.
     let probe = segment.asks || segment.sequence == endpoint.rcv_nxt.wrapping_sub(1);
     let endpoint = endpoint.corrected(segment);
     let reply = if endpoint.owes_fin(segment) {

@@ -24,11 +24,12 @@ fn requests_survive_the_mark_and_no_other_mark_is_one() {
         Request::Finish,
         Request::Reopen,
         Request::OwnError,
+        Request::Confirm,
     ];
     for request in all {
         assert_eq!(Request::from_mark(request.mark()), Some(request));
     }
-    let (first, last) = (all[0].mark(), all[5].mark());
+    let (first, last) = (all[0].mark(), all[6].mark());
     for mark in [0, 1, first - 1, last + 1, u32::MAX] {
         assert_eq!(Request::from_mark(mark), None, "{mark:#x}");
     }

@@ -38,20 +38,22 @@ pub fn note<I: Ip>(ctx: &TcContext) {
     };
     let flags = Flags(flags);
     let key = located.outbound(ports);
+    let tick = Tick::at(now()).0;
+    if is_call(flags) {
+        if rules::is_peer(key.remote_address()) {
+            let _ = CALLS.insert(key, tick, u64::from(BPF_ANY));
+        }
+        return;
+    }
     // Whoever sends gets an answer from us or from the host: a SYN-ACK, a reset, an
     // acknowledgement of a flow. None is a sign that the connection lives.
-    let answers = flags.intersects(Flags::SYN.with(Flags::RST)) && !is_call(flags);
-    if answers || find(&key).is_some() {
+    if flags.intersects(Flags::SYN.with(Flags::RST)) || find(&key).is_some() {
         return;
     }
     if let Some(last) = CALLS.get_ptr_mut(key) {
         // SAFETY: a word of a map value, which stays for the whole program run; CPUs that
         // race write the same time.
-        unsafe { last.write_volatile(Tick::at(now()).0) };
-        return;
-    }
-    if is_call(flags) && rules::is_peer(key.remote_address()) {
-        let _ = CALLS.insert(key, Tick::at(now()).0, u64::from(BPF_ANY));
+        unsafe { last.write_volatile(tick) };
     }
 }
 

@@ -267,8 +267,23 @@ fn answer_daemon<I: Ip>(
             }
             flow.expect_answer(now);
             Reply {
+                kind: Sent::Probe,
+                flags: Flags::ACK,
+                sequence: endpoint.snd_nxt.wrapping_sub(1),
                 acknowledgment: flow.acknowledge(now),
-                ..endpoint.probe()
+            }
+        }
+        Request::Confirm => {
+            // An acknowledgement may have come since the daemon looked.
+            let unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
+            if endpoint.state != State::Established || !unconfirmed {
+                return Outcome::TxNotRequested;
+            }
+            Reply {
+                kind: Sent::Ack,
+                flags: Flags::ACK,
+                sequence: endpoint.snd_una,
+                acknowledgment: flow.acknowledge(now),
             }
         }
         Request::Finish => match flow.finish(now) {

@@ -236,7 +236,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             return deliver::<I>(ctx, flow, segment, now);
         }
         if decision.outcome.is_sign_of_life() {
-            flow.received(now);
+            // If all that comes are challenges, the flow has to be opened again.
+            if !segment.is_challenge() {
+                flow.received(now);
+            }
             flow.acknowledged(segment, now);
         }
     }

@@ -54,7 +54,8 @@ fn fragment(socket: &UdpSocket, family: Family, v4: i32, v6: i32) -> Result<()> 
     }
 }
 
-/// Like [`never_fragment`], and makes it hear of all that ICMP says of its datagrams, as QUIC stacks do.
+/// Like [`never_fragment`], and makes it hear of all that ICMP says of its datagrams, as QUIC
+/// stacks do.
 pub fn discover_path(socket: &UdpSocket, family: Family) -> Result<()> {
     never_fragment(socket, family)?;
     let (level, hear) = match family {

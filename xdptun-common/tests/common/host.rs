@@ -149,7 +149,13 @@ impl Host {
     pub fn probe(&mut self) -> Option<Packet> {
         let flow = self.flow.filter(|flow| flow.state == State::Established)?;
         self.unanswered = true;
-        Some(flow.probe().into())
+        let probe = Reply {
+            kind: Sent::Probe,
+            flags: Flags::ACK,
+            sequence: flow.snd_nxt.wrapping_sub(1),
+            acknowledgment: flow.rcv_nxt,
+        };
+        Some(probe.into())
     }
 
     /// Ends an established flow.

@@ -349,6 +349,9 @@ impl Daemon<'_> {
                     question.times += 1;
                     round.asked.insert(*key, question);
                 }
+                if request == Request::Probe && flow.is_unconfirmed() {
+                    self.request(key, flow, Request::Confirm);
+                }
                 self.request(key, flow, request);
             }
             Need::Remove(why) => {

@@ -46,6 +46,7 @@ fn no_flow_or_another_state() {
             Request::Reopen,
             Request::Probe,
             Request::Finish,
+            Request::Confirm,
         ] {
             rows.push(row(format!("{family:?} {request:?}, no flow"), move |_| {
                 asks(path, request).drops(Outcome::TxNotRequested)
@@ -66,6 +67,12 @@ fn no_flow_or_another_state() {
             (Request::Probe, State::SynReceived),
             (Request::Probe, State::FinSent),
             (Request::Finish, State::Closed),
+            // More was acknowledged meanwhile.
+            (Request::Confirm, State::Established),
+            (Request::Confirm, State::Closed),
+            (Request::Confirm, State::SynSent),
+            (Request::Confirm, State::SynReceived),
+            (Request::Confirm, State::FinSent),
         ] {
             rows.push(row(format!("{family:?} {request:?}, {state:?}"), {
                 move |at| {
@@ -147,15 +154,11 @@ fn a_dead_flow_starts_again() {
 
 /// A probe repeats the sequence number before the next (RFC 9293 section 3.8.4).
 fn probes() -> Vec<Row> {
-    let probe = |(path, is_acknowledged): (Path, bool)| {
-        row(format!("{path:?}, {is_acknowledged}"), move |at| {
+    let probe = |path: Path| {
+        row(format!("{path:?}"), move |at| {
             let mut flow = path.established(at);
             flow.acked = flow.rcv_nxt.wrapping_sub(500);
-            let mut sequence = flow.snd_nxt.wrapping_sub(1);
-            if !is_acknowledged {
-                flow.snd_una = flow.iss.wrapping_add(1);
-                sequence = flow.iss;
-            }
+            let sequence = flow.snd_nxt.wrapping_sub(1);
             granted(asks(path, Request::Probe), Sent::Probe)
                 .flow(path.key(), flow)
                 .passes_as(
@@ -168,13 +171,29 @@ fn probes() -> Vec<Row> {
                 })
         })
     };
-    let cases = |path: Path| [(path, true), (path, false)];
-    paths().flat_map(cases).map(probe).collect()
+    paths().map(probe).collect()
 }
 
 #[test]
 fn a_probe() {
     check(&mut datapath(), probes());
+}
+
+/// The ACK of the handshake again, unless the peer has acknowledged more.
+#[test]
+fn a_confirmation() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        rows.push(row(format!("{path:?}"), move |at| {
+            let mut flow = path.established(at);
+            flow.snd_una = flow.iss.wrapping_add(1);
+            granted(asks(path, Request::Confirm), Sent::Ack)
+                .flow(path.key(), flow)
+                .passes_as(path.control(at, flags::ACK, flow.snd_una, flow.rcv_nxt))
+                .changes(path.key(), |flow| acknowledged(flow, at))
+        }));
+    }
+    check(&mut datapath(), rows);
 }
 
 fn ends() -> Vec<Row> {

@@ -154,6 +154,7 @@ fn mark(dice: &mut Dice, program: Program) -> u32 {
         Request::Probe,
         Request::Finish,
         Request::Reopen,
+        Request::Confirm,
     ];
     let request = dice.pick(&requests).mark();
     let often = if program == Program::Egress { 4 } else { 1 };

@@ -206,20 +206,18 @@ impl Segment {
     }
 
     /// The number that is expected after it: data moves it ahead by a megabyte at most, or
-    /// after silence anywhere; a probe or challenge of the peer moves it back, and a
-    /// challenge that does not acknowledge all we sent anywhere.
+    /// after silence anywhere; a probe or challenge of the peer moves it back.
     fn next_expected(&self, flow: &Flow) -> u32 {
         const STEP: i32 = 1 << 20;
         let before = flow.rcv_nxt;
         const ASKS: u16 = 0x0800;
         const CHALLENGES: u16 = 0x0400;
         if self.end == self.sequence && !self.has(flags::PSH) {
-            let asks = self.window & ASKS != 0;
-            let refuses = !asks && self.acknowledgment != flow.snd_nxt;
-            let named = self.sequence.wrapping_add(u32::from(asks));
+            let asks = u32::from(self.window & ASKS != 0);
+            let named = self.sequence.wrapping_add(asks);
             let is_exact = self.window & (ASKS | CHALLENGES) != 0;
-            let moves = refuses || distance(named, before) < 0;
-            return if is_exact && moves { named } else { before };
+            let moves = is_exact && distance(named, before) < 0;
+            return if moves { named } else { before };
         }
         if distance(self.sequence, before).unsigned_abs() > WINDOW {
             return self.end;
