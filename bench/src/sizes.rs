@@ -52,6 +52,7 @@ impl Sizes {
     /// Loads all programs, as root.
     pub fn measure() -> Result<Self> {
         let net = Direct::new()?;
+        let port = PORT.to_string();
         let scratch = Scratch::new()?;
         let secret = secret::write(scratch.path(), "secret", "correct horse battery")?;
         let mut programs = BTreeMap::new();
@@ -62,7 +63,6 @@ impl Sizes {
             (&net.b, &["--ingress", "xdp-generic"], ""),
             (&net.a, &["--secret", &secret], " with a secret"),
         ] {
-            let port = PORT.to_string();
             let options = [&["--port", &port], options].concat();
             let attached = Attached::start(&host.netns, Host::DEV, &options)?;
             for info in Programs::infos(attached.process().pid())? {

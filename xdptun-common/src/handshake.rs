@@ -304,8 +304,8 @@ impl Endpoint {
     /// and the peer takes nothing that we send: the peer's holds.
     ///
     /// If ours is behind, the data between was lost, and ours stays: firewalls that have not
-    /// seen that data drop all that acknowledges it (`nf_conntrack_tcp` believes the numbers
-    /// of data alone).
+    /// seen that data drop all that acknowledges it (`nf_conntrack_proto_tcp.c`,
+    /// `tcp_in_window`).
     #[inline(always)]
     const fn corrected(mut self, segment: &Segment) -> Self {
         let named = segment.sequence.wrapping_add(segment.asks as u32);
@@ -652,7 +652,8 @@ fn in_open_flow(endpoint: Endpoint, segment: &Segment) -> Reaction {
 /// An acceptable FIN of an open flow.
 #[inline(always)]
 fn on_fin(endpoint: Endpoint, segment: &Segment) -> Reaction {
-    // A probe or challenge that the peer sent after its FIN has counted the FIN already.
+    // An earlier version, whose flows this one may have taken over, counted a FIN with the
+    // probe or challenge after it.
     let next = segment.end().wrapping_add(1);
     if segment.end() != endpoint.rcv_nxt && next != endpoint.rcv_nxt {
         return endpoint.unchanged(Outcome::RxDropFin, endpoint.ack(Sent::ChallengeAck));

@@ -45,8 +45,8 @@ pub fn note<I: Ip>(ctx: &TcContext) {
         }
         return;
     }
-    // Whoever sends gets an answer from us or from the host: a SYN-ACK, a reset, an
-    // acknowledgement of a flow. None is a sign that the connection lives.
+    // Any sender provokes SYN-ACKs, resets and acknowledgements of a flow, from us or from
+    // the host. They do not show that the connection lives.
     if flags.intersects(Flags::SYN.with(Flags::RST)) || find(&key).is_some() {
         return;
     }

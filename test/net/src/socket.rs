@@ -34,12 +34,12 @@ pub fn anywhere(family: Family) -> SocketAddr {
 
 /// Makes a socket never send fragments: the kernel refuses what the path does not carry.
 pub fn never_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
-    fragment(socket, family, libc::IP_PMTUDISC_DO, libc::IPV6_PMTUDISC_DO)
+    set_discovery(socket, family, libc::IP_PMTUDISC_DO, libc::IPV6_PMTUDISC_DO)
 }
 
 /// Lets a socket send fragments, and datagrams without DF.
 pub fn let_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
-    fragment(
+    set_discovery(
         socket,
         family,
         libc::IP_PMTUDISC_DONT,
@@ -47,7 +47,7 @@ pub fn let_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
     )
 }
 
-fn fragment(socket: &UdpSocket, family: Family, v4: i32, v6: i32) -> Result<()> {
+fn set_discovery(socket: &UdpSocket, family: Family, v4: i32, v6: i32) -> Result<()> {
     match family {
         Family::V4 => sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, v4),
         Family::V6 => sockopt::set_int(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, v6),

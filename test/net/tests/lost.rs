@@ -9,6 +9,8 @@ use xdptun_test_net::{LIMIT, PORT, mode, status};
 
 /// What is lost: longer than all else.
 const LOST: [u8; 1000] = [7; 1000];
+/// It alone.
+const LONG: &str = "meta length > 1000";
 
 /// Client and server, both attached, and a service over each family.
 struct Scene {
@@ -39,29 +41,49 @@ impl Scene {
         }
     }
 
-    fn open(&self) -> Flows {
+    /// A socket of the client for each service.
+    fn sockets(&self) -> Flows {
         let client = self.net.client();
         let sockets = self.echoes.iter().map(|(family, echo)| {
             let socket = udp::bind(&client.netns, client.socket(*family, 0)).unwrap();
-            udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
             (socket, echo.address())
         });
         sockets.collect()
     }
 
-    fn count(&self, name: &str) -> u64 {
-        status::counter(&self.net.client().netns, name).unwrap()
+    fn open(&self) -> Flows {
+        let flows = self.sockets();
+        exchange(&flows, b"hello");
+        flows
     }
 
-    /// The client sends what is lost. Returns once it has left.
-    fn lose(&self, flows: &Flows) {
+    fn count(&self, name: &str) -> u64 {
+        count(self.net.client(), name)
+    }
+
+    /// The client sends what the router loses, as `matches` says. Returns once it has left.
+    fn lose(&self, flows: &Flows, matches: &str) {
         let sent = self.count("tx_disguised");
-        self.net.router.lose(&["meta length > 1000"]).unwrap();
-        for (socket, to) in flows {
-            socket.send_to(&LOST, to).unwrap();
-        }
+        self.net.router.lose(&[matches]).unwrap();
+        send_lost(flows);
         let all = || self.count("tx_disguised") == sent + flows.len() as u64;
         wait::until(LIMIT, "the datagrams to leave", all).unwrap();
+    }
+}
+
+fn count(host: &Host, name: &str) -> u64 {
+    status::counter(&host.netns, name).unwrap()
+}
+
+fn exchange(flows: &Flows, payload: &[u8]) {
+    for (socket, to) in flows {
+        udp::exchange(socket, *to, payload, LIMIT).unwrap();
+    }
+}
+
+fn send_lost(flows: &Flows) {
+    for (socket, to) in flows {
+        socket.send_to(&LOST, to).unwrap();
     }
 }
 
@@ -71,21 +93,19 @@ fn the_flow_goes_on() {
     let scene = Scene::attach();
     let flows = scene.open();
     let hosts = [scene.net.client(), &scene.net.server];
-    let opened = || hosts.map(|host| status::counter(&host.netns, "sent_syn").unwrap());
+    let opened = || hosts.map(|host| count(host, "sent_syn"));
     let before = opened();
     for round in 0..3 {
-        let sent = |host: &Host, name| status::counter(&host.netns, name).unwrap();
-        let (probes, answers) = (sent(hosts[0], "sent_probe"), sent(hosts[1], "sent_ack"));
-        scene.lose(&flows);
+        let [client, server] = hosts;
+        let (probes, answers) = (count(client, "sent_probe"), count(server, "sent_ack"));
+        scene.lose(&flows, LONG);
         let answered = || {
-            sent(hosts[0], "sent_probe") >= probes + flows.len() as u64
-                && sent(hosts[1], "sent_ack") >= answers + flows.len() as u64
+            count(client, "sent_probe") >= probes + flows.len() as u64
+                && count(server, "sent_ack") >= answers + flows.len() as u64
         };
         wait::until(LIMIT, "the probes to be answered", answered).unwrap();
         scene.net.router.lose_nothing().unwrap();
-        for (socket, to) in &flows {
-            udp::exchange(socket, *to, &[round], LIMIT).unwrap();
-        }
+        exchange(&flows, &[round]);
         assert_eq!(opened(), before, "round {round}");
         assert_eq!(scene.net.router.dropped().unwrap(), Dropped::default());
     }
@@ -95,37 +115,19 @@ fn the_flow_goes_on() {
 #[test]
 fn the_flow_begins_all_the_same() {
     let scene = Scene::attach();
-    let client = scene.net.client();
-    let sent = scene.count("tx_disguised");
+    let flows = scene.sockets();
     // All that a client sends but SYNs.
-    let drops = ["iifname lan0 meta l4proto tcp tcp flags & syn == 0"];
-    scene.net.router.lose(&drops).unwrap();
-    let sockets: Vec<_> = scene
-        .echoes
-        .iter()
-        .map(|(family, echo)| {
-            let socket = udp::bind(&client.netns, client.socket(*family, 0)).unwrap();
-            socket.send_to(&LOST, echo.address()).unwrap();
-            (socket, echo.address())
-        })
-        .collect();
-    let flows = sockets.len() as u64;
-    let left = || scene.count("tx_disguised") == sent + flows;
-    wait::until(LIMIT, "the datagrams to leave", left).unwrap();
+    scene.lose(&flows, "iifname lan0 meta l4proto tcp tcp flags & syn == 0");
     // What leaves within the same tick of the clock as the SYN-ACK came is not asked after.
     let asked = || {
-        for (socket, to) in &sockets {
-            socket.send_to(&LOST, to).unwrap();
-        }
-        scene.count("sent_probe") >= flows
+        send_lost(&flows);
+        scene.count("sent_probe") >= flows.len() as u64
     };
     wait::until(LIMIT, "the server to be asked", asked).unwrap();
     scene.net.router.lose_nothing().unwrap();
-    let answered = || scene.count("rx_ack") >= flows;
+    let answered = || scene.count("rx_ack") >= flows.len() as u64;
     wait::until(LIMIT, "the probes to be answered", answered).unwrap();
-    for (socket, to) in &sockets {
-        udp::exchange(socket, *to, b"hello", LIMIT).unwrap();
-    }
+    exchange(&flows, b"hello");
     assert_eq!(scene.net.router.dropped().unwrap(), Dropped::default());
 }
 
@@ -134,7 +136,7 @@ fn the_flow_begins_all_the_same() {
 fn the_flow_ends_cleanly() {
     let scene = Scene::attach();
     let flows = scene.open();
-    scene.lose(&flows);
+    scene.lose(&flows, LONG);
     let Scene { net, near, .. } = scene;
     near.stop().unwrap();
     wait::until_some(LIMIT, "the flows of the peer to end", || {
@@ -142,7 +144,7 @@ fn the_flow_ends_cleanly() {
         Ok(open.is_empty().then_some(()))
     })
     .unwrap();
-    let resets = |name| status::counter(&net.server.netns, name).unwrap();
-    assert_eq!([resets("rx_rst"), resets("sent_rst")], [0, 0]);
+    let resets = ["rx_rst", "sent_rst"].map(|name| count(&net.server, name));
+    assert_eq!(resets, [0, 0]);
     assert_eq!(net.router.dropped().unwrap(), Dropped::default());
 }

@@ -80,7 +80,7 @@ fn a_connection_from_an_owned_port_is_remembered() {
                         case
                     }
                 }));
-                // Each segment shows that the connection lives, but for a SYN-ACK or reset:
+                // Each segment shows that the connection lives. A SYN-ACK or reset does not:
                 // the peer may have provoked it.
                 let segment = leaving(path, kind | more).payload(payload(9));
                 rows.push(row(

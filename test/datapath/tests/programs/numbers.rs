@@ -6,12 +6,10 @@ use xdptun_common::window::{asking, challenging};
 use xdptun_test_datapath::{Case, Row, check, flags, row};
 
 use crate::effects::in_state;
-use crate::open_flow::segment;
+use crate::open_flow::{WINDOW, segment};
 use crate::{datapath, paths};
 
 const FIN_ACK: u8 = flags::FIN | flags::ACK;
-/// How far a segment may lie from what is expected.
-const WINDOW: u32 = 1 << 26;
 
 /// A probe names what was lost before it; no firewall has seen that, so it is not acknowledged.
 #[test]

@@ -13,7 +13,7 @@ use crate::effects::{in_state, restored};
 use crate::{datapath, paths};
 
 /// How far a segment may lie from what is expected.
-const WINDOW: u32 = 1 << 26;
+pub const WINDOW: u32 = 1 << 26;
 
 /// A segment of the peer: `ahead` is where its numbers lie from those expected.
 pub fn segment(flow: &Flow, path: Path, flags: u8, ahead: [u32; 2], len: usize) -> Packet {

@@ -35,7 +35,7 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     let had_no_df = set_df(&datagram, &mut head, true);
     let sent = &segment.packet[..segment.l4.min(head.len())];
     rule(
-        "the IP header is kept but for DF, which is set",
+        "a segment has the IP header of its datagram, and DF",
         same_head(&datagram, &head, sent),
         || hexdump(&head, sent),
     )?;
@@ -93,7 +93,7 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     )
 }
 
-/// The window of a segment whose datagram had no DF, but for the count in its low byte.
+/// The window of a segment whose datagram had no DF. The low byte counts segments.
 pub const WITHOUT_DF: u16 = 0xf200;
 
 /// Sets or clears DF in the IPv4 header of `packet` that `head` holds (RFC 791 section

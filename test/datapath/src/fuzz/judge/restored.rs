@@ -23,7 +23,7 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     }
     let came = &datagram.packet[..datagram.l4.min(head.len())];
     rule(
-        "the IP header of a segment is kept but for DF, which the window may clear",
+        "a datagram has the IP header of its segment, without DF if the window says so",
         same_head(&segment, &head, came),
         || hexdump(&head, came),
     )?;
