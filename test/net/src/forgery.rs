@@ -1,13 +1,13 @@
 //! Segments that no peer sent, with the addresses and ports of a real flow.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{Context, Result};
 use etherparse::TcpHeader;
 use xdptun_lab::Direct;
 use xdptun_lab::dice::Dice;
 
-use crate::wire::{Wire, describe, segments};
+use crate::wire::{Segment, Wire, describe, segments};
 use crate::{PORT, raw};
 
 /// What forged data begins with.
@@ -78,19 +78,20 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Lets data pass both ways of one flow by `act` and reads its numbers off
-    /// the wire.
-    pub fn learn(net: &Direct, act: impl FnOnce()) -> Result<Self> {
+    /// Lets data of `client`, a socket, pass both ways by `act` and reads the numbers of its
+    /// flow off the wire.
+    pub fn learn(net: &Direct, client: &UdpSocket, act: impl FnOnce()) -> Result<Self> {
         let wire = Wire::watch(&[&net.a, &net.b])?;
         act();
         let frames = wire.stop()?;
         let all = segments(&frames, PORT);
-        let last_from = |port_is_ours: bool| {
+        let port = client.local_addr()?.port();
+        let last = |end: fn(&Segment) -> SocketAddr| {
             let mut data = all.iter().rev().filter(|segment| segment.is_data());
-            data.find(|segment| (segment.source.port() == PORT) == port_is_ours)
+            data.find(|segment| end(segment).port() == port)
                 .with_context(|| format!("no data: {}", describe(&all)))
         };
-        let (of_server, of_client) = (last_from(true)?, last_from(false)?);
+        let (of_server, of_client) = (last(|data| data.destination)?, last(|data| data.source)?);
         Ok(Self {
             client: of_client.source,
             server: of_server.source,

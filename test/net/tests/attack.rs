@@ -207,7 +207,7 @@ fn forge_segments(mode: Mode) {
         let count = guess.count(mode);
         for to_server in [true, false] {
             let case = format!("{mode:?}, {family}, {guess:?}, to the server: {to_server}");
-            let flow = Flow::learn(&net, || {
+            let flow = Flow::learn(&net, &socket, || {
                 udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
             })
             .unwrap();
@@ -553,7 +553,7 @@ fn a_full_table_refuses_newcomers_alone() {
 
         let (leaving, staying) = old.split_at(MORE + 1);
         for socket in leaving {
-            let flow = Flow::learn(&net, || {
+            let flow = Flow::learn(&net, socket, || {
                 udp::exchange(socket, to, b"last", LIMIT).unwrap();
             })
             .unwrap();

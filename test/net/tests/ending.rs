@@ -68,7 +68,7 @@ fn only_the_exact_reset_ends_a_flow() {
     for family in Family::BOTH {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let socket = udp::bind(client_host, net.a.socket(family, 0)).unwrap();
-        let flow = Flow::learn(&net, || {
+        let flow = Flow::learn(&net, &socket, || {
             udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
         })
         .unwrap();
@@ -136,7 +136,7 @@ fn a_forged_syn_or_fin_does_not_end_a_flow() {
     for family in Family::BOTH {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
-        let flow = Flow::learn(&net, || {
+        let flow = Flow::learn(&net, &socket, || {
             udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
         })
         .unwrap();

@@ -22,7 +22,7 @@ fn moves(family: Family, forge: fn(&mut TcpHeader, u32), payload: &[u8]) -> u64 
     let server = socket::roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
     let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
     client.connect(net.b.socket(family, PORT)).unwrap();
-    let flow = Flow::learn(&net, || {
+    let flow = Flow::learn(&net, &client, || {
         client.send(b"call").unwrap();
         let (_, caller) = udp::receive(&server, LIMIT).unwrap();
         server.send_to(b"answer", caller).unwrap();

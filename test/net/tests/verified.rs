@@ -142,7 +142,7 @@ fn a_damaged_reset_does_not_end_a_flow() {
         let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
         let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
         udp::exchange(&socket, echo.address(), b"open", LIMIT).unwrap();
-        let flow = Flow::learn(&net, || {
+        let flow = Flow::learn(&net, &socket, || {
             udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
         })
         .unwrap();
@@ -164,7 +164,7 @@ fn a_damaged_reset_does_not_end_a_flow() {
         udp::exchange(&socket, echo.address(), b"still there", LIMIT).unwrap();
         // The same reset ends it if its checksum is right: its number is the exact one.
         let before = status::counters(&net.b.netns).unwrap();
-        let flow = Flow::learn(&net, || {
+        let flow = Flow::learn(&net, &socket, || {
             udp::exchange(&socket, echo.address(), b"again", LIMIT).unwrap();
         })
         .unwrap();
