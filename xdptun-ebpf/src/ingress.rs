@@ -275,17 +275,16 @@ fn step(
     let link = link_to_peer(ctx, Was::Inbound);
     let after = &decision.endpoint;
     let Some(flow) = flow else {
-        return match insert(key, after, link, now) {
-            Ok(()) => {
-                if after.state == State::Established {
-                    note_established(key);
-                }
-                find(key).ok_or(Outcome::RxDropTableFull)
-            }
-            Err(InsertError::Exists) => find(key).ok_or(Outcome::RxDropTableFull),
-            Err(InsertError::Full) => Err(Outcome::RxDropTableFull),
-            Err(InsertError::Share) => Err(Outcome::RxDropShare),
-        };
+        let inserted = insert(key, after, link, now);
+        if inserted.is_ok() && after.state == State::Established {
+            note_established(key);
+        }
+        // Another segment of the flow may have made it a moment ago, on another CPU, and
+        // have taken the last room.
+        return find(key).ok_or(match inserted {
+            Err(InsertError::Share) => Outcome::RxDropShare,
+            Ok(()) | Err(InsertError::Exists | InsertError::Full) => Outcome::RxDropTableFull,
+        });
     };
     if !flow.advance(before, after, now) {
         // Another CPU took the same step a moment ago.

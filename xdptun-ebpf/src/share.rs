@@ -78,6 +78,12 @@ pub fn count_answered(opener: Opener) {
 #[inline(never)]
 pub fn note_answered(key: &FlowKey) {
     count_answered(Opener::Peer);
+    refund_network(key);
+}
+
+/// Gives back what the peer's network was charged for a flow.
+#[inline(always)]
+pub fn refund_network(key: &FlowKey) {
     if let Some(earned_at) = NETWORKS.get_ptr_mut(network(key.remote_address())) {
         // SAFETY: a map value, aligned.
         let earned_at = unsafe { Word::new(earned_at) };

@@ -68,7 +68,12 @@ pub fn insert(
     const EEXIST: i32 = -17;
     match insert_new(key, endpoint, &link, now) {
         0 => Ok(()),
-        EEXIST => Err(InsertError::Exists),
+        EEXIST => {
+            if Opener::of_new(endpoint.state) == Opener::Peer {
+                share::refund_network(key);
+            }
+            Err(InsertError::Exists)
+        }
         EDQUOT => Err(InsertError::Share),
         _ => Err(InsertError::Full),
     }

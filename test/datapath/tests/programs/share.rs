@@ -1,5 +1,11 @@
 //! Flows that wait for their first answer have a share of the table.
 
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use aya::TestRun as _;
+use aya::programs::{SchedClassifier, TestRunOptions};
 use xdptun_common::counter::Outcome;
 use xdptun_common::event::Kind;
 use xdptun_common::share::{Opener, Tally, cost, kept, network, share, share_of_network};
@@ -208,4 +214,64 @@ fn a_network_that_answers_nothing_is_stopped() {
         let waiting = datapath.opened().opened[Opener::Peer as usize];
         assert_eq!(waiting, u64::from(made), "{family:?}");
     }
+}
+
+/// The answer to a SYN-ACK and the first datagram may be looked at on two CPUs at once. One
+/// of the two makes the flow: the other finds it, also if it was the last that had room, and
+/// the network pays once.
+#[test]
+fn segments_that_race_make_one_flow() {
+    const ROUNDS: u32 = 2000;
+    let mut datapath = datapath();
+    datapath.load(Program::Ingress);
+    let most = MAX - kept(MAX);
+    for family in Family::ALL {
+        for round in 0..ROUNDS {
+            datapath.reset();
+            let before = answered(most - 1, 0);
+            let path = Path::server(family);
+            let network = network(address_bytes(path.remote.ip()));
+            datapath.set_opened(before, &[]);
+            let at = Moment::now();
+            let cookie = at.isn(&path.key()).wrapping_add(1);
+            let segment = path.inbound().segment(flags::ACK, 1000, cookie);
+            let [ack, data] = [segment.clone(), segment.payload(payload(20))];
+            at_once(
+                datapath.classifier(Program::Ingress),
+                [&ack.bytes(), &data.bytes()],
+            );
+
+            let counted = datapath.counted();
+            let restored = counted.get(Outcome::RxRestored.name());
+            assert_eq!(restored, Some(&1), "{family:?}, round {round}: {counted:?}");
+            let opened = datapath.opened().opened[Opener::Peer as usize];
+            assert_eq!(opened, u64::from(most), "{family:?}, round {round}");
+            let earned_at = datapath.earned_at(network).expect("it is charged");
+            let paid = earned_at.saturating_sub(Moment::now().ns());
+            assert!(paid <= cost(MAX), "{family:?}, round {round}: {paid}");
+        }
+    }
+}
+
+/// Runs a program on each of the packets, at the same time.
+fn at_once(program: &SchedClassifier, packets: [&[u8]; 2]) {
+    let ready = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for packet in packets {
+            let ready = &ready;
+            scope.spawn(move || {
+                let mut data_out = vec![0; 4096];
+                let options = TestRunOptions {
+                    data_in: Some(packet),
+                    data_out: Some(&mut data_out),
+                    ..TestRunOptions::default()
+                };
+                ready.fetch_add(1, Ordering::SeqCst);
+                while ready.load(Ordering::SeqCst) < 2 {
+                    spin_loop();
+                }
+                program.test_run(options).expect("the kernel runs it");
+            });
+        }
+    });
 }
