@@ -8,8 +8,11 @@
 //! | [`xdptun_fast_in`], [`xdptun_fast_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
 //! The way of a packet: `packet` reads it, `xdptun_common::parse` finds the
-//! segment, `rules` tells whose it is, `table` finds the flow; then `disguise`,
-//! `restore` or `control` change it. This file only maps outcomes to verdicts.
+//! segment, `tunnel::rules` tells whose it is, `tunnel::table` finds the flow; then
+//! `disguise`, `restore` or `control` change it. This file only maps outcomes to verdicts.
+//!
+//! A folder is a room, and a room uses only those before it: `packet`, `host`, `flow`,
+//! `tunnel`. Each map and read-only variable is in the file of its owner.
 #![no_std]
 #![no_main]
 #![expect(missing_docs, reason = "the program macros generate functions without")]
@@ -19,38 +22,10 @@
 )]
 #![feature(asm_experimental_arch, core_intrinsics)]
 
-mod atomic;
-mod budget;
-mod calls;
-mod control;
-mod cookie;
-mod counters;
-mod disguise;
-mod egress;
-mod events;
-mod extensions;
-mod fast;
-mod fragments;
-mod icmp;
-mod ingress;
-mod maps;
-mod opaque;
-mod options;
+mod flow;
+mod host;
 mod packet;
-mod payload;
-mod proof;
-mod record;
-mod resize;
-mod restore;
-mod rules;
-mod sent;
-mod share;
-mod socket;
-mod split;
-mod table;
-mod verdict;
-mod verify;
-mod vlan;
+mod tunnel;
 
 use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
@@ -59,20 +34,26 @@ use xdptun_common::counter::{Fate, Outcome};
 use xdptun_common::record::Hook;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
-use crate::control::Was;
-use crate::disguise::Settle;
-use crate::packet::{Packet as _, Skb as _};
-use crate::record::recorded;
+use crate::host::capture::{self, recorded};
+use crate::host::{counters, split, verdict};
+use crate::packet::access::{Packet as _, buffers_len};
+use crate::packet::direction::Direction;
+use crate::packet::options;
+use crate::packet::skb::Skb as _;
+use crate::packet::version::{frame_ip_version, skb_ip_version};
+use crate::tunnel::disguise::Settle;
+use crate::tunnel::scope::Tunnel;
+use crate::tunnel::{calls, egress, icmp, ingress, rules, vlan};
 
 /// tc egress: datagrams become segments.
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
-    recorded(&ctx, Hook::Egress, || egress(&ctx))
+    recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx))
 }
 
 #[inline(always)]
 fn egress(ctx: &TcContext) -> i32 {
-    match packet::skb_ip_version(ctx) {
+    match skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
             let process = || egress_v4(ctx.raw());
             let verdict = around_options::<Ipv4Header>(ctx, Outcome::TxDropResize, process);
@@ -83,7 +64,9 @@ fn egress(ctx: &TcContext) -> i32 {
             let verdict = around_options::<Ipv6Header>(ctx, Outcome::TxDropResize, process);
             beside_datagrams::<Ipv6Header>(ctx, verdict)
         }
-        None if vlan::hides_datagram(ctx, Was::Outbound) => verdict::drop(ctx, Outcome::TxDropVlan),
+        None if vlan::hides_datagram(ctx, Direction::Outbound) => {
+            verdict::drop(ctx, Outcome::TxDropVlan)
+        }
         None => TC_ACT_UNSPEC,
     }
 }
@@ -91,7 +74,7 @@ fn egress(ctx: &TcContext) -> i32 {
 /// tc ingress: segments become datagrams, or are answered.
 #[classifier]
 pub fn xdptun_ingress(ctx: TcContext) -> i32 {
-    recorded(&ctx, Hook::Ingress, || ingress(&ctx))
+    recorded::<Tunnel>(&ctx, Hook::Ingress, || ingress(&ctx))
 }
 
 #[inline(always)]
@@ -99,7 +82,7 @@ fn ingress(ctx: &TcContext) -> i32 {
     if ctx.is_for_another_host() {
         return TC_ACT_UNSPEC;
     }
-    match packet::skb_ip_version(ctx) {
+    match skb_ip_version(ctx) {
         Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(ctx) => icmp_ip::<Ipv4Header>(ctx),
         Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(ctx) => icmp_ip::<Ipv6Header>(ctx),
         Some(IpVersion::V4) => {
@@ -108,7 +91,7 @@ fn ingress(ctx: &TcContext) -> i32 {
         Some(IpVersion::V6) => {
             around_options::<Ipv6Header>(ctx, Outcome::RxDropResize, || ingress_v6(ctx.raw()))
         }
-        None if vlan::hides_datagram(ctx, Was::Inbound) => {
+        None if vlan::hides_datagram(ctx, Direction::Inbound) => {
             verdict::drop(ctx, Outcome::RxDropPlainUdp)
         }
         None => TC_ACT_UNSPEC,
@@ -118,7 +101,7 @@ fn ingress(ctx: &TcContext) -> i32 {
 /// tc ingress of the splitter's far end: pieces go back where they came from.
 #[classifier]
 pub fn xdptun_splitter(ctx: TcContext) -> i32 {
-    split::send_home(&ctx)
+    split::send_home(&ctx, rules::owns_either)
 }
 
 /// XDP: segments of established flows become datagrams.
@@ -131,22 +114,22 @@ pub fn xdptun_fast_in(ctx: XdpContext) -> u32 {
 /// frames), which the kernel wants declared (5.18).
 #[xdp(frags)]
 pub fn xdptun_fast_frags(ctx: XdpContext) -> u32 {
-    fast_in(&ctx, packet::buffers_len(&ctx))
+    fast_in(&ctx, buffers_len(&ctx))
 }
 
 #[inline(always)]
 fn fast_in(ctx: &XdpContext, len: usize) -> u32 {
-    let met = record::met_by_xdp(ctx, len);
-    let outcome = match packet::frame_ip_version(ctx) {
-        Some(IpVersion::V4) => fast::process::<Ipv4Header>(ctx, len),
-        Some(IpVersion::V6) => fast::process::<Ipv6Header>(ctx, len),
+    let met = capture::met_by_xdp::<Tunnel>(ctx, len);
+    let outcome = match frame_ip_version(ctx) {
+        Some(IpVersion::V4) => tunnel::xdp::process::<Ipv4Header>(ctx, len),
+        Some(IpVersion::V6) => tunnel::xdp::process::<Ipv6Header>(ctx, len),
         None => None,
     };
     let Some(outcome) = outcome else {
         return xdp_action::XDP_PASS;
     };
     counters::count(outcome);
-    record::left_by_xdp(ctx, met, outcome, len);
+    capture::left_by_xdp(ctx, met, outcome, len);
     match outcome.fate() {
         Fate::Pass => xdp_action::XDP_PASS,
         Fate::Split | Fate::Return | Fate::Take | Fate::Drop => xdp_action::XDP_DROP,

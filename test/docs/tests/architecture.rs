@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use xdptun::datapath::maps::{PINNED, PROOFS};
 use xdptun::flow::State;
@@ -27,12 +28,23 @@ fn rows(section: &str) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// The names after a word of a source file, up to a sign.
-fn defined(path: &str, word: &str, sign: char) -> BTreeSet<String> {
-    let text = read(path);
+/// The names after a word of a source text, up to a sign.
+fn defined(text: &str, word: &str, sign: char) -> BTreeSet<String> {
     let names = text.split(word).skip(1);
     names
         .map(|rest| rest.split(sign).next().unwrap().to_owned())
+        .collect()
+}
+
+/// The source files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let sources = entries.flat_map(|entry| match entry.file_type().unwrap().is_dir() {
+        true => sources(&entry.path()),
+        false => vec![entry.path()],
+    });
+    sources
+        .filter(|path| path.extension().is_some_and(|kind| kind == "rs"))
         .collect()
 }
 
@@ -40,10 +52,12 @@ fn defined(path: &str, word: &str, sign: char) -> BTreeSet<String> {
 fn maps() {
     let maps = rows("Maps");
     let names: BTreeSet<String> = maps.iter().map(|row| row[0].clone()).collect();
-    assert_eq!(
-        names,
-        defined("xdptun-ebpf/src/maps.rs", "#[map]\npub static ", ':')
-    );
+    let mut found = BTreeSet::new();
+    for path in sources(&workspace::root().join("xdptun-ebpf/src")) {
+        let text = fs::read_to_string(path).unwrap();
+        found.append(&mut defined(&text, "#[map]\npub static ", ':'));
+    }
+    assert_eq!(names, found);
     for row in &maps {
         let name = row[0].as_str();
         let pinned = match name {
@@ -68,8 +82,57 @@ fn states() {
 fn programs() {
     let programs = rows("The way of a packet");
     let names: BTreeSet<String> = programs.iter().map(|row| row[0].clone()).collect();
-    let found = defined("xdptun-ebpf/src/main.rs", "]\npub fn ", '(');
+    let found = defined(&read("xdptun-ebpf/src/main.rs"), "]\npub fn ", '(');
     assert_eq!(names, found);
+}
+
+/// Which of these rooms a source text names after `crate::`, alone or in braces.
+fn rooms_used<'a>(text: &str, rooms: &'a [String]) -> Vec<&'a String> {
+    let paths = text.split("crate::").skip(1);
+    let names: BTreeSet<&str> = paths
+        .flat_map(|rest| match rest.strip_prefix('{') {
+            Some(group) => group.split('}').next().unwrap().split(',').collect(),
+            None => vec![rest],
+        })
+        .map(|path| {
+            path.trim()
+                .split(|sign: char| !(sign.is_alphanumeric() || sign == '_'))
+        })
+        .map(|mut words| words.next().unwrap())
+        .collect();
+    let is_used = |room: &&String| names.contains(room.as_str());
+    rooms.iter().filter(is_used).collect()
+}
+
+/// A room uses only those that stand before it.
+#[test]
+fn no_room_uses_one_above() {
+    let paths: Vec<String> = rows("Crates").iter().map(|row| row[0].clone()).collect();
+    let paths: Vec<&String> = paths.iter().filter(|path| path.contains("/src/")).collect();
+    let rooms: Vec<String> = paths
+        .iter()
+        .map(|path| path.rsplit('/').next().unwrap().to_owned())
+        .collect();
+    let (folder, _) = paths[0].rsplit_once('/').unwrap();
+    let folder = workspace::root().join(folder);
+    let folders = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
+    let folders: BTreeSet<String> = folders
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(folders, rooms.iter().cloned().collect());
+    let mut edges = 0;
+    for (floor, room) in rooms.iter().enumerate() {
+        for path in sources(&folder.join(room)) {
+            let text = fs::read_to_string(&path).unwrap();
+            for used in rooms_used(&text, &rooms) {
+                let below = rooms.iter().position(|room| room == used).unwrap();
+                assert!(below <= floor, "{}: uses {used}", path.display());
+                edges += usize::from(below < floor);
+            }
+        }
+    }
+    assert_ne!(edges, 0);
 }
 
 #[test]

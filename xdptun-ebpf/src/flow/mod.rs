@@ -1,0 +1,3 @@
+//! What entries of any table of flows are made of.
+
+pub mod word;

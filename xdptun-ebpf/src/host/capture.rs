@@ -1,0 +1,236 @@
+//! Copies of packets for `xdptun capture`, before they are changed and after.
+//!
+//! Nothing of this is in the programs unless packets are recorded: the verifier
+//! removes it. Subprograms throughout, called where nothing else is on the stack.
+//! What must be remembered of a packet from its beginning to its end is in the
+//! words that go with every skb; no map and no stack has a place for it that the
+//! acknowledgement, which passes `egress` in the middle of it, would leave alone.
+
+use core::ffi::c_void;
+
+use aya_ebpf::Global;
+use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_CPU, xdp_md};
+use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_perf_event_output};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
+use aya_ebpf::programs::{TcContext, XdpContext};
+use xdptun_common::counter::Outcome;
+use xdptun_common::record::{ANSWERED, Hook, MET, Record};
+use xdptun_common::wire::TcpHeader;
+
+use crate::packet::direction::Direction;
+use crate::packet::skb::Skb as _;
+
+/// Copies of packets, if they are recorded. A buffer for each CPU, as only these
+/// take bytes straight from a packet, however many.
+#[map]
+pub static RECORDS: PerfEventArray<Record> = PerfEventArray::new(0);
+
+/// Packets of ours that are not in `RECORDS` as they should be.
+#[map]
+pub static UNRECORDED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+#[unsafe(no_mangle)]
+static RECORD: Global<u32> = Global::new(0);
+
+/// How many bytes of each packet are recorded, if any are.
+#[inline(always)]
+pub fn record() -> Option<u32> {
+    match RECORD.load() {
+        0 => None,
+        len => Some(len),
+    }
+}
+
+/// Which packets can end in an outcome of a function: what is certainly a stranger's is not
+/// worth a copy.
+pub trait Scope {
+    /// Of those that come to a tc hook.
+    fn has_skb(ctx: &TcContext, direction: Direction) -> bool;
+    /// Of those that come to XDP.
+    fn has_frame(ctx: &XdpContext) -> bool;
+}
+
+/// Processes a packet at a tc hook, recorded if packets of the scope are.
+#[inline(always)]
+pub fn recorded<S: Scope>(ctx: &TcContext, hook: Hook, process: impl FnOnce() -> i32) -> i32 {
+    if record().is_some() {
+        met_by_tc::<S>(ctx.raw(), hook as u32);
+    }
+    let verdict = process();
+    if record().is_some() {
+        left_by_tc(ctx.raw(), hook as u32);
+    }
+    verdict
+}
+
+/// Notes how the packet at hand ended.
+#[inline(always)]
+pub fn note(ctx: &TcContext, outcome: Outcome) {
+    if record().is_some() {
+        Notes(ctx.raw()).set_end(end_of(outcome));
+    }
+}
+
+/// Notes that the packet at hand was turned into an answer.
+#[inline(always)]
+pub fn note_answer(ctx: &TcContext, outcome: Outcome) {
+    if record().is_some() {
+        Notes(ctx.raw()).set_end(end_of(outcome) | ANSWERED);
+    }
+}
+
+#[inline(always)]
+const fn end_of(outcome: Outcome) -> u32 {
+    outcome.index() + 1
+}
+
+/// What is remembered of a packet, in the control words of its skb: they belong to
+/// whichever program runs, and a clone has its own.
+struct Notes(*mut __sk_buff);
+
+impl Notes {
+    #[inline(always)]
+    fn end(&self) -> u32 {
+        // SAFETY: the context is valid for the whole program run.
+        unsafe { (*self.0).cb[0] }
+    }
+
+    #[inline(always)]
+    fn set_end(&self, end: u32) {
+        // SAFETY: as above.
+        unsafe { (*self.0).cb[0] = end }
+    }
+
+    /// When the packet was met; zero if that is not recorded.
+    #[inline(always)]
+    fn at(&self) -> u64 {
+        // SAFETY: as above; the third word is aligned for two.
+        unsafe { (&raw const (*self.0).cb[2]).cast::<u64>().read() }
+    }
+
+    #[inline(always)]
+    fn set_at(&self, at: u64) {
+        // SAFETY: as in `at`.
+        unsafe { (&raw mut (*self.0).cb[2]).cast::<u64>().write(at) }
+    }
+}
+
+/// A packet comes to a tc hook.
+#[inline(never)]
+fn met_by_tc<S: Scope>(skb: *mut __sk_buff, hook: u32) {
+    let ctx = &TcContext::new(skb);
+    let direction = if hook == Hook::Egress as u32 {
+        Direction::Outbound
+    } else {
+        Direction::Inbound
+    };
+    let notes = Notes(skb);
+    notes.set_end(MET);
+    notes.set_at(0);
+    if S::has_skb(ctx, direction) {
+        let at = now();
+        if emit(skb.cast(), at, hook, MET, ctx.len()) {
+            notes.set_at(at);
+        }
+    }
+}
+
+/// A packet leaves a tc hook.
+#[inline(never)]
+fn left_by_tc(skb: *mut __sk_buff, hook: u32) {
+    let notes = Notes(skb);
+    let end = notes.end();
+    if end == MET {
+        return;
+    }
+    let at = notes.at();
+    if at == 0 || !emit(skb.cast(), at, hook, end, TcContext::new(skb).len()) {
+        count_unrecorded();
+    }
+}
+
+/// A packet of `len` bytes comes to XDP: when, or zero if it is not recorded.
+#[inline(always)]
+pub fn met_by_xdp<S: Scope>(ctx: &XdpContext, len: usize) -> u64 {
+    if record().is_none() {
+        return 0;
+    }
+    copy_met_by_xdp::<S>(ctx.ctx, len as u32)
+}
+
+#[inline(never)]
+fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, len: u32) -> u64 {
+    let ctx = &XdpContext::new(context);
+    let at = now();
+    if S::has_frame(ctx) && emit(context.cast(), at, Hook::Xdp as u32, MET, len) {
+        at
+    } else {
+        0
+    }
+}
+
+/// A packet that was met at that time, `len` bytes long, ends at XDP.
+#[inline(always)]
+pub fn left_by_xdp(ctx: &XdpContext, met: u64, outcome: Outcome, len: usize) {
+    if record().is_none() {
+        return;
+    }
+    let len = match outcome {
+        Outcome::RxRestored => len - TcpHeader::GROWTH,
+        _ => len,
+    };
+    copy_left_by_xdp(ctx.ctx, met, end_of(outcome), len as u32);
+}
+
+#[inline(never)]
+fn copy_left_by_xdp(context: *mut xdp_md, met: u64, end: u32, len: u32) {
+    if met == 0 || !emit(context.cast(), met, Hook::Xdp as u32, end, len) {
+        count_unrecorded();
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, exact: two packets have two times.
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: no pointers are involved.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// Sends a copy of the packet of a context; whether somebody had room for it.
+#[inline(always)]
+fn emit(context: *mut c_void, at: u64, hook: u32, end: u32, len: u32) -> bool {
+    let Some(limit) = record() else {
+        return false;
+    };
+    let copied = if len < limit { len } else { limit };
+    let record = Record {
+        at,
+        hook,
+        end,
+        len,
+        copied,
+    };
+    // The length of what follows from the packet is in the upper half.
+    let flags = BPF_F_CURRENT_CPU | u64::from(copied) << 32;
+    // SAFETY: the context is valid, the map is one of the right kind, and the record
+    // outlives the call; the helper checks that the packet has so many bytes.
+    let sent = unsafe {
+        bpf_perf_event_output(
+            context,
+            (&raw const RECORDS).cast_mut().cast(),
+            flags,
+            core::ptr::from_ref(&record).cast_mut().cast(),
+            size_of::<Record>() as u64,
+        )
+    };
+    sent == 0
+}
+
+#[inline(always)]
+fn count_unrecorded() {
+    if let Some(count) = UNRECORDED.get_ptr_mut(0) {
+        // SAFETY: a per-CPU value, which only this program run touches.
+        unsafe { *count += 1 }
+    }
+}

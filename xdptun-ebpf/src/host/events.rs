@@ -1,0 +1,80 @@
+//! Records for the daemon.
+
+use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::RingBuf;
+use aya_ebpf::maps::ring_buf::RingBufEntry;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::event::{Event, Kind, LARGE_FRAME, QueuedFrame, RING_BYTES, SMALL_FRAME};
+use xdptun_common::flow::FlowKey;
+
+use crate::host::clock::now;
+use crate::packet::skb::Skb as _;
+use crate::packet::verifier::bounded;
+
+/// Records for the daemon (`xdptun_common::event`).
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+/// Tells the daemon what happened to a flow. Lost if the ring is full: the
+/// daemon also looks at the table by itself.
+#[inline(always)]
+pub fn report(kind: Kind, flow: &FlowKey) {
+    if let Some(mut entry) = EVENTS.reserve::<Event>(0) {
+        entry.write(head(kind, flow, 0));
+        entry.submit(0);
+    }
+}
+
+/// Copies the packet to the daemon, to be sent again when the handshake is
+/// done. `false` if the daemon does not keep up.
+#[inline(always)]
+pub fn queue_frame(ctx: &TcContext, flow: &FlowKey) -> bool {
+    if ctx.len() as usize <= SMALL_FRAME {
+        match EVENTS.reserve::<QueuedFrame<SMALL_FRAME>>(0) {
+            Some(entry) => fill(ctx, flow, entry),
+            None => false,
+        }
+    } else {
+        match EVENTS.reserve::<QueuedFrame<LARGE_FRAME>>(0) {
+            Some(entry) => fill(ctx, flow, entry),
+            None => false,
+        }
+    }
+}
+
+#[inline(always)]
+fn fill<const N: usize>(
+    ctx: &TcContext,
+    flow: &FlowKey,
+    mut entry: RingBufEntry<QueuedFrame<N>>,
+) -> bool {
+    let Some(len) = bounded::<N>(ctx.len()) else {
+        entry.discard(0);
+        return false;
+    };
+    let record = entry.as_mut_ptr();
+    // SAFETY: the reserved record has room for the head and `N` bytes, and the
+    // helper writes `len` <= `N` of them.
+    let copied = unsafe {
+        (&raw mut (*record).event).write(head(Kind::Queued, flow, len));
+        bpf_skb_load_bytes(ctx.raw().cast(), 0, (&raw mut (*record).frame).cast(), len)
+    };
+    if copied != 0 {
+        entry.discard(0);
+        return false;
+    }
+    entry.submit(0);
+    true
+}
+
+#[inline(always)]
+fn head(kind: Kind, flow: &FlowKey, len: u32) -> Event {
+    Event {
+        kind: kind as u32,
+        len,
+        at: now(),
+        flow: *flow,
+        reserved: 0,
+    }
+}

@@ -1,0 +1,14 @@
+//! What the programs of any function need of this host: its interface, clock and sockets,
+//! counters, events, captures, limits, and the kernel's verdicts.
+
+pub mod attachment;
+pub mod capture;
+pub mod clock;
+pub mod counters;
+pub mod events;
+pub mod interface;
+pub mod rate_limit;
+pub mod redirect;
+pub mod socket;
+pub mod split;
+pub mod verdict;

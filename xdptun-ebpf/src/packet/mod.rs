@@ -1,0 +1,12 @@
+//! The bytes of a packet, and what the kernel tells of it. Knows no flow and no function.
+
+pub mod access;
+pub mod direction;
+pub mod extensions;
+pub mod link;
+pub mod options;
+pub mod payload;
+pub mod resize;
+pub mod skb;
+pub mod verifier;
+pub mod version;

@@ -1,0 +1,116 @@
+//! IPv4 options and IPv6 extension headers, set aside while the packet is
+//! translated: everything else knows the plain shape only, and the kernel
+//! inserts and removes bytes directly behind the fixed IP header.
+
+use aya_ebpf::bindings::BPF_F_RECOMPUTE_CSUM;
+use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_skb_store_bytes};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::PerCpuArray;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::checksum::Sum;
+use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::wire::{Ip, IpVersion, Protocol};
+
+use crate::packet::access::{Packet as _, View};
+use crate::packet::link::link_len;
+use crate::packet::resize::{MAX_OPTIONS, ResizeError, adjust_after_ip, store};
+use crate::packet::skb::Skb as _;
+use crate::packet::verifier::bounded;
+
+/// What `options` has taken out of the packet at hand. Not on the stack, which
+/// is full.
+#[map]
+pub static ASIDE: PerCpuArray<Aside> = PerCpuArray::with_max_entries(1, 0);
+
+/// Options that were taken out of a packet.
+#[repr(C)]
+pub struct Aside {
+    /// `len` bytes, and zeros.
+    bytes: [u64; MAX_OPTIONS / 8],
+    len: u32,
+    /// Where the header that names the transport protocol starts.
+    last: u32,
+    /// The protocol that the fixed header named.
+    next: u32,
+}
+
+/// Whether the options of a packet can be set aside.
+#[inline(always)]
+pub fn fit<I: Ip>(located: &Located<I>) -> bool {
+    located.shape == Shape::Options && located.offset - (link_len() + I::LEN) <= MAX_OPTIONS
+}
+
+/// Takes the options out of a packet.
+#[inline(never)]
+pub fn take<I: Ip>(ctx: &TcContext) -> Result<(), ResizeError> {
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(ResizeError)?;
+    let aside = ASIDE.get_ptr_mut(0).ok_or(ResizeError)?;
+    let len = (located.offset - (link_len() + I::LEN)) as u32;
+    let len = bounded::<MAX_OPTIONS>(len).ok_or(ResizeError)?;
+    // SAFETY: a per-CPU value, which only this program run touches until it puts
+    // the options back; it has room for `len` bytes.
+    let loaded = unsafe {
+        (*aside).bytes = [0; MAX_OPTIONS / 8];
+        (*aside).len = len;
+        (*aside).last = located.last_extension as u32;
+        (*aside).next = u32::from(located.ip.protocol().0);
+        bpf_skb_load_bytes(
+            ctx.raw().cast(),
+            (link_len() + I::LEN) as u32,
+            (&raw mut (*aside).bytes).cast(),
+            len,
+        )
+    };
+    if loaded != 0 {
+        return Err(ResizeError);
+    }
+    adjust_after_ip(ctx, -(len as i32))?;
+    // SAFETY: as above.
+    let options = Sum::new().record(unsafe { &(*aside).bytes });
+    let plain = located.ip.with_options(
+        located.protocol,
+        0,
+        Sum::new().without(options),
+        located.len as u16,
+    );
+    store(ctx, link_len(), &plain)
+}
+
+/// Puts the options back that [`take`] has just taken.
+#[inline(never)]
+pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<(), ResizeError> {
+    let at = link_len() + I::LEN;
+    let ip: I = ctx.read(link_len()).ok_or(ResizeError)?;
+    let transport_len = ip.payload_len().ok_or(ResizeError)? as u16;
+    let aside = ASIDE.get_ptr(0).ok_or(ResizeError)?;
+    // SAFETY: as in `take`.
+    let aside = unsafe { &*aside };
+    let len = bounded::<MAX_OPTIONS>(aside.len).ok_or(ResizeError)?;
+    adjust_after_ip(ctx, len as i32)?;
+    // SAFETY: the context is valid, and `bytes` has `len` bytes.
+    let stored = unsafe {
+        bpf_skb_store_bytes(
+            ctx.raw().cast(),
+            at as u32,
+            (&raw const aside.bytes).cast(),
+            len,
+            u64::from(BPF_F_RECOMPUTE_CSUM),
+        )
+    };
+    if stored != 0 {
+        return Err(ResizeError);
+    }
+    let next = match I::VERSION {
+        IpVersion::V4 => ip.protocol(),
+        IpVersion::V6 => {
+            store(ctx, at + aside.last as usize, &[ip.protocol().0])?;
+            Protocol(aside.next as u8)
+        }
+    };
+    let options = Sum::new().record(&aside.bytes);
+    store(
+        ctx,
+        link_len(),
+        &ip.with_options(next, len as usize, options, transport_len),
+    )
+}

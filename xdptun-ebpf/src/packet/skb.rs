@@ -1,0 +1,107 @@
+//! What the kernel tells of a packet beside its bytes.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::bpf_check_mtu;
+use aya_ebpf::programs::TcContext;
+
+use crate::packet::access::Packet as _;
+use crate::packet::link::link_len;
+
+/// Fields of `__sk_buff` that aya's context does not name.
+pub trait Skb {
+    /// The kernel's view of the packet.
+    fn raw(&self) -> *mut __sk_buff;
+
+    /// The packet mark.
+    #[inline(always)]
+    fn mark(&self) -> u32 {
+        // SAFETY: the context is valid for the whole program run.
+        unsafe { (*self.raw()).mark }
+    }
+
+    /// Whether the frame was addressed to another host, and seen only because
+    /// the interface listens to everything.
+    #[inline(always)]
+    fn is_for_another_host(&self) -> bool {
+        /// `PACKET_OTHERHOST` of `linux/if_packet.h`.
+        const OTHER_HOST: u32 = 3;
+        // SAFETY: as above.
+        unsafe { (*self.raw()).pkt_type == OTHER_HOST }
+    }
+
+    /// Whether the frame was addressed to this host alone, and not to many.
+    #[inline(always)]
+    fn is_for_this_host(&self) -> bool {
+        /// `PACKET_HOST` of `linux/if_packet.h`.
+        const HOST: u32 = 0;
+        // SAFETY: as above.
+        unsafe { (*self.raw()).pkt_type == HOST }
+    }
+
+    /// Whether a VLAN tag goes with the packet, beside its bytes.
+    #[inline(always)]
+    fn has_tag(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).vlan_present != 0 }
+    }
+
+    /// Whether that tag names a VLAN; number 0 only carries a priority
+    /// (IEEE 802.1Q), and the packet counts as untagged.
+    #[inline(always)]
+    fn is_in_vlan(&self) -> bool {
+        const NUMBER: u32 = 0x0fff;
+        // SAFETY: as above.
+        self.has_tag() && unsafe { (*self.raw()).vlan_tci } & NUMBER != 0
+    }
+
+    /// Whether a socket of this host sent the packet.
+    #[inline(always)]
+    fn has_socket(&self) -> bool {
+        // SAFETY: as above.
+        !unsafe { (*self.raw()).__bindgen_anon_2.sk }.is_null()
+    }
+
+    /// Whether the buffer holds several segments (GSO on the way out, GRO on
+    /// the way in).
+    #[inline(always)]
+    fn is_super_packet(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).gso_size != 0 }
+    }
+}
+
+impl Skb for TcContext {
+    #[inline(always)]
+    fn raw(&self) -> *mut __sk_buff {
+        self.skb.skb
+    }
+}
+
+/// Whether the skb is `CHECKSUM_PARTIAL`: a device writes a checksum later, that of
+/// the packet or of one inside it. `field` is where a checksum lies; `None` if it
+/// cannot be written.
+///
+/// `bpf_l4_csum_replace` without `BPF_F_PSEUDO_HDR` changes the field unless exactly
+/// that is the case (`inet_proto_csum_replace4`).
+#[inline(always)]
+pub fn device_finishes_a_checksum(ctx: &TcContext, field: usize) -> Option<bool> {
+    let before: u16 = ctx.read(field)?;
+    ctx.l4_csum_replace(field, 0, 1, 2).ok()?;
+    let after: u16 = ctx.read(field)?;
+    ctx.write(field, before)?;
+    Some(after == before)
+}
+
+/// The interface's MTU, if the packet, `growth` bytes longer, exceeds it. The
+/// helper asks the device, so a changed MTU counts at once (kernel 5.12).
+#[inline(always)]
+pub fn exceeded_mtu(ctx: &TcContext, growth: usize) -> Option<u32> {
+    // The length as IP counts it: by default the helper would compare with what
+    // the device calls its link header, in which some have room for more.
+    let mut mtu = ctx.len() - link_len() as u32;
+    // SAFETY: interface index 0 is the packet's own device; `mtu` outlives the call.
+    match unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) } {
+        0 => None,
+        _ => Some(mtu),
+    }
+}

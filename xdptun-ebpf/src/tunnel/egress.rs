@@ -1,0 +1,336 @@
+//! tc egress: what leaves the interface.
+
+use aya_ebpf::programs::TcContext;
+use aya_log_ebpf::trace;
+use xdptun_common::config::Request;
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::handshake::{Endpoint, Reply};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::wire::{
+    Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
+};
+
+use crate::host::clock::now;
+use crate::host::events::queue_frame;
+use crate::host::rate_limit::Budget;
+use crate::host::split::{make_headroom, splitter};
+use crate::host::verdict::Verdict;
+use crate::packet::access::{Packet as _, View};
+use crate::packet::direction::{Direction, link_to_peer};
+use crate::packet::link::link_len;
+use crate::packet::options;
+use crate::packet::resize::{ResizeError, make_linear, set_len};
+use crate::packet::skb::{Skb as _, exceeded_mtu};
+use crate::tunnel::control::{mss, rewrite};
+use crate::tunnel::cookie::next_iss;
+use crate::tunnel::defaults::tcp_defaults;
+use crate::tunnel::disguise::Settle;
+use crate::tunnel::proof::prove;
+use crate::tunnel::rules::hidden;
+use crate::tunnel::share::{admits_host, note_answered};
+use crate::tunnel::table::{Entry, find, insert};
+use crate::tunnel::{disguise, fragments, icmp, rules};
+
+/// Handles one packet of IP version `I`; `None` if it is not ours.
+#[inline(always)]
+pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
+    let l3 = link_len();
+    // The common case in one piece; the parser finds the rest where it is.
+    let _ = make_linear(ctx, l3 + I::LEN + UdpHeader::LEN);
+    let located = locate::<I>(&View(ctx), l3)?;
+    let request = Request::from_mark(ctx.mark());
+    if located.protocol == Protocol::TCP && request == Some(Request::Acknowledge) {
+        return Some(acknowledge(ctx, &located).into());
+    }
+    // Before the protocol is asked: behind a fragment header stands that of the
+    // first fragment's next header, not of the datagram.
+    if located.shape == Shape::LaterFragment {
+        return fragments::is_refused::<I>(ctx, Direction::Outbound)
+            .then_some(Outcome::TxDropFragment.into());
+    }
+    if located.protocol == I::ICMP {
+        return Some(Verdict::Message);
+    }
+    let ports = located.ports(&View(ctx))?;
+    if located.protocol != Protocol::UDP {
+        let is_segment = located.protocol == Protocol::TCP && rules::owns_port(ports.0);
+        return is_segment.then_some(Verdict::Segment);
+    }
+    if !rules::owns_either(ports) {
+        return None;
+    }
+    let key = located.outbound(ports);
+    let flow = find(&key);
+    if flow.is_none() && !rules::is_peer(key.remote_address()) {
+        return None;
+    }
+    let verdict = match request {
+        None | Some(Request::Acknowledge | Request::OwnError) => send(ctx, &located, &key, flow),
+        Some(request) => answer_daemon::<I>(ctx, request, &key, flow).into(),
+    };
+    trace!(
+        ctx,
+        "out: port {} > {}, UDP length {}, outcome {}",
+        key.local_port(),
+        key.remote_port(),
+        located.len,
+        verdict.index()
+    );
+    Some(verdict)
+}
+
+/// A datagram of an owned port: disguised, queued, or refused.
+#[inline(always)]
+fn send<I: Settle + Icmp>(
+    ctx: &TcContext,
+    located: &Located<I>,
+    key: &FlowKey,
+    flow: Option<Entry>,
+) -> Verdict {
+    if ctx.is_in_vlan() {
+        return Outcome::TxDropVlan.into();
+    }
+    if ctx.is_super_packet() {
+        let checksum = located.offset + UdpHeader::CHECKSUM_OFFSET;
+        return match splitter() {
+            Some(_) if make_headroom(ctx, checksum).is_ok() => Outcome::TxSplit,
+            Some(_) => Outcome::TxDropResize,
+            None => Outcome::TxDropSuperPacket,
+        }
+        .into();
+    }
+    match located.shape {
+        Shape::Plain => {}
+        Shape::Options if options::fit(located) => {}
+        Shape::Options | Shape::Extensions => return Outcome::TxDropOptions.into(),
+        Shape::FirstFragment | Shape::LaterFragment => {
+            fragments::refuse::<I>(ctx, Direction::Outbound);
+            return Outcome::TxDropFragment.into();
+        }
+    }
+    let offset = located.offset;
+    let Some(udp) = View(ctx).read::<UdpHeader>(offset) else {
+        return Outcome::TxDropMalformed.into();
+    };
+    let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
+    if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
+        return Outcome::TxDropMalformed.into();
+    }
+    // Trailing bytes beyond the IP packet (Ethernet padding of a bridged frame)
+    // would land inside the segment.
+    if packet_len > offset + len && set_len(ctx, offset + len).is_err() {
+        return Outcome::TxDropResize.into();
+    }
+    if let Some(mtu) = exceeded_mtu(ctx, TcpHeader::GROWTH) {
+        return icmp::too_big::<I>(ctx, mtu).into();
+    }
+    let flow = match flow.map(|flow| (flow, flow.state())) {
+        Some((flow, State::Established)) => {
+            return match located.shape {
+                Shape::Plain => disguised::<I>(ctx, key, flow).into(),
+                _ => Verdict::SetAside,
+            };
+        }
+        Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
+        Some((flow, State::SynSent | State::SynReceived)) => Ok(flow),
+        Some((flow, State::Closed)) => open(ctx, key, Some(flow)),
+        None if is_multicast_or_broadcast(key.remote_address()) => {
+            return Outcome::TxDropDestination.into();
+        }
+        None => open(ctx, key, None),
+    };
+    match flow {
+        Ok(flow) => hold::<I>(ctx, key, flow).into(),
+        Err(outcome) => outcome.into(),
+    }
+}
+
+/// A datagram of an established flow becomes a segment.
+#[inline(always)]
+fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    let outcome = disguise::run::<I>(ctx, &flow);
+    if outcome == Outcome::TxDisguised && flow.has_just_answered() {
+        note_answered(key);
+    }
+    outcome
+}
+
+/// Makes a flow that is about to send its first SYN, in the entry of a closed
+/// one if there is one.
+#[inline(always)]
+fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, Outcome> {
+    let now = now();
+    let link = link_to_peer(ctx, Direction::Outbound);
+    let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
+    let iss = next_iss(&before, key, now);
+    if let Some(flow) = closed {
+        flow.reopen(State::Closed, iss, now);
+        flow.set_link(link);
+        return Ok(flow);
+    }
+    // A program that sends to ever more addresses must not fill the table faster than the
+    // daemon clears it.
+    if !admits_host(ctx.raw()) || !Budget::Opens.take() {
+        return Err(Outcome::TxDropOpening);
+    }
+    // Another CPU may have made it a moment ago, and have taken the last room.
+    let _ = insert(key, &Endpoint::opening(iss), link, now);
+    find(key).ok_or(Outcome::TxDropTableFull)
+}
+
+/// A datagram that must wait for the handshake: it goes to the daemon, and its
+/// packet becomes the SYN if one is due.
+#[inline(always)]
+fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    // The way to the peer may be another than when the flow was made.
+    flow.set_link(link_to_peer(ctx, Direction::Outbound));
+    if let Some(ip) = ctx.read::<I>(link_len()) {
+        let fields = ip.fields();
+        flow.keep_fields(fields);
+        if flow.label() == 0 {
+            flow.set_label(fields.label);
+        }
+    }
+    let queued = queue_frame(ctx, key);
+    if !flow.claim_syn(now()) {
+        return if queued {
+            Outcome::TxQueued
+        } else {
+            Outcome::TxLost
+        };
+    }
+    match (
+        rewrite::<I>(ctx, Direction::Outbound, key, &syn::<I>(key, flow)),
+        queued,
+    ) {
+        (Ok(()), true) => Outcome::TxOpened,
+        (Ok(()), false) => Outcome::TxOpenedLost,
+        (Err(ResizeError), _) => Outcome::TxDropResize,
+    }
+}
+
+/// `net.ipv4.tcp_ecn`: connections of this host begin with the question.
+const ASKS_FOR_ECN: u8 = 1;
+
+/// The SYN of a flow, the first one or again.
+#[inline(always)]
+fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
+    let sequence = flow.iss();
+    if hidden() {
+        prove(key, sequence, flow.syns(), mss::<I>());
+    }
+    // Not again in a repeated one: some firewalls drop SYNs that ask (RFC 3168 section
+    // 6.1.1.1).
+    let asks = tcp_defaults().ecn == ASKS_FOR_ECN && flow.syns() <= 1;
+    Reply {
+        kind: Sent::Syn,
+        flags: if asks {
+            Flags::SYN | Flags::ECE | Flags::CWR
+        } else {
+            Flags::SYN
+        },
+        sequence,
+        acknowledgment: 0,
+    }
+}
+
+/// A frame of the daemon that asks for a control segment.
+#[inline(always)]
+fn answer_daemon<I: Ip>(
+    ctx: &TcContext,
+    request: Request,
+    key: &FlowKey,
+    flow: Option<Entry>,
+) -> Outcome {
+    let Some(flow) = flow else {
+        return Outcome::TxNotRequested;
+    };
+    let now = now();
+    let endpoint = flow.endpoint(now);
+    let segment = match request {
+        Request::RetransmitSyn => {
+            if !flow.claim_syn(now) {
+                return Outcome::TxNotRequested;
+            }
+            syn::<I>(key, flow)
+        }
+        Request::Reopen => {
+            // An answer may have come since the daemon looked.
+            if endpoint.state != State::Established || !flow.is_unanswered() {
+                return Outcome::TxNotRequested;
+            }
+            flow.reopen(State::Established, next_iss(&endpoint, key, now), now);
+            if !flow.claim_syn(now) {
+                return Outcome::TxNotRequested;
+            }
+            syn::<I>(key, flow)
+        }
+        Request::Probe => {
+            if endpoint.state != State::Established {
+                return Outcome::TxNotRequested;
+            }
+            flow.expect_answer(now);
+            Reply {
+                kind: Sent::Probe,
+                flags: Flags::ACK,
+                sequence: endpoint.snd_nxt.wrapping_sub(1),
+                acknowledgment: flow.acknowledge(now),
+            }
+        }
+        Request::Confirm => {
+            // An acknowledgement may have come since the daemon looked.
+            let unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
+            if endpoint.state != State::Established || !unconfirmed {
+                return Outcome::TxNotRequested;
+            }
+            Reply {
+                kind: Sent::Ack,
+                flags: Flags::ACK,
+                sequence: endpoint.snd_una,
+                acknowledgment: flow.acknowledge(now),
+            }
+        }
+        Request::Finish => match flow.finish(now) {
+            None => return Outcome::TxNotRequested,
+            Some(sequence) => Reply {
+                kind: Sent::Fin,
+                flags: Flags::FIN.with(Flags::ACK),
+                sequence,
+                acknowledgment: flow.acknowledge(now),
+            },
+        },
+        Request::Acknowledge | Request::OwnError => return Outcome::TxNotRequested,
+    };
+    requested::<I>(ctx, Direction::Outbound, key, segment)
+}
+
+/// A clone of an inbound segment, handed over by `ingress` to become its
+/// acknowledgement.
+#[inline(always)]
+fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
+    let Some(ports) = located.ports(&View(ctx)) else {
+        return Outcome::TxNotRequested;
+    };
+    let key = located.inbound(ports);
+    let Some(flow) = find(&key) else {
+        return Outcome::TxNotRequested;
+    };
+    let segment = Reply {
+        kind: Sent::Ack,
+        flags: Flags::ACK,
+        sequence: flow.snd_nxt(),
+        acknowledgment: flow.acknowledge(now()),
+    };
+    requested::<I>(ctx, Direction::Inbound, &key, segment)
+}
+
+#[inline(always)]
+fn requested<I: Ip>(ctx: &TcContext, was: Direction, key: &FlowKey, segment: Reply) -> Outcome {
+    // The mark was a note to this program, not to whoever comes after.
+    ctx.set_mark(0);
+    match rewrite::<I>(ctx, was, key, &segment) {
+        Ok(()) => Outcome::TxRequested,
+        Err(ResizeError) => Outcome::TxDropResize,
+    }
+}

@@ -1,0 +1,422 @@
+//! tc ingress: what arrives, if XDP has not dealt with it.
+
+use aya_ebpf::Global;
+use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
+use aya_ebpf::programs::TcContext;
+use aya_log_ebpf::trace;
+use xdptun_common::config::{IngressMode, Request};
+use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::event::Kind;
+use xdptun_common::flow::{FlowKey, State};
+use xdptun_common::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
+use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
+use xdptun_common::window::{asks, is_exact};
+use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
+
+use crate::host::clock::now;
+use crate::host::counters::count_sent;
+use crate::host::events::report;
+use crate::host::interface::ifindex;
+use crate::host::socket::Socket;
+use crate::host::split::splitter;
+use crate::host::verdict::Verdict;
+use crate::packet::access::{Packet as _, View};
+use crate::packet::direction::{Direction, link_to_peer};
+use crate::packet::link::link_len;
+use crate::packet::options;
+use crate::packet::resize::make_linear;
+use crate::packet::skb::Skb as _;
+use crate::tunnel::calls::host_socket;
+use crate::tunnel::control::rewrite;
+use crate::tunnel::cookie::{gave, next_iss};
+use crate::tunnel::proof::is_proven;
+use crate::tunnel::resets::may_answer;
+use crate::tunnel::rules::{REMOTES, hidden};
+use crate::tunnel::table::{Entry, InsertError, find, insert};
+use crate::tunnel::verify::refusal;
+use crate::tunnel::{calls, fragments, restore, rules};
+
+#[unsafe(no_mangle)]
+static XDP: Global<u32> = Global::new(0);
+
+/// Who restores inbound data. If XDP does, it has refused plain UDP as well.
+#[inline(always)]
+pub fn xdp() -> IngressMode {
+    match XDP.load() {
+        0 => IngressMode::Tc,
+        1 => IngressMode::Xdp,
+        _ => IngressMode::XdpGeneric,
+    }
+}
+
+/// Handles one packet of IP version `I`; `None` if it is not ours.
+#[inline(always)]
+pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
+    let l3 = link_len();
+    // The common case in one piece; the parser finds the rest where it is.
+    let _ = make_linear(ctx, l3 + I::LEN + UdpHeader::LEN);
+    let Some(located) = locate::<I>(&View(ctx), l3) else {
+        return is_headless::<I>(ctx, l3).then_some(Outcome::RxDropChain.into());
+    };
+    if located.shape == Shape::LaterFragment {
+        return fragments::is_refused::<I>(ctx, Direction::Inbound)
+            .then_some(Outcome::RxDropFragment.into());
+    }
+    match located.protocol {
+        // Segments in a VLAN are for a program on the VLAN's own device.
+        Protocol::TCP if ctx.is_in_vlan() => None,
+        Protocol::TCP => {
+            let ports = located.ports(&View(ctx))?;
+            if !rules::owns_either(ports) {
+                return None;
+            }
+            let verdict = process_segment(ctx, &located, &located.inbound(ports))?;
+            trace!(
+                ctx,
+                "in: port {} > {}, TCP length {}, outcome {}",
+                ports.0,
+                ports.1,
+                located.len,
+                verdict.index()
+            );
+            Some(verdict)
+        }
+        Protocol::UDP => refuse_plain_udp(ctx, &located),
+        // More of them than any host sends. The kernel would follow them all the same, to
+        // a datagram of an owned port or to an ICMP error, from any sender.
+        protocol if I::VERSION == IpVersion::V6 && is_extension(protocol) => {
+            Some(Outcome::RxDropChain.into())
+        }
+        _ => None,
+    }
+}
+
+/// Whether a packet is IPv6 with extension headers of which the end is not found. One that
+/// has no length, and hop-by-hop options without any, passes the kernel's checks.
+#[inline(always)]
+fn is_headless<I: Ip>(ctx: &TcContext, l3: usize) -> bool {
+    let with_headers = |ip: I| ip.is_valid() && is_extension(ip.protocol());
+    I::VERSION == IpVersion::V6 && View(ctx).read::<I>(l3).is_some_and(with_headers)
+}
+
+/// UDP on an owned port did not come through a tunnel.
+#[inline(always)]
+fn refuse_plain_udp<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
+    let ports = located.ports(&View(ctx))?;
+    if !rules::owns_either(ports) || !rules::is_peer(located.ip.source()) {
+        return None;
+    }
+    // XDP leaves tagged frames alone.
+    let restored = xdp() != IngressMode::Tc && !ctx.has_tag();
+    if restored && xdp() == IngressMode::XdpGeneric && ctx.is_super_packet() {
+        // XDP cannot see that a buffer holds several segments, and restored them
+        // as one. In the stack's XDP nothing else merges.
+        return Some(Outcome::RxDropMerged.into());
+    }
+    (!restored).then_some(Outcome::RxDropPlainUdp.into())
+}
+
+/// A TCP segment with an owned port at either end.
+#[inline(always)]
+fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> Option<Verdict> {
+    let flow = find(key);
+    // Without a flow it is ours only if we are addressed: a connection of this
+    // host to a remote port of the same number is none of our business.
+    if flow.is_none()
+        && !(rules::owns_port(key.local_port()) && rules::is_peer(key.remote_address()))
+    {
+        return None;
+    }
+    if flow.is_none() {
+        if !hidden() {
+            if calls::takes(ctx.raw(), key, located.offset) {
+                return Some(Outcome::RxToHost.into());
+            }
+        } else if let Some(outcome) = not_of_tunnel(ctx, located, key) {
+            return Some(outcome.into());
+        }
+    }
+    if ctx.is_super_packet() {
+        let outcome = match splitter() {
+            Some(_) => Outcome::RxSplit,
+            None => Outcome::RxDropMerged,
+        };
+        return Some(outcome.into());
+    }
+    match located.shape {
+        Shape::Plain => {}
+        Shape::Options if options::fit(located) => return Some(Verdict::SetAside),
+        Shape::Options | Shape::Extensions => return Some(Outcome::RxDropOptions.into()),
+        Shape::FirstFragment | Shape::LaterFragment => {
+            fragments::refuse::<I>(ctx, Direction::Inbound);
+            return Some(Outcome::RxDropFragment.into());
+        }
+    }
+    let at = link_len() + I::LEN;
+    if (ctx.len() as usize) < at + located.len {
+        return Some(Outcome::RxDropMalformed.into());
+    }
+    let tcp = match make_linear(ctx, at + TcpHeader::LEN) {
+        Ok(()) => ctx.read::<TcpHeader>(at),
+        Err(_) => None,
+    };
+    let Some(tcp) = tcp else {
+        return Some(Outcome::RxDropMalformed.into());
+    };
+    let Some(segment) = segment(&tcp, located.len) else {
+        return Some(Outcome::RxDropMalformed.into());
+    };
+    // Options must be readable too; the header is at most 60 bytes.
+    if make_linear(ctx, at + tcp.header_len()).is_err() {
+        return Some(Outcome::RxDropMalformed.into());
+    }
+    Some(take::<I>(ctx, key, flow, &segment))
+}
+
+/// What becomes of a segment without a flow that no tunnel sent, where that shows
+/// before the segment is read: what is of a connection of this host, merged or in
+/// fragments, is the host's.
+#[inline(always)]
+fn not_of_tunnel<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) -> Option<Outcome> {
+    let in_a_shape_of_ours = match located.shape {
+        Shape::Plain => true,
+        Shape::Options => options::fit(located),
+        Shape::Extensions | Shape::FirstFragment | Shape::LaterFragment => false,
+    };
+    if in_a_shape_of_ours {
+        let flags = View(ctx).read(located.offset + TcpHeader::FLAGS_OFFSET)?;
+        // A SYN may be a proof, whatever the host has.
+        if Flags(flags).contains(Flags::SYN) || host_socket(ctx.raw(), key) != Socket::Connected {
+            return None;
+        }
+        return Some(Outcome::RxToHost);
+    }
+    if host_socket(ctx.raw(), key) != Socket::Absent {
+        return Some(Outcome::RxToHost);
+    }
+    if located.shape == Shape::FirstFragment {
+        fragments::refuse::<I>(ctx, Direction::Inbound);
+    }
+    Some(Outcome::RxDropUnproven)
+}
+
+/// What the state machine needs of a segment; `None` if its data offset is
+/// impossible.
+#[inline(always)]
+pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
+    let header_len = tcp.header_len();
+    if header_len < TcpHeader::LEN || header_len > len {
+        return None;
+    }
+    Some(Segment {
+        flags: tcp.flags(),
+        sequence: tcp.sequence(),
+        acknowledgment: tcp.acknowledgment(),
+        len: (len - header_len) as u32,
+        asks: asks(tcp.window()),
+        exact: is_exact(tcp.window()),
+    })
+}
+
+/// A segment that is ours, of a flow in the table or of none.
+#[inline(always)]
+fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Segment) -> Verdict {
+    let now = now();
+    let endpoint = match flow {
+        Some(flow) if segment.flags.contains(Flags::SYN.with(Flags::ACK)) && flow.owes_syn() => {
+            return Outcome::RxDropNoFlow.into();
+        }
+        Some(flow) => flow.endpoint_without_iss(now),
+        None => Endpoint::LISTENING,
+    };
+    let mut decision = Reaction {
+        endpoint,
+        outcome: Outcome::RxRestored,
+        reply: Reply::NONE,
+    };
+    // All that is needed of the endpoint before: two of them do not fit on the stack.
+    let (before, rcv_nxt) = (endpoint.state, endpoint.rcv_nxt);
+    let mut flow = flow;
+    if !decision.endpoint.takes_datagram(segment) {
+        decision.endpoint.iss = flow.map_or(0, Entry::iss);
+        match refusal::<I>(ctx, key, flow.is_some()) {
+            Some(outcome) => decision.outcome = outcome,
+            None => decide(ctx.raw(), key, segment, now, &mut decision),
+        }
+        // `deliver` moves the number for a datagram of a flow that stays as it is.
+        let is_told =
+            decision.endpoint.rcv_nxt != rcv_nxt && decision.outcome != Outcome::RxRestored;
+        if decision.endpoint.state != before || is_told {
+            flow = match step(ctx, key, flow, before, &decision, now) {
+                Ok(flow) => Some(flow),
+                Err(outcome) => return outcome.into(),
+            };
+        }
+    }
+    if let Some(flow) = flow {
+        if decision.outcome == Outcome::RxRestored {
+            return deliver::<I>(ctx, flow, segment, now);
+        }
+        if decision.outcome.is_sign_of_life() {
+            // If all that comes are challenges, the flow has to be opened again.
+            if !segment.is_challenge() {
+                flow.received(now);
+            }
+            flow.acknowledged(segment, now);
+        }
+    }
+    // Also what contradicts a flow that was remembered beside a connection. What is damaged
+    // the host's own TCP refuses by itself, and it may know more of the addresses.
+    let is_for_host = matches!(
+        decision.outcome,
+        Outcome::RxDropUnproven | Outcome::RxDropChecksum | Outcome::RxDropAddress
+    ) || decision.outcome == Outcome::RxDropNoFlow
+        && decision.endpoint.state == State::SynReceived;
+    if hidden() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
+        return Outcome::RxToHost.into();
+    }
+    if !may_answer(key, segment, before, &decision) {
+        if decision.reply.is_some() {
+            count_sent(Sent::Limited);
+        }
+        return decision.outcome.into();
+    }
+    answer::<I>(ctx, key, decision.outcome, &decision.reply)
+}
+
+/// Writes the decision into the table, and tells the daemon.
+#[inline(always)]
+fn step(
+    ctx: &TcContext,
+    key: &FlowKey,
+    flow: Option<Entry>,
+    before: State,
+    decision: &Reaction,
+    now: u64,
+) -> Result<Entry, Outcome> {
+    let link = link_to_peer(ctx, Direction::Inbound);
+    let after = &decision.endpoint;
+    let Some(flow) = flow else {
+        let inserted = insert(key, after, link, now);
+        if inserted.is_ok() && after.state == State::Established {
+            note_established(key);
+        }
+        // Another segment of the flow may have made it a moment ago, on another CPU, and
+        // have taken the last room.
+        return find(key).ok_or(match inserted {
+            Err(InsertError::Share) => Outcome::RxDropShare,
+            Ok(()) | Err(InsertError::Exists | InsertError::Full) => Outcome::RxDropTableFull,
+        });
+    };
+    if !flow.advance(before, after, now) {
+        // Another CPU took the same step a moment ago.
+        return Err(Outcome::RxAck);
+    }
+    flow.set_link(link);
+    report_change(key, before, after.state, decision.outcome);
+    Ok(flow)
+}
+
+/// Runs the state machine: `decision` comes with the endpoint before the
+/// segment. A subprogram, as both IP versions share it.
+#[inline(never)]
+fn decide(
+    skb: *mut __sk_buff,
+    key: &FlowKey,
+    segment: &Segment,
+    now: u64,
+    decision: &mut Reaction,
+) {
+    let mut before = decision.endpoint;
+    if before.state == State::Closed {
+        before.iss = next_iss(&before, key, now);
+    }
+    let listener = Listener {
+        skb,
+        flow: key,
+        now,
+    };
+    *decision = receive(before, segment, &listener);
+}
+
+/// Whom a port answers.
+struct Listener<'a> {
+    skb: *mut __sk_buff,
+    flow: &'a FlowKey,
+    now: u64,
+}
+
+impl Door for Listener<'_> {
+    #[inline(always)]
+    fn gave(&self, iss: u32) -> bool {
+        gave(iss, self.flow, self.now)
+    }
+
+    #[inline(always)]
+    fn admits(&self, syn: &Segment) -> bool {
+        !hidden() || is_proven(self.skb, syn.sequence, self.flow)
+    }
+
+    #[inline(always)]
+    fn is_contested(&self) -> bool {
+        hidden() && host_socket(self.skb, self.flow) == Socket::Connected
+    }
+
+    #[inline(always)]
+    fn is_hidden(&self) -> bool {
+        hidden()
+    }
+}
+
+/// Tells the daemon of a flow that came up or went down.
+#[inline(always)]
+fn report_change(key: &FlowKey, before: State, after: State, outcome: Outcome) {
+    let kind = match after {
+        State::Established if before != State::Established => {
+            return note_established(key);
+        }
+        State::Closed if outcome == Outcome::RxRst => Kind::Reset,
+        State::Closed if before != State::Closed => Kind::Finished,
+        _ => return,
+    };
+    report(kind, key);
+}
+
+/// Reports a flow that came up, and notes its peer in `REMOTES`, which `icmp::judge` asks.
+#[inline(never)]
+fn note_established(key: &FlowKey) {
+    // Without memory, errors about the peer are judged a little less strictly.
+    let _ = REMOTES.insert(key.remote_address(), 1, u64::from(BPF_ANY));
+    report(Kind::Established, key);
+}
+
+/// Turns the packet into `reply` and sends it back where it came from.
+#[inline(always)]
+fn answer<I: Ip>(ctx: &TcContext, key: &FlowKey, outcome: Outcome, reply: &Reply) -> Verdict {
+    if rewrite::<I>(ctx, Direction::Inbound, key, reply).is_err() {
+        return Outcome::RxDropResize.into();
+    }
+    Verdict::Answered(outcome)
+}
+
+/// Restores the datagram, and acknowledges it if that is due.
+#[inline(always)]
+fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> Verdict {
+    let ack_due = flow.ack_due(segment, now);
+    flow.receive_datagram(segment, now);
+    if ack_due {
+        // A clone goes out through `egress`, which makes it the ACK. It is
+        // cloned before it is restored, while its addresses are still readable
+        // as a segment of this flow.
+        let mark = ctx.mark();
+        ctx.set_mark(Request::Acknowledge.mark());
+        // Without an ACK the datagram is still good, so a failure is no reason
+        // to lose it; the next segment will be due as well.
+        let _ = ctx.clone_redirect(ifindex(), 0);
+        ctx.set_mark(mark);
+    }
+    match restore::run::<I>(ctx) {
+        Ok(()) => Outcome::RxRestored.into(),
+        Err(_) => Outcome::RxDropResize.into(),
+    }
+}

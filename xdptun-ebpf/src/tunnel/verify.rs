@@ -1,0 +1,171 @@
+//! What a TCP verifies of a segment before it looks at flags and numbers.
+//!
+//! tc ingress comes before the kernel's own IP and TCP, so all that goes to the state
+//! machine is verified here: how the frame was addressed, the checksums of the IPv4 header
+//! and of the segment with all its payload, and without a flow the addresses. A datagram of
+//! an open flow is not: it is restored, and the kernel's IP and UDP verify it. The time to
+//! live counts where Linux looks at it, in what is forwarded.
+
+use core::mem::MaybeUninit;
+
+use aya_ebpf::bindings::{
+    __sk_buff, BPF_FIB_LKUP_RET_FRAG_NEEDED, BPF_FIB_LKUP_RET_NO_NEIGH, BPF_FIB_LKUP_RET_SUCCESS,
+    BPF_FIB_LKUP_RET_UNSUPP_LWT, bpf_fib_lookup,
+};
+use aya_ebpf::helpers::generated::bpf_fib_lookup as look_up;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::LpmTrie;
+use aya_ebpf::maps::lpm_trie::Key;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::config::{Local, MAX_LOCAL};
+use xdptun_common::counter::Outcome;
+use xdptun_common::flow::FlowKey;
+use xdptun_common::wire::{
+    Ip, Protocol, TcpHeader, address_words, is_link_local, is_loopback, is_multicast_or_broadcast,
+    is_unspecified,
+};
+
+use crate::host::interface::ifindex;
+use crate::packet::access::Packet as _;
+use crate::packet::link::link_len;
+use crate::packet::payload;
+use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
+use crate::packet::verifier::bounded;
+
+/// Networks of this host's own addresses, 16-byte addresses, and what they are
+/// (`xdptun_common::config::Local`). User space fills it before programs run.
+#[map]
+pub static LOCAL: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_LOCAL, 0);
+
+/// Why the segment in the packet goes no further; `None` if nothing is wrong with it. The
+/// caller has found that it is one, in the plain shape, of the flow `key`, and that it ends
+/// in the packet.
+#[inline(always)]
+pub fn refusal<I: Ip>(ctx: &TcContext, key: &FlowKey, has_flow: bool) -> Option<Outcome> {
+    // `tcp_v4_rcv` and `tcp_v6_rcv` take no other frame either. A flow has proven its
+    // addresses.
+    if !ctx.is_for_this_host() {
+        Some(Outcome::RxDropAddress)
+    } else if !is_intact::<I>(ctx.raw()) {
+        Some(Outcome::RxDropChecksum)
+    } else if !has_flow && !has_right_addresses::<I>(ctx.raw(), key) {
+        Some(Outcome::RxDropAddress)
+    } else {
+        None
+    }
+}
+
+// Subprograms, each of which reads the header again: their caller has no stack to spare,
+// and one of both would not leave enough for what they call.
+
+/// Whether the checksums are right. Of a segment that another network namespace or virtual
+/// machine of the same hardware sent, only the sum of the pseudo-header may be there, which
+/// the kernel believes: it has passed no wire that could damage it.
+#[inline(never)]
+fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
+    let ctx = &TcContext::new(skb);
+    let Some(ip) = ctx.read::<I>(link_len()) else {
+        return false;
+    };
+    // A bound that the verifier of 6.1 knows, which forgets that of a big-endian word. No
+    // segment of xdptun is longer.
+    let len = bounded::<{ payload::MAX_LEN }>(ip.payload_len().unwrap_or(0) as u32);
+    let (true, Some(len)) = (ip.is_intact(), len) else {
+        return false;
+    };
+    let at = link_len() + I::LEN;
+    let pseudo_header = ip.pseudo_header(Protocol::TCP, len as u16);
+    payload::sum(ctx, at, len as usize).is_ok_and(|sum| {
+        pseudo_header.combine(sum).is_intact()
+            || device_finishes_a_checksum(ctx, at + TcpHeader::CHECKSUM_OFFSET) == Some(true)
+    })
+}
+
+/// Whether a connection can have the addresses of the segment.
+#[inline(never)]
+fn has_right_addresses<I: Ip>(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+    !is_martian(key) && is_ours::<I>(&TcContext::new(skb), key)
+}
+
+/// Whether no packet with these addresses can have come from a network: the kernel calls
+/// them martian (`ip_route_input_slow`, `ip6_rcv_core`).
+#[inline(always)]
+fn is_martian(key: &FlowKey) -> bool {
+    let is_none = |address| {
+        is_multicast_or_broadcast(address)
+            || is_unspecified(address)
+            || !on_loopback() && is_loopback(address)
+    };
+    is_none(key.remote_address()) || is_none(key.local_address())
+}
+
+/// Whether the programs are attached to the loopback device.
+#[inline(always)]
+fn on_loopback() -> bool {
+    /// `LOOPBACK_IFINDEX` of `net/net_namespace.h`.
+    const INDEX: u32 = 1;
+    ifindex() == INDEX
+}
+
+/// Whether the segment goes to an address of this host, or to one that it forwards to, and
+/// comes from another host.
+#[inline(always)]
+fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
+    let local = |address| LOCAL.get(Key::new(128, address)).copied();
+    // `fib_validate_source` refuses such a source as well. A neighbour may have the same
+    // link-local address as this host has on another link.
+    if !on_loopback()
+        && !is_link_local(key.remote_address())
+        && local(key.remote_address()).is_some_and(Local::is_own)
+    {
+        return false;
+    }
+    match local(key.local_address()) {
+        Some(kind) => Local::is_end(kind),
+        None => {
+            let lives_on = |ip: I| ip.fields().hop_limit > 1;
+            ctx.read::<I>(link_len()).is_some_and(lives_on) && is_forwarded(ctx.raw(), key)
+        }
+    }
+}
+
+/// Whether this host forwards what comes for the flow by its interface. A neighbour that
+/// has not been asked for its address yet, a way into a tunnel of the kernel and one that is
+/// too narrow are no obstacles.
+///
+/// A subprogram, as its stack would be in the way of all others.
+#[inline(never)]
+fn is_forwarded(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    // SAFETY: numbers, of which zero is one.
+    let mut way: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
+    way.ifindex = ifindex();
+    // By then it is a datagram.
+    way.l4_protocol = Protocol::UDP.0;
+    way.sport = key.remote_port().to_be();
+    way.dport = key.local_port().to_be();
+    let [source, destination] = [key.remote_address(), key.local_address()].map(address_words);
+    if key.is_ipv4() {
+        way.family = AF_INET;
+        way.__bindgen_anon_3.ipv4_src = source[3];
+        way.__bindgen_anon_4.ipv4_dst = destination[3];
+    } else {
+        way.family = AF_INET6;
+        way.__bindgen_anon_3.ipv6_src = source;
+        way.__bindgen_anon_4.ipv6_dst = destination;
+    }
+    let len = size_of::<bpf_fib_lookup>() as i32;
+    // SAFETY: the context is valid for the whole program run, and the helper reads and
+    // writes the record, whose length it is told.
+    let found = unsafe { look_up(skb.cast(), &raw mut way, len, 0) };
+    u32::try_from(found).is_ok_and(|found| {
+        matches!(
+            found,
+            BPF_FIB_LKUP_RET_SUCCESS
+                | BPF_FIB_LKUP_RET_UNSUPP_LWT
+                | BPF_FIB_LKUP_RET_NO_NEIGH
+                | BPF_FIB_LKUP_RET_FRAG_NEEDED
+        )
+    })
+}

@@ -1,0 +1,59 @@
+//! Frames with a VLAN tag among their bytes: a second tag, one that a packet
+//! socket wrote, or one that the device leaves in place. None is disguised, so
+//! a datagram of an owned port must not hide behind one.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::parse::{Bytes as _, Shape, locate};
+use xdptun_common::wire::{EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol};
+
+use crate::packet::access::View;
+use crate::packet::direction::Direction;
+use crate::packet::link::has_ethernet;
+use crate::tunnel::rules;
+use crate::tunnel::table::find;
+
+/// Length of a tag in bytes (IEEE 802.1Q section 9.3).
+const TAG: usize = 4;
+/// Tags that are looked behind: 802.1ad has two.
+const MAX_TAGS: usize = 2;
+
+/// Whether a frame that is not plain IP holds a datagram of an owned port, to or
+/// from a peer.
+#[inline(never)]
+pub fn hides_datagram(ctx: &TcContext, direction: Direction) -> bool {
+    if !has_ethernet() {
+        return false;
+    }
+    // The type stands in front of what it announces.
+    let mut l3 = EthernetHeader::LEN;
+    for _ in 0..=MAX_TAGS {
+        let Some(ether_type) = View(ctx).read::<u16>(l3 - size_of::<u16>()) else {
+            return false;
+        };
+        match EtherType(u16::from_be(ether_type)) {
+            EtherType::VLAN | EtherType::SERVICE_VLAN => l3 += TAG,
+            EtherType::IPV4 => return is_owned_datagram::<Ipv4Header>(ctx, l3, direction),
+            EtherType::IPV6 => return is_owned_datagram::<Ipv6Header>(ctx, l3, direction),
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[inline(always)]
+fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, direction: Direction) -> bool {
+    let Some(located) = locate::<I>(&View(ctx), l3) else {
+        return false;
+    };
+    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+        return false;
+    }
+    let Some(ports) = located.ports(&View(ctx)) else {
+        return false;
+    };
+    let key = match direction {
+        Direction::Outbound => located.outbound(ports),
+        Direction::Inbound => located.inbound(ports),
+    };
+    rules::owns_either(ports) && (rules::is_peer(key.remote_address()) || find(&key).is_some())
+}
