@@ -1,10 +1,11 @@
-//! `cargo xtask`: set up a machine, build, show, test and measure xdptun.
+//! `cargo xtask`: set up a machine, build, check, show, test and measure xdptun.
 //!
 //! One file or folder per verb. Everything runs as the user who started it;
 //! only what makes network namespaces runs as root, through [`worker`].
 
 mod bench;
 mod build;
+mod check;
 mod demo;
 mod fuzz;
 mod package;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Set up a machine, build, show, test and measure xdptun.
+/// Set up a machine, build, check, show, test and measure xdptun.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -35,6 +36,8 @@ enum Verb {
     Setup,
     /// Build target/release/xdptun
     Build(build::Args),
+    /// Check formatting, lints and documentation, as CI does
+    Check(check::Args),
     /// Build Debian packages and archives for amd64 and arm64
     Package(package::Args),
     /// Show WireGuard over xdptun between two hosts and a strict router
@@ -68,6 +71,7 @@ fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Setup => setup::run(),
         Verb::Build(args) => build::run(&args),
+        Verb::Check(args) => check::run(&args),
         Verb::Package(args) => package::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),

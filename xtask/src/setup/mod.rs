@@ -12,6 +12,7 @@ mod tools;
 use anyhow::Result;
 
 pub use packages::laboratory;
+pub use toolchain::has_core;
 
 /// One thing that must be there.
 struct Part {

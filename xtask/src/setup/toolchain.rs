@@ -17,7 +17,7 @@ const DEBIAN_RUST: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 pub(super) fn parts() -> Vec<Part> {
     vec![Part {
         name: "rust-src, the sources of the core library for the eBPF object".into(),
-        present: has_sources("rustc") || has_sources("/usr/bin/rustc"),
+        present: has_core() || has_sources("/usr/bin/rustc"),
         install: Box::new(install),
     }]
 }
@@ -59,6 +59,11 @@ fn install() -> Result<()> {
 
 fn bail_without_rustup() -> Result<()> {
     bail!("there is no rustup")
+}
+
+/// Whether the pinned toolchain has the sources of the core library.
+pub fn has_core() -> bool {
+    has_sources("rustc")
 }
 
 /// Whether the core library's sources lie where this compiler looks for them.
