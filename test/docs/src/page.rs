@@ -89,6 +89,18 @@ pub fn inline_code(name: &str) -> Result<Vec<String>> {
     Ok(code.collect())
 }
 
+/// The commands in the blocks of a document of the tree.
+pub fn block_commands(name: &str) -> Result<Vec<String>> {
+    let commands = Page::open(name)?
+        .steps
+        .into_iter()
+        .filter_map(|step| match step {
+            Step::Command(command, _) => Some(command),
+            Step::File(..) => None,
+        });
+    Ok(commands.collect())
+}
+
 fn steps(text: &str) -> VecDeque<Step> {
     let mut steps = VecDeque::new();
     let mut block = None;

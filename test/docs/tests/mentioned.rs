@@ -7,19 +7,25 @@ use std::process::Command;
 use clap::error::ErrorKind;
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
-use xdptun_test_docs::page::inline_code;
+use xdptun_test_docs::page::{block_commands, inline_code};
 
-/// Texts between backquotes of all documents, each with the document.
+/// No test runs the commands in its blocks: they are what CI is made of.
+const NOT_RUN: &str = "CONTRIBUTING.md";
+
+/// Texts between backquotes of all documents, and commands that no test runs, each
+/// with the document.
 fn mentioned() -> Vec<(String, String)> {
     let folder = fs::read_dir(workspace::root().join("docs")).unwrap();
     let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let documents = names.filter(|name| name.ends_with(".md"));
     let documents = documents.map(|name| format!("docs/{name}"));
     let mut all = Vec::new();
-    for document in documents.chain(["README.md".to_owned()]) {
+    for document in documents.chain(["README.md", NOT_RUN].map(str::to_owned)) {
         let texts = inline_code(&document).unwrap().into_iter();
         all.extend(texts.map(|text| (document.clone(), text)));
     }
+    let commands = block_commands(NOT_RUN).unwrap().into_iter();
+    all.extend(commands.map(|command| (NOT_RUN.to_owned(), command)));
     all
 }
 
@@ -71,8 +77,8 @@ fn suites() {
         let text = text.strip_prefix("cargo xtask test ").unwrap_or(&text);
         let quoted = text
             .strip_prefix('\'')
-            .and_then(|text| text.strip_suffix('\''));
-        let Some((package, suite)) = quoted.and_then(|name| name.split_once(' ')) else {
+            .and_then(|text| text.split_once('\''));
+        let Some((package, suite)) = quoted.and_then(|(name, _)| name.split_once(' ')) else {
             continue;
         };
         let path = Path::new("test").join(package).join("tests").join(suite);
