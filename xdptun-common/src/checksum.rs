@@ -86,7 +86,7 @@ impl Sum {
     /// Adds a 16-byte address.
     #[inline(always)]
     pub const fn address(self, address: [u8; 16]) -> Self {
-        let [a, b, c, d] = crate::wire::address_words(address);
+        let [a, b, c, d] = crate::address::address_words(address);
         Self(self.0 + a as u64 + b as u64 + c as u64 + d as u64)
     }
 

@@ -3,17 +3,16 @@
 //! Everything here is a pure function or a plain record, so it runs under unit
 //! tests and proptest on the build machine and, compiled for BPF, in the kernel:
 //!
-//! * [`wire`]: Ethernet, IP, UDP and TCP headers as they lie in a packet;
-//! * [`checksum`]: one's-complement arithmetic (RFC 1071, RFC 1624);
+//! * [`address`], [`checksum`], [`wire`]: addresses, one's-complement arithmetic (RFC 1071,
+//!   RFC 1624), and headers as they lie in a packet;
 //! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
 //!   where;
-//! * [`translate`]: UDP header to TCP header and back, without touching payload;
-//! * [`seq`], [`ack`], [`window`], [`flow`], [`handshake`], [`isn`], [`sent`]: the fake
-//!   connection; [`tick`]: times of 32 bits;
-//! * [`proof`], [`replay`]: proofs of a secret, and which were seen before;
-//! * [`share`]: what part of the flow table unanswered flows may take;
-//! * [`config`], [`counter`], [`event`], [`record`]: what the two sides tell each
-//!   other.
+//! * [`flow`]: keys, sequence numbers and times of flows;
+//! * [`report`]: events and copies of packets, from the programs to user space;
+//! * [`attachment`]: what user space notes of an attachment, for the process after it;
+//! * [`tunnel`]: the fake connection, its proofs and limits, and what becomes of a packet.
+//!
+//! These are rooms: each uses only those before it.
 //!
 //! Records that cross the kernel boundary keep addresses and ports as
 //! big-endian byte arrays and have no padding, so that neither byte order nor
@@ -21,67 +20,16 @@
 //! (counters, times, sequence numbers) are native integers.
 #![cfg_attr(not(test), no_std)]
 
-pub mod ack;
+pub mod address;
+pub mod attachment;
 pub mod checksum;
-pub mod config;
-pub mod counter;
-pub mod event;
 pub mod flow;
-pub mod handshake;
-pub mod isn;
 pub mod parse;
-pub mod proof;
+mod plain;
 pub mod quote;
-pub mod record;
-pub mod replay;
-pub mod sent;
-pub mod seq;
-pub mod share;
-pub mod tick;
-pub mod translate;
-pub mod window;
+pub mod report;
+pub mod tunnel;
 pub mod wire;
 
-/// A record without padding or invalid bit patterns: any bytes of the right
-/// length are a value of it.
-///
-/// # Safety
-///
-/// The type must be `repr(C)` or `repr(transparent)`, have no padding bytes,
-/// and hold only integers and arrays of integers.
-pub unsafe trait Plain: Copy + 'static {}
-
-// SAFETY: an integer has no padding and no invalid values.
-unsafe impl Plain for u8 {}
-// SAFETY: as above.
-unsafe impl Plain for u16 {}
-// SAFETY: as above.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-// SAFETY: nor has a row of them.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
-
-macro_rules! plain {
-    ($($type:ty: $size:literal),+ $(,)?) => {$(
-        // SAFETY: declared `repr(C)` over integers only; the size below equals
-        // the sum of the fields, so there is no padding.
-        unsafe impl $crate::Plain for $type {}
-        const _: () = assert!(core::mem::size_of::<$type>() == $size);
-    )+};
-}
-pub(crate) use plain;
-
-/// The bytes of a record, as they lie in memory.
-pub const fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: `Plain` has no padding, so every byte is initialised; the length
-    // is that of the value, and the borrow keeps it alive.
-    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
-}
-
-/// Reads a record from the start of `bytes`; `None` if they are too few.
-pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: the length is checked, the read needs no alignment, and `Plain`
-    // accepts every bit pattern.
-    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
-}
+pub(crate) use plain::plain;
+pub use plain::{Plain, bytes_of, read_plain};

@@ -1,7 +1,6 @@
 //! Where the transport segment of a packet is, and what stands in its way.
 
 use crate::Plain;
-use crate::flow::FlowKey;
 use crate::wire::{Fragment, Ip, IpVersion, Protocol};
 
 /// Read access to the bytes of a packet.
@@ -273,39 +272,11 @@ pub fn ports_at(packet: &(impl Bytes + ?Sized), offset: usize) -> Option<(u16, u
     Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
 }
 
-/// The flow of a packet with this IP header and these ports that this host sends.
-#[inline(always)]
-#[must_use]
-pub fn sent_flow(ip: &impl Ip, (source, destination): (u16, u16)) -> FlowKey {
-    FlowKey::from_parts(ip.source(), source, ip.destination(), destination)
-}
-
-/// The flow of one that this host receives.
-#[inline(always)]
-#[must_use]
-pub fn received_flow(ip: &impl Ip, (source, destination): (u16, u16)) -> FlowKey {
-    FlowKey::from_parts(ip.destination(), destination, ip.source(), source)
-}
-
 impl<I: Ip> Located<I> {
     /// The ports: source, destination.
     #[inline(always)]
     pub fn ports(&self, packet: &(impl Bytes + ?Sized)) -> Option<(u16, u16)> {
         ports_at(packet, self.offset)
-    }
-
-    /// The flow of a packet that this host sends.
-    #[inline(always)]
-    #[must_use]
-    pub fn outbound(&self, ports: (u16, u16)) -> FlowKey {
-        sent_flow(&self.ip, ports)
-    }
-
-    /// The flow of a packet that this host receives.
-    #[inline(always)]
-    #[must_use]
-    pub fn inbound(&self, ports: (u16, u16)) -> FlowKey {
-        received_flow(&self.ip, ports)
     }
 
     /// The datagram that a fragment is part of, on its way out or in.

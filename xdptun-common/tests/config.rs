@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use xdptun_common::config::{IngressMode, PORT_WORDS, Request, port_bit};
-use xdptun_common::event::Kind;
+use xdptun_common::attachment::IngressMode;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::config::{PORT_WORDS, Request, port_bit};
 
 #[test]
 fn every_port_has_a_bit_of_its_own() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use xdptun_common::counter::{COUNTERS, Fate, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{COUNTERS, Fate, Outcome, Sent};
 
 fn all() -> Vec<(u32, &'static str, &'static str)> {
     let outcomes = Outcome::ALL

@@ -4,11 +4,12 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use xdptun_common::bytes_of;
-use xdptun_common::config::TcpDefaults;
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, FlowKey, REMEMBERED, State, answer, syn_is_due};
-use xdptun_common::isn::{EPOCH_NS, LIFETIME, Secret};
-use xdptun_common::tick::Tick;
-use xdptun_common::window::{MAX_WINDOW, is_exact, is_without_df, window, with_df};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::config::TcpDefaults;
+use xdptun_common::tunnel::isn::{EPOCH_NS, LIFETIME, Secret};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, REMEMBERED, State, answer, syn_is_due};
+use xdptun_common::tunnel::window::{MAX_WINDOW, is_exact, is_without_df, window, with_df};
 
 const STATES: [State; 5] = [
     State::Closed,

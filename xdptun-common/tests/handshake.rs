@@ -5,12 +5,12 @@ mod host;
 
 use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{MAX_STEP, State};
-use xdptun_common::handshake::{
+use xdptun_common::tunnel::handshake::{
     ANYWHERE, Door, Endpoint, Reaction, Reply, Segment, listen, receive,
 };
-use xdptun_common::window::MAX_WINDOW;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{MAX_STEP, State};
+use xdptun_common::tunnel::window::MAX_WINDOW;
 use xdptun_common::wire::Flags;
 
 /// Our initial number, which is also the one that a SYN-ACK would carry now.

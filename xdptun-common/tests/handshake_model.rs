@@ -6,12 +6,12 @@ mod host;
 
 use host::{DATA, FIN_ACK, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::State;
-use xdptun_common::handshake::Segment;
-use xdptun_common::isn::{EPOCH_NS, Secret};
-use xdptun_common::seq::{distance, near};
-use xdptun_common::window::MAX_WINDOW;
+use xdptun_common::flow::seq::{distance, near};
+use xdptun_common::tunnel::handshake::Segment;
+use xdptun_common::tunnel::isn::{EPOCH_NS, Secret};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
+use xdptun_common::tunnel::window::MAX_WINDOW;
 use xdptun_common::wire::Flags;
 
 /// One thing that happens.

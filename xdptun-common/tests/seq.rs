@@ -1,7 +1,7 @@
 //! `seq`: comparison of numbers on a circle.
 
 use proptest::prelude::*;
-use xdptun_common::seq::{after, distance, near};
+use xdptun_common::flow::seq::{after, distance, near};
 
 #[test]
 fn distance_crosses_zero() {

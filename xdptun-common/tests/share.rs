@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use xdptun_common::flow::{Flow, REMEMBERED, State};
+use xdptun_common::address::address_bytes;
 use xdptun_common::read_plain;
-use xdptun_common::share::{
-    Opener, Settled, Tally, charge, cleared, cost, kept, network, share, share_of_network,
+use xdptun_common::tunnel::share::{
+    Settled, Tally, charge, cleared, cost, kept, network, share, share_of_network,
 };
-use xdptun_common::wire::address_bytes;
+use xdptun_common::tunnel::state::Opener;
+use xdptun_common::tunnel::state::{Flow, REMEMBERED, State};
 
 #[test]
 fn shares_of_the_default_table() {

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
 use xdptun_common::parse::Bytes as _;
-use xdptun_common::translate::{Numbers, PayloadSum, disguise, restore};
-use xdptun_common::window::window;
+use xdptun_common::tunnel::translate::{Numbers, PayloadSum, disguise, restore};
+use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 const NUMBERS: Numbers = Numbers {

@@ -10,11 +10,13 @@ use etherparse::{
     TcpOptionElement, UdpHeader as UdpOracle,
 };
 use proptest::prelude::*;
+use xdptun_common::address::{
+    address_bytes, ip_addr, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
+};
 use xdptun_common::checksum::Sum;
 use xdptun_common::wire::{
     EtherType, EthernetHeader, Flags, Ip, IpFields, Ipv4Header, Ipv6Header, Offer, OptionWalk,
-    Protocol, SynOptions, TcpHeader, UdpHeader, address_bytes, ip_addr, is_link_local, is_loopback,
-    is_multicast_or_broadcast, is_unspecified,
+    Protocol, SynOptions, TcpHeader, UdpHeader,
 };
 use xdptun_common::{bytes_of, read_plain};
 

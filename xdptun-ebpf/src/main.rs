@@ -30,8 +30,8 @@ mod tunnel;
 use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
-use xdptun_common::counter::{Fate, Outcome};
-use xdptun_common::record::Hook;
+use xdptun_common::report::copy::Hook;
+use xdptun_common::tunnel::outcome::{Fate, Outcome};
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use crate::host::capture::{self, recorded};

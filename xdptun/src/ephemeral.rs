@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use xdptun_common::config::{PORT_WORDS, port_bit};
+use xdptun_common::tunnel::config::{PORT_WORDS, port_bit};
 
 use crate::ports::{PortRange, from_words, to_words};
 

@@ -39,7 +39,11 @@
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 
-pub use xdptun_common::flow;
+/// Flows: their keys, states and entries of the table.
+pub mod flow {
+    pub use xdptun_common::flow::key::FlowKey;
+    pub use xdptun_common::tunnel::state::{Flow, KeptFields, Opener, State};
+}
 
 mod addresses;
 pub mod capture;

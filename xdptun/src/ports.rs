@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use xdptun_common::config::{PORT_WORDS, port_bit};
+use xdptun_common::tunnel::config::{PORT_WORDS, port_bit};
 
 /// A port or an inclusive range of ports. In a file a number or a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

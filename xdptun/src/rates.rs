@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 
 use crate::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds, is_loss};
 
@@ -206,7 +206,7 @@ fn per_second(amount: u64, interval: Duration) -> f64 {
 mod tests {
     use std::slice;
 
-    use xdptun_common::flow::State;
+    use xdptun_common::tunnel::state::State;
 
     use super::*;
     use crate::status::by_state;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use nix::unistd::Group;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
-use xdptun_common::proof::{KeySet, MAX_KEY_SETS, ProofKey};
+use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS, ProofKey};
 
 use crate::config::{InterfaceConfig, Peer, Secrets};
 use crate::datapath::too_many;

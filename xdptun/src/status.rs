@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::clock::{monotonic_ns, since};
 use crate::datapath::Pinned;

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
-use xdptun_common::proof::KeySet;
+use xdptun_common::tunnel::proof::KeySet;
 
 use crate::config::{InterfaceConfig, Peer, peers_fit};
 use crate::daemon::{self, End, Observer, Order, Orders, Timers};

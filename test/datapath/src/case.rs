@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, FlowKey, State};
-use xdptun_common::sent::SentSegment;
-use xdptun_common::share::{Opener, Tally};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::sent::SentSegment;
+use xdptun_common::tunnel::share::Tally;
+use xdptun_common::tunnel::state::Opener;
+use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::diff;
 use crate::kernel::{Budget, Counted, Datapath, Limited, Ran, Reported};

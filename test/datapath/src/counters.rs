@@ -10,7 +10,7 @@ use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya::util::nr_cpus;
 use nix::errno::Errno;
-use xdptun_common::counter::{COUNTERS, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent};
 use xdptun_lab::bpf;
 
 /// Which counters moved, and how far.

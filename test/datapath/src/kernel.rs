@@ -8,14 +8,15 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
-use xdptun_common::config::{Local, global};
-use xdptun_common::event::Event;
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::proof::{KeySet, ProofKey};
-use xdptun_common::replay::{PAGE, PAGES};
-use xdptun_common::sent::{SentSegment, slot};
-use xdptun_common::share::Tally;
-use xdptun_common::wire::address_bytes;
+use xdptun_common::address::address_bytes;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::Event;
+use xdptun_common::tunnel::config::{Local, global};
+use xdptun_common::tunnel::proof::{KeySet, ProofKey};
+use xdptun_common::tunnel::replay::{PAGE, PAGES};
+use xdptun_common::tunnel::sent::{SentSegment, slot};
+use xdptun_common::tunnel::share::Tally;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_common::{Plain, read_plain};
 
 use crate::counters::{Counters, Moved};
@@ -78,7 +79,7 @@ pub struct Ran {
 /// A record for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// An `xdptun_common::event::Kind`.
+    /// An `xdptun_common::report::event::Kind`.
     pub kind: u32,
     /// When.
     pub at: u64,

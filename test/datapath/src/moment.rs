@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use xdptun_common::flow::FlowKey;
-use xdptun_common::isn::{EPOCH_NS, Secret, label_of};
-use xdptun_common::proof::{ProofKey, proof_epoch};
-use xdptun_common::tick::Tick;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::isn::{EPOCH_NS, Secret, label_of};
+use xdptun_common::tunnel::proof::{ProofKey, proof_epoch};
 
 /// The key that all tests load the programs with.
 pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);

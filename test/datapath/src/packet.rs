@@ -10,7 +10,7 @@ use etherparse::{
     TcpHeader, UdpHeader,
 };
 
-use xdptun_common::sent::{SentSegment, tag};
+use xdptun_common::tunnel::sent::{SentSegment, tag};
 use xdptun_common::wire::IpFields;
 use xdptun_common::{Plain, read_plain, wire};
 

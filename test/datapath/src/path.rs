@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use xdptun_common::ack::AckMarks;
-use xdptun_common::config::TcpDefaults;
-use xdptun_common::flow::{Flow, FlowKey, KeptFields, MOST_SYNS, RESTARTED, State};
-use xdptun_common::tick::Tick;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::config::TcpDefaults;
+use xdptun_common::tunnel::state::{Flow, KeptFields, MOST_SYNS, RESTARTED, State};
 use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::Program;
 use xdptun_test_datapath::fuzz::attack;

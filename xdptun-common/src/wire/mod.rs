@@ -5,8 +5,6 @@
 //! alignment is that of the widest field, so that BPF, which has no unaligned
 //! load, copies it in words.
 
-pub(crate) use ip::is_mapped;
-
 mod ethernet;
 mod icmp;
 mod ip;
@@ -16,10 +14,7 @@ mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
-pub use ip::{
-    Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol, address_bytes,
-    address_words, ip_addr, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
-};
+pub use ip::{Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol};
 pub use options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
 pub use tcp::{Flags, TcpHeader};
 pub use udp::UdpHeader;

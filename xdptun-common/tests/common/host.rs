@@ -1,11 +1,14 @@
 //! Two hosts and the wires between them: the part of the programs around the
 //! state machine, with nothing of packets in it.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::handshake::{ANYWHERE, Endpoint, Reaction, Reply, Segment, listen, receive};
-use xdptun_common::isn::Secret;
-use xdptun_common::window::MAX_WINDOW;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::handshake::{
+    ANYWHERE, Endpoint, Reaction, Reply, Segment, listen, receive,
+};
+use xdptun_common::tunnel::isn::Secret;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
+use xdptun_common::tunnel::window::MAX_WINDOW;
 use xdptun_common::wire::Flags;
 
 pub const DATA: Flags = Flags::PSH.with(Flags::ACK);

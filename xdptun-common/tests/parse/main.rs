@@ -7,7 +7,7 @@ mod datagram;
 use datagram::{Network, network};
 use proptest::prelude::*;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol};
 

@@ -2,7 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
-use xdptun_common::config::{Attachment, Owner};
+use xdptun_common::attachment::{Attachment, Owner};
 
 /// Who keeps this attachment; the programs do not read it.
 #[map]

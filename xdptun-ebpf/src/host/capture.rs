@@ -14,8 +14,8 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_perf_event_output};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
-use xdptun_common::counter::Outcome;
-use xdptun_common::record::{ANSWERED, Hook, MET, Record};
+use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::TcpHeader;
 
 use crate::packet::direction::Direction;

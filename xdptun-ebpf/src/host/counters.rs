@@ -2,7 +2,7 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
-use xdptun_common::counter::{COUNTERS as COUNTERS_LEN, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{COUNTERS as COUNTERS_LEN, Outcome, Sent};
 
 /// Outcomes and sent segments, by `Outcome::index` and `Sent::index`.
 #[map]

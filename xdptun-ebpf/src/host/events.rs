@@ -5,14 +5,16 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::RingBuf;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::event::{Event, Kind, LARGE_FRAME, QueuedFrame, RING_BYTES, SMALL_FRAME};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::{
+    Event, Kind, LARGE_FRAME, QueuedFrame, RING_BYTES, SMALL_FRAME,
+};
 
 use crate::host::clock::now;
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 
-/// Records for the daemon (`xdptun_common::event`).
+/// Records for the daemon (`xdptun_common::report::event`).
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 

@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_NETNS};
 use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 
 /// What the host has for a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]

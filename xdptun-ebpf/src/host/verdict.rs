@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC};
 use aya_ebpf::programs::TcContext;
-use xdptun_common::counter::{Fate, Outcome};
+use xdptun_common::tunnel::outcome::{Fate, Outcome};
 use xdptun_common::wire::Ip;
 
 use crate::host::capture::{note, note_answer};

@@ -9,9 +9,9 @@ use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::flow::tick::Tick;
 use xdptun_common::parse::{Bytes as _, locate};
-use xdptun_common::tick::Tick;
 use xdptun_common::wire::{Flags, Ip, TcpHeader};
 
 use crate::host::clock::now;

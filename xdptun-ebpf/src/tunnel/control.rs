@@ -9,10 +9,11 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
-use xdptun_common::counter::Sent;
-use xdptun_common::flow::{FlowKey, KeptFields};
-use xdptun_common::handshake::Reply;
-use xdptun_common::window::{asking, challenging, window};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::handshake::Reply;
+use xdptun_common::tunnel::outcome::Sent;
+use xdptun_common::tunnel::state::KeptFields;
+use xdptun_common::tunnel::window::{asking, challenging, window};
 use xdptun_common::wire::{
     Flags, Ip, IpFields, Offer, OptionWalk, Protocol, SynOptions, TcpHeader, TimestampedSynOptions,
 };

@@ -1,9 +1,9 @@
 //! Initial sequence numbers.
 
 use aya_ebpf::Global;
-use xdptun_common::flow::FlowKey;
-use xdptun_common::handshake::Endpoint;
-use xdptun_common::isn::{Secret, epoch, hashed_words, label_of, same_cookie};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::handshake::Endpoint;
+use xdptun_common::tunnel::isn::{Secret, epoch, hashed_words, label_of, same_cookie};
 
 /// What stands where the key is to be: no constant of the programs is the same, or the
 /// compiler would make one of the two, and the key show up there.

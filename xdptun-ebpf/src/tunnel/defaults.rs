@@ -1,7 +1,7 @@
 //! What a TCP connection of this host begins with.
 
 use aya_ebpf::Global;
-use xdptun_common::config::TcpDefaults;
+use xdptun_common::tunnel::config::TcpDefaults;
 
 #[unsafe(no_mangle)]
 static TCP_DEFAULTS: Global<TcpDefaults> = Global::new(TcpDefaults::LINUX);

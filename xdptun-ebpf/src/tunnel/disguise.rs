@@ -3,9 +3,9 @@
 use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
 use xdptun_common::checksum::Sum;
-use xdptun_common::counter::Outcome;
-use xdptun_common::translate::{Numbers, PayloadSum, disguise};
-use xdptun_common::window::window;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::translate::{Numbers, PayloadSum, disguise};
+use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;

@@ -2,14 +2,14 @@
 
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
-use xdptun_common::config::Request;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::handshake::{Endpoint, Reply};
+use xdptun_common::address::is_multicast_or_broadcast;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
-use xdptun_common::wire::{
-    Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
-};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::handshake::{Endpoint, Reply};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
+use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
 use crate::host::events::queue_frame;

@@ -3,17 +3,15 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::address::is_multicast_or_broadcast;
 use xdptun_common::checksum::Sum;
-use xdptun_common::config::Request;
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::State;
-use xdptun_common::parse::{
-    Bytes as _, Shape, is_extension, locate, ports_at, received_flow, sent_flow,
-};
+use xdptun_common::flow::key::{received_flow, sent_flow};
+use xdptun_common::parse::{Bytes as _, Shape, is_extension, locate, ports_at};
 use xdptun_common::quote::{Quote, quoted};
-use xdptun_common::wire::{
-    Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader, is_multicast_or_broadcast,
-};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::State;
+use xdptun_common::wire::{Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
 use crate::host::rate_limit::Budget;

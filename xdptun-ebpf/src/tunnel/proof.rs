@@ -7,10 +7,12 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::maps::{Array, LpmTrie, LruHashMap, PerCpuArray};
 use aya_ebpf::programs::TcContext;
-use xdptun_common::config::MAX_PEERS;
-use xdptun_common::flow::FlowKey;
-use xdptun_common::proof::{KeySet, MAX_KEY_SETS, ProofKey, count_of, epoch_of, proof_epoch};
-use xdptun_common::replay::{PAGE, Place};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::config::MAX_PEERS;
+use xdptun_common::tunnel::proof::{
+    KeySet, MAX_KEY_SETS, ProofKey, count_of, epoch_of, proof_epoch,
+};
+use xdptun_common::tunnel::replay::{PAGE, Place};
 use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
 
 use crate::packet::access::Packet as _;
@@ -34,7 +36,7 @@ pub static KEYS_OF: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(2 * (MAX_
 #[map]
 pub static PROOFS: LruHashMap<u64, [u8; 16]> = LruHashMap::with_max_entries(1, 0);
 
-/// Which proofs came or were sent (`xdptun_common::replay`). User space sets the
+/// Which proofs came or were sent (`xdptun_common::tunnel::replay`). User space sets the
 /// capacity.
 #[map]
 pub static SEEN: Array<[u8; PAGE as usize]> = Array::with_max_entries(1, 0);

@@ -9,9 +9,10 @@
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::handshake::{Reaction, Segment};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::handshake::{Reaction, Segment};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
 use xdptun_common::wire::Flags;
 
 use crate::host::clock::now;

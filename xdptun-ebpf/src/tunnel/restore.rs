@@ -5,7 +5,7 @@ use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_NET;
 use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::checksum::Sum;
-use xdptun_common::translate::restore;
+use xdptun_common::tunnel::translate::restore;
 use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader, UdpHeader};
 
 use crate::packet::access::Packet;

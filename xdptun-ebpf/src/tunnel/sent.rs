@@ -2,14 +2,14 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
-use xdptun_common::sent::{DISTRUST, SLOTS, SentSegment, slot, tag};
-use xdptun_common::tick::Tick;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::sent::{DISTRUST, SLOTS, SentSegment, slot, tag};
 use xdptun_common::wire::{Ip, TcpHeader};
 
 use crate::tunnel::cookie::secret;
 use crate::tunnel::table::Entry;
 
-/// Segments that left lately (`xdptun_common::sent`).
+/// Segments that left lately (`xdptun_common::tunnel::sent`).
 #[map]
 pub static SENT: Array<SentSegment> = Array::with_max_entries(SLOTS, 0);
 

@@ -1,12 +1,13 @@
-//! Who may still open a flow (`xdptun_common::share`).
+//! Who may still open a flow (`xdptun_common::tunnel::share`).
 
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{__sk_buff, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_get_socket_uid;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, LruHashMap};
-use xdptun_common::flow::FlowKey;
-use xdptun_common::share::{Opener, Settled, Tally, charge, cost, kept, network, share};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::share::{Settled, Tally, charge, cost, kept, network, share};
+use xdptun_common::tunnel::state::Opener;
 
 use crate::flow::word::Word;
 

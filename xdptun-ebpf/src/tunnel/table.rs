@@ -5,15 +5,16 @@ use core::mem::MaybeUninit;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{HashMap, PerCpuArray};
-use xdptun_common::ack::{ACK_BYTES, ACK_DELAY_NS, AckMarks};
-use xdptun_common::flow::{
-    Flow, FlowKey, KeptFields, MOST_SYNS, REMEMBERED, RESTARTED, SILENCE, State, answer, syn_is_due,
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::flow::seq::{after, distance};
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::ack::{ACK_BYTES, ACK_DELAY_NS, AckMarks};
+use xdptun_common::tunnel::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
+use xdptun_common::tunnel::state::Opener;
+use xdptun_common::tunnel::state::{
+    Flow, KeptFields, MOST_SYNS, REMEMBERED, RESTARTED, SILENCE, State, answer, syn_is_due,
 };
-use xdptun_common::handshake::{ANYWHERE, Endpoint, Segment, next_expected};
-use xdptun_common::seq::{after, distance};
-use xdptun_common::share::Opener;
-use xdptun_common::tick::Tick;
-use xdptun_common::window::MAX_WINDOW;
+use xdptun_common::tunnel::window::MAX_WINDOW;
 use xdptun_common::wire::IpFields;
 
 use crate::flow::word::Word;

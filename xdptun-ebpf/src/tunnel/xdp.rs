@@ -5,8 +5,8 @@
 //! `ingress` could not tell it from what was restored here.
 
 use aya_ebpf::programs::XdpContext;
-use xdptun_common::counter::Outcome;
 use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use xdptun_common::read_plain;
-use xdptun_common::record::Record;
+use xdptun_common::report::copy::Record;
 
 const COPY: u32 = 0;
 const ROUND: u32 = 1;
@@ -105,7 +105,7 @@ fn push(out: &mut Vec<u8>, kind: u32, body: &[&[u8]]) {
 #[cfg(test)]
 mod tests {
     use xdptun_common::bytes_of;
-    use xdptun_common::record::MET;
+    use xdptun_common::report::copy::MET;
 
     use super::*;
 

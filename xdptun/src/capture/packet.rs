@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use xdptun_common::counter::{Fate, Outcome};
-use xdptun_common::record::{ANSWERED, Hook, MET, Record};
+use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
+use xdptun_common::tunnel::outcome::{Fate, Outcome};
 
 use crate::status::is_loss;
 

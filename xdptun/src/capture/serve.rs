@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
-use xdptun_common::record::MAX_COPIED;
+use xdptun_common::report::copy::MAX_COPIED;
 
 use super::VERSION;
 use super::frame::{push_copy, push_end, push_round};

@@ -14,7 +14,7 @@ use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
-use xdptun_common::record::MAX_COPIED;
+use xdptun_common::report::copy::MAX_COPIED;
 
 use crate::capture::listen::{Captured, Listener, Wanted};
 use crate::signals::Termination;

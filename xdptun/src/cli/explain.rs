@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
 use crate::datapath::maps::TX_LOST_IN_QUEUE;
 

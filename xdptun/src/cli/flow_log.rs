@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::task::spawn_local;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 
 use super::limit::{Limiter, Verdict};
 use crate::daemon::News;

@@ -143,7 +143,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceFlows) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
-    use xdptun_common::flow::State;
+    use xdptun_common::tunnel::state::State;
 
     use super::*;
 

@@ -12,8 +12,8 @@ use tracing::debug;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::outcome::Outcome;
 
 use super::flow_log::FlowLog;
 use crate::config::LogLevel;

@@ -156,7 +156,7 @@ fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use xdptun_common::flow::State;
+    use xdptun_common::tunnel::state::State;
 
     use super::*;
 

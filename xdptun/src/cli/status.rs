@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use clap::Args;
-use xdptun_common::flow::State;
+use xdptun_common::tunnel::state::State;
 
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;

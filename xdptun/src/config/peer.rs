@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use xdptun_common::config::MAX_PEERS;
+use xdptun_common::tunnel::config::MAX_PEERS;
 
 use super::Secrets;
 

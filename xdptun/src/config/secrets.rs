@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use xdptun_common::proof::MAX_KEYS;
+use xdptun_common::tunnel::proof::MAX_KEYS;
 
 /// One file or some: the secret in the first is proved to peers, those in all of them
 /// admit callers.

@@ -1,12 +1,14 @@
 //! Which flows leave the table before their time, so that others find room: only such as
-//! wait for their first answer (`xdptun_common::share`), the oldest first.
+//! wait for their first answer (`xdptun_common::tunnel::share`), the oldest first.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::share::{Opener, cleared, network, share_of_network};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::share::{cleared, network, share_of_network};
+use xdptun_common::tunnel::state::Flow;
+use xdptun_common::tunnel::state::Opener;
 
 use crate::clock::since;
 
@@ -68,7 +70,7 @@ mod tests {
     use std::net::{IpAddr, SocketAddr};
 
     use proptest::prelude::*;
-    use xdptun_common::flow::State;
+    use xdptun_common::tunnel::state::State;
 
     use super::*;
 

@@ -11,9 +11,9 @@ use std::io;
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
-use xdptun_common::config::{LINK_NONE, Request};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Shape, locate};
+use xdptun_common::tunnel::config::{LINK_NONE, Request};
 use xdptun_common::wire::{
     EtherType, Ip, Ipv4Header, Ipv6Header, Protocol as IpProtocol, UdpHeader,
 };

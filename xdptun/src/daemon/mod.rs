@@ -22,10 +22,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
-use xdptun_common::config::Request;
-use xdptun_common::counter::Outcome;
-use xdptun_common::event::{Event, Kind};
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::{Event, Kind};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::addresses::AddressWatch;
 use crate::datapath::Attached;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 
 /// Bytes that may wait for one flow, and for all together.
 const FLOW_BYTES: usize = 8 << 20;

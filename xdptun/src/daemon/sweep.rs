@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use aya::maps::MapError;
 use tracing::{debug, warn};
-use xdptun_common::config::Request;
-use xdptun_common::flow::{Flow, FlowKey, REMEMBERED, RESTARTED, State};
-use xdptun_common::share::Tally;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::share::Tally;
+use xdptun_common::tunnel::state::{Flow, REMEMBERED, RESTARTED, State};
 
 use super::evict::{is_ripe, surplus};
 use super::{Daemon, News, Timers};
@@ -31,7 +32,7 @@ const FIN_AGAIN: Duration = Duration::from_millis(500);
 /// How often addresses without flows are removed.
 const TIDY: Duration = Duration::from_secs(1);
 /// How long what was sent may go unanswered before the peer is asked. It answers
-/// by itself within [`xdptun_common::ack::ACK_DELAY_NS`] of most datagrams, but
+/// by itself within [`xdptun_common::tunnel::ack::ACK_DELAY_NS`] of most datagrams, but
 /// not of all.
 const DOUBT: Duration = Duration::from_millis(250);
 /// How long it is asked, at every sweep, before the path counts as dead: in all

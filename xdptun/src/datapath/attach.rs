@@ -12,9 +12,9 @@ use aya::{Ebpf, EbpfLoader};
 use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Deserialize;
-use xdptun_common::config::{Attachment, FilterPlace, Filters, IngressMode, global};
-use xdptun_common::isn::Secret;
-use xdptun_common::replay::PAGES;
+use xdptun_common::attachment::{Attachment, FilterPlace, Filters, IngressMode};
+use xdptun_common::tunnel::config::global;
+use xdptun_common::tunnel::replay::PAGES;
 
 use super::hook::{Held, TcProgram, XdpRefusal, attach_tc, attach_xdp, load_all, xdp_mode};
 use super::keys::{KeyMaps, Keys};
@@ -471,7 +471,7 @@ fn load(
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::HIDDEN, &hidden, true)
-        .override_global(global::SECRET, &attachment.secret.0, true)
+        .override_global(global::SECRET, &attachment.secret, true)
         .override_global(global::IFINDEX, &interface.index, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)
         .override_global(global::MTU, &interface.mtu, true)
@@ -501,12 +501,12 @@ fn load(
     loader.load(OBJECT).context("cannot load the kernel side")
 }
 
-fn random_secret() -> Result<Secret> {
+fn random_secret() -> Result<[u64; 2]> {
     let mut bytes = [0; 16];
     io::Read::read_exact(
         &mut fs::File::open("/dev/urandom").context("/dev/urandom")?,
         &mut bytes,
     )?;
     let (words, _) = bytes.as_chunks::<8>();
-    Ok(Secret([0, 1].map(|word| u64::from_ne_bytes(words[word]))))
+    Ok([0, 1].map(|word| u64::from_ne_bytes(words[word])))
 }

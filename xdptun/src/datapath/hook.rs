@@ -11,7 +11,7 @@ use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandl
 use aya::programs::xdp::XdpLink;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
 use nix::libc;
-use xdptun_common::config::{FilterPlace, IngressMode};
+use xdptun_common::attachment::{FilterPlace, IngressMode};
 
 use super::{XDP_FRAGS_PROGRAM, XDP_PROGRAM, clsact, pins};
 

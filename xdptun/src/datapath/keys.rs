@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use aya::Ebpf;
 use aya::maps::{Array, LpmTrie, MapData};
 use ipnet::IpNet;
-use xdptun_common::proof::{KeySet, MAX_KEY_SETS};
+use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS};
 
 use super::maps::{PeerKey, Record, absent, peer_key};
 
@@ -115,7 +115,7 @@ pub fn too_many(sets: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use xdptun_common::proof::ProofKey;
+    use xdptun_common::tunnel::proof::ProofKey;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use aya::maps::{LpmTrie, MapData};
-use xdptun_common::config::Local;
+use xdptun_common::tunnel::config::Local;
 
 use super::maps::{PeerKey, peer_key};
 use crate::addresses::Addresses;

@@ -12,11 +12,13 @@ use aya::maps::{
 use aya::{Ebpf, Pod};
 use ipnet::{IpNet, Ipv6Net};
 use xdptun_common::Plain;
-use xdptun_common::config::{Attachment, Owner, PORT_WORDS};
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::share::{Settled, Tally};
-use xdptun_common::wire::{address_bytes, ip_addr};
+use xdptun_common::address::{address_bytes, ip_addr};
+use xdptun_common::attachment::{Attachment, Owner};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::config::PORT_WORDS;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::share::{Settled, Tally};
+use xdptun_common::tunnel::state::Flow;
 
 use super::batch;
 use crate::ports::{PortRange, from_words, to_words};

@@ -26,7 +26,7 @@ use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use nix::net::if_::if_nameindex;
 use nix::unistd::Pid;
-use xdptun_common::config::{Attachment, Filters, IngressMode};
+use xdptun_common::attachment::{Attachment, Filters, IngressMode};
 
 use crate::interface::name_of;
 use crate::lock::InterfaceLock;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use xdptun_common::config::TcpDefaults;
+use xdptun_common::tunnel::config::TcpDefaults;
 
 /// The defaults for connections by an interface, from the settings of this network
 /// namespace. What cannot be read is as Linux comes.

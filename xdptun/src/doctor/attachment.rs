@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use nix::unistd::Pid;
-use xdptun_common::config::IngressMode;
+use xdptun_common::attachment::IngressMode;
 
 use super::programs::Seen;
 use super::{Finding, Subject, clock};

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, FlowKey, RESTARTED, State};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, RESTARTED, State};
 
 use super::{Finding, some_of};
 use crate::datapath::Pinned;
@@ -147,7 +148,7 @@ fn reason(seen: &Seen) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use xdptun_common::flow::REMEMBERED;
+    use xdptun_common::tunnel::state::REMEMBERED;
 
     use super::super::Level;
     use super::*;

@@ -1,7 +1,7 @@
 //! The interface itself: state, MTU, offloads, source validation.
 
 use anyhow::{Context as _, Result};
-use xdptun_common::config::IngressMode;
+use xdptun_common::attachment::IngressMode;
 
 use super::conntrack::sysctl;
 use super::{Finding, Subject, found, routes};

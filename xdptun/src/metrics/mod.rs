@@ -17,7 +17,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
 use crate::datapath::maps::TX_LOST_IN_QUEUE;
 use crate::status::{FlowStatus, InterfaceStatus, Status};

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{EtherType, IpNumber, Ipv4Slice, Ipv6Header, Ipv6HeaderSlice, TcpSlice};
-use xdptun_common::flow::FlowKey;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_lab::checksum;
 
 use crate::path::{HTTPS, OWNED};

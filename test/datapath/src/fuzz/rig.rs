@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::sent::SentSegment;
-use xdptun_common::share::Tally;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::sent::SentSegment;
+use xdptun_common::tunnel::share::Tally;
+use xdptun_common::tunnel::state::Flow;
 
 use super::scene::{Scene, Setup};
 use crate::case::Verdict;

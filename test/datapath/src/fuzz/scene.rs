@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use xdptun_common::config::IngressMode;
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::sent::SentSegment;
+use xdptun_common::attachment::IngressMode;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::sent::SentSegment;
+use xdptun_common::tunnel::state::Flow;
 
 use super::hex;
 use crate::path::Family;

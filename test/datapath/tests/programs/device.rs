@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aya::programs::TcAttachType;
 use aya::programs::tc::qdisc_add_clsact;
-use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_lab::{Capture, Direct, Host, link, wait};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Config, Datapath, Moment, Program, check, flags, row};

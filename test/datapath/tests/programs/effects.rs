@@ -1,8 +1,8 @@
 //! What a packet leaves in its flow's entry.
 
-use xdptun_common::ack::AckMarks;
-use xdptun_common::flow::{Flow, State};
-use xdptun_common::tick::Tick;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_test_datapath::Moment;
 
 /// A datagram of `len` payload bytes left.

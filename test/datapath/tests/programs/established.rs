@@ -1,7 +1,7 @@
 //! Egress: a datagram of an established flow becomes a segment.
 
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::State;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::State;
 use xdptun_test_datapath::moment::window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};

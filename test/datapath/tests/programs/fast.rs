@@ -1,8 +1,8 @@
 //! XDP: only data of established flows is taken, and plain UDP refused;
 //! everything else is left to tc, untouched and uncounted.
 
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::State;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::State;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};
 

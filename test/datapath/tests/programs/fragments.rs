@@ -1,7 +1,7 @@
 //! Fragments: the first one names the ports and is dropped, and the others of
 //! the same datagram with it. Those of other datagrams pass.
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};
 

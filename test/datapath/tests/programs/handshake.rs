@@ -1,10 +1,10 @@
 //! Ingress: flows come up, from either side.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, KeptFields, RESTARTED, State};
-use xdptun_common::isn::{LIFETIME, far_from};
-use xdptun_common::window::{asking, challenging};
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::isn::{LIFETIME, far_from};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, KeptFields, RESTARTED, State};
+use xdptun_common::tunnel::window::{asking, challenging};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Row, check, flags, row};

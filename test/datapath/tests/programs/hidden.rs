@@ -4,11 +4,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex};
 
 use socket2::{Domain, Socket, Type};
-use xdptun_common::config::Request;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{Flow, KeptFields, REMEMBERED, State};
-use xdptun_common::proof::ProofKey;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::proof::ProofKey;
+use xdptun_common::tunnel::state::{Flow, KeptFields, REMEMBERED, State};
 use xdptun_lab::Netns;
 use xdptun_test_datapath::kernel::MAX_PROOFS;
 use xdptun_test_datapath::moment::{OWN_KEY, PROOF_KEY, SECOND_KEY};

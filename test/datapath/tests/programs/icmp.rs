@@ -1,10 +1,10 @@
 //! Ingress: ICMP errors about our segments become errors about the datagrams, if they
 //! prove that their sender saw one.
 
-use xdptun_common::config::Request;
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::{Flow, State};
-use xdptun_common::sent::{DISTRUST, LIFETIME};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::sent::{DISTRUST, LIFETIME};
+use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
 use xdptun_test_datapath::{

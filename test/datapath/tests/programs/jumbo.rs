@@ -3,7 +3,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OTHER;
 use xdptun_test_datapath::{Case, Config, Datapath, Family, Path, Program, Row, check, flags, row};
@@ -92,7 +92,7 @@ fn all_else_is_left_or_refused() {
             move |at| Case::new(Program::FastIn, &data).flow(path.key(), path.established(at))
         }));
         rows.push(row(format!("{family:?} closing"), move |at| {
-            let state = xdptun_common::flow::State::FinSent;
+            let state = xdptun_common::tunnel::state::State::FinSent;
             Case::new(PROGRAM, &data).flow(path.key(), in_state(path.established(at), state))
         }));
     }

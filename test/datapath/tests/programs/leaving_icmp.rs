@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex};
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
 use xdptun_test_datapath::{

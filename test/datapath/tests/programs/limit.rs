@@ -1,10 +1,11 @@
 //! Ingress: each kind of reply to strangers has a budget, so that nobody makes us flood
 //! anyone, and each open flow a limit of its own.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State};
-use xdptun_common::window::challenging;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, State};
+use xdptun_common::tunnel::window::challenging;
 use xdptun_test_datapath::path::{OWNED, syn_options};
 use xdptun_test_datapath::{
     Case, Family, Limited, Moment, Packet, Path, Program, Row, Skb, check, flags, row,

@@ -37,7 +37,8 @@ mod verified;
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::kernel::{MAX_FLOWS, MTU, require_root};
 use xdptun_test_datapath::path::OWNED;
 use xdptun_test_datapath::{Config, Datapath, Family, Moment, Path};

@@ -1,8 +1,8 @@
 //! Ingress: numbers that were lost or forged. Firewalls on the way know those of data alone.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{ANSWER_AGAIN, MAX_STEP, State};
-use xdptun_common::window::{asking, challenging};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, MAX_STEP, State};
+use xdptun_common::tunnel::window::{asking, challenging};
 use xdptun_test_datapath::{Case, Row, check, flags, row};
 
 use crate::effects::in_state;

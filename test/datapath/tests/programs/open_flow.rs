@@ -1,10 +1,10 @@
 //! Ingress: control segments of a flow that is open (RFC 9293, RFC 5961).
 
-use xdptun_common::ack::AckMarks;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{ANSWER_AGAIN, Flow, MAX_STEP, State};
-use xdptun_common::window::challenging;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, Flow, MAX_STEP, State};
+use xdptun_common::tunnel::window::challenging;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OLDEST_ACK;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};

@@ -1,9 +1,9 @@
 //! Egress: the first datagrams of a flow wait with the daemon, and a SYN leaves.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::{LARGE_FRAME, SMALL_FRAME};
-use xdptun_common::flow::{Flow, MOST_SYNS, RESTARTED, State};
-use xdptun_common::isn::far_from;
+use xdptun_common::report::event::{LARGE_FRAME, SMALL_FRAME};
+use xdptun_common::tunnel::isn::far_from;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, MOST_SYNS, RESTARTED, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Family, Moment, Packet, Path, Program, Row, Skb, check, flags, row,

@@ -2,10 +2,10 @@
 //! stands before the transport header is refused.
 
 use etherparse::IpNumber;
-use xdptun_common::config::Request;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::{ANSWER_AGAIN, State};
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
 use xdptun_test_datapath::{Case, Family, Packet, Path, Row, check, row};

@@ -1,10 +1,10 @@
 //! Egress: marked packets become the control segments that their mark asks for.
 
-use xdptun_common::config::Request;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, State};
-use xdptun_common::isn::far_from;
-use xdptun_common::window::asking;
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::isn::far_from;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, State};
+use xdptun_common::tunnel::window::asking;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 

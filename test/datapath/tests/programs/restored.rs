@@ -1,7 +1,7 @@
 //! Ingress and XDP: a segment of an established flow becomes the datagram again.
 
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::Flow;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 

@@ -1,9 +1,9 @@
 //! The tables themselves: a row that expects anything else than what happens
 //! must fail.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::State;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
 use xdptun_test_datapath::case::failures;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, check, flags, row};

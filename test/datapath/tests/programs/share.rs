@@ -6,10 +6,11 @@ use std::thread;
 
 use aya::TestRun as _;
 use aya::programs::{SchedClassifier, TestRunOptions};
-use xdptun_common::counter::Outcome;
-use xdptun_common::event::Kind;
-use xdptun_common::share::{Opener, Tally, cost, kept, network, share, share_of_network};
-use xdptun_common::wire::address_bytes;
+use xdptun_common::address::address_bytes;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::share::{Tally, cost, kept, network, share, share_of_network};
+use xdptun_common::tunnel::state::Opener;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Datapath, Family, Moment, Path, Program, Row, Skb, check, flags, row,

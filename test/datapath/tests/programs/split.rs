@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::{Packet, payload};
 use xdptun_test_datapath::path::OTHER;
 use xdptun_test_datapath::{Case, Config, Datapath, Family, Path, Program, Row, check, flags, row};

@@ -1,7 +1,7 @@
 //! Frames with a VLAN tag among their bytes: a second tag, or one that a packet
 //! socket wrote. No datagram of an owned port hides behind one; all else passes.
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OTHER;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};

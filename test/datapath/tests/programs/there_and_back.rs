@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use etherparse::IpNumber;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::Flow;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::{Family, Message, Moment, Packet, Path, Program, Skb};
 
 use crate::{datapath, largest};

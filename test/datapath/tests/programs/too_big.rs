@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use xdptun_common::config::Request;
-use xdptun_common::counter::Outcome;
-use xdptun_common::flow::State;
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::State;
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};

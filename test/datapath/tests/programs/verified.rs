@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::event::Kind;
-use xdptun_common::flow::State;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
 use xdptun_lab::checksum::transport_sum;
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::packet::payload;

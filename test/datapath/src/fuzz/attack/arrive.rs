@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use xdptun_common::flow::{Flow, FlowKey};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::state::Flow;
 
 use super::Attack;
 use crate::case::Verdict;

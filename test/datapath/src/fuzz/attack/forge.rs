@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::IpNumber;
-use xdptun_common::flow::Flow;
+use xdptun_common::tunnel::state::Flow;
 
 use crate::icmp::Message;
 use crate::packet::{Packet, flags, payload};

@@ -1,7 +1,7 @@
 //! Flows, and bursts against them.
 
-use xdptun_common::ack::AckMarks;
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow};
+use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow};
 
 use super::forge::{self, Call};
 use super::{Attack, Honest};

@@ -5,8 +5,9 @@
 //! that by chance is a right guess is told from one that must be futile.
 
 use etherparse::{IpNumber, TcpSlice};
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::sent::SentSegment;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::sent::SentSegment;
+use xdptun_common::tunnel::state::Flow;
 
 use crate::fuzz::judge::ingress::{distance, is_cookie, is_recent, is_silent, passed};
 use crate::fuzz::judge::segment::control_bits;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use etherparse::IpNumber;
-use xdptun_common::ack::AckMarks;
 use xdptun_common::bytes_of;
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{Flow, FlowKey, State};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, State};
 
 use super::arrive::{Flows, Met};
 use super::guess::{self, Quote};

@@ -24,8 +24,8 @@ mod judge;
 use std::fmt;
 use std::time::Duration;
 
-use xdptun_common::flow::Flow;
-use xdptun_common::sent::SentSegment;
+use xdptun_common::tunnel::sent::SentSegment;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_lab::dice::Dice;
 
 use self::forge::Call;

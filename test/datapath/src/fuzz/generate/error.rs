@@ -1,7 +1,7 @@
 //! ICMP errors about a packet of a flow.
 
 use etherparse::IpNumber;
-use xdptun_common::sent::SentSegment;
+use xdptun_common::tunnel::sent::SentSegment;
 use xdptun_lab::checksum;
 
 use crate::moment::Moment;

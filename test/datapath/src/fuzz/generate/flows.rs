@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS, Flow, FlowKey, State};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, State};
 
 use crate::kernel::MAX_FLOWS;
 use crate::moment::Moment;

@@ -10,7 +10,7 @@ pub(super) mod shape;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::IpNumber;
-use xdptun_common::config::Request;
+use xdptun_common::tunnel::config::Request;
 
 use super::scene::{Scene, Setup};
 use crate::moment::Moment;

@@ -1,6 +1,6 @@
 //! SYNs of callers who know the secret, and of those who nearly do.
 
-use xdptun_common::proof::ProofKey;
+use xdptun_common::tunnel::proof::ProofKey;
 
 use crate::moment::{Moment, OWN_KEY, PROOF_KEY, SECOND_KEY};
 use crate::packet::{Packet, flags};

@@ -1,7 +1,8 @@
 //! TCP segments near to what a flow expects.
 
-use xdptun_common::flow::{Flow, FlowKey};
-use xdptun_common::isn::LIFETIME;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::isn::LIFETIME;
+use xdptun_common::tunnel::state::Flow;
 
 use super::proof;
 use crate::moment::Moment;

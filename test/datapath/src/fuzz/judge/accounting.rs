@@ -2,8 +2,8 @@
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
-use xdptun_common::config::Request;
-use xdptun_common::counter::{Fate, Outcome, Sent};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::{Fate, Outcome, Sent};
 
 use super::{Judgement, rule};
 use crate::case::Verdict;
@@ -154,7 +154,7 @@ pub fn is_for_another_host(scene: &Scene) -> bool {
 
 impl Seen {
     /// The flows that changed or were added.
-    pub fn changed(&self, scene: &Scene) -> Vec<xdptun_common::flow::FlowKey> {
+    pub fn changed(&self, scene: &Scene) -> Vec<xdptun_common::flow::key::FlowKey> {
         let changed = self.flows.iter().filter(|(key, flow)| {
             let before = scene.flows.get(key);
             before.is_none_or(|before| bytes_of(before) != bytes_of(*flow))

@@ -1,8 +1,8 @@
 //! A packet that was turned into a reply and sent back.
 
 use etherparse::IpNumber;
-use xdptun_common::counter::Sent;
-use xdptun_common::flow::{ANSWER_AGAIN, ANSWERS};
+use xdptun_common::tunnel::outcome::Sent;
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS};
 
 use super::segment::{control_bits, made};
 use super::{Judgement, rule, some};

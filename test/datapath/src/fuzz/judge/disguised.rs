@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
-use xdptun_common::flow::{KeptFields, State};
+use xdptun_common::tunnel::state::{KeptFields, State};
 
 use super::segment::{control_bits, whole};
 use super::{Judgement, rule, some};

@@ -1,7 +1,7 @@
 //! What leaves the host.
 
-use xdptun_common::counter::{Fate, Outcome};
-use xdptun_common::event::Kind;
+use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::outcome::{Fate, Outcome};
 
 use super::{Judgement, disguised, icmp, rule, segment, some};
 use crate::case::Verdict;

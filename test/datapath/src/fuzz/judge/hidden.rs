@@ -1,8 +1,9 @@
 //! A port that answers only callers who know the secret.
 
-use xdptun_common::counter::{Outcome, Sent};
-use xdptun_common::flow::{FlowKey, State};
-use xdptun_common::proof::{ProofKey, count_of};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::proof::{ProofKey, count_of};
+use xdptun_common::tunnel::state::State;
 
 use super::segment::{control_bits, whole};
 use super::{Ended, Judgement, accounting, ingress, rule, some};

@@ -1,9 +1,10 @@
 //! What comes in, by tc and by XDP.
 
 use xdptun_common::bytes_of;
-use xdptun_common::counter::{Fate, Outcome, Sent};
-use xdptun_common::flow::{Flow, FlowKey, State};
-use xdptun_common::isn::{LIFETIME, same_cookie};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::isn::{LIFETIME, same_cookie};
+use xdptun_common::tunnel::outcome::{Fate, Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, State};
 
 use super::{Judgement, accounting, answer, icmp, restored, rule, some};
 use crate::case::Verdict;

@@ -17,7 +17,7 @@ mod round_trip;
 pub(super) mod segment;
 mod splitter;
 
-use xdptun_common::counter::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
 use super::rig::{Rig, Seen};
 use super::scene::Scene;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use xdptun_common::counter::Outcome;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_lab::checksum;
 
 use super::{Judgement, rule, some};

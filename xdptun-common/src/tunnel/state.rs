@@ -1,126 +1,8 @@
-//! The flow table: its key and its entries.
+//! Flows of the tunnel: states and entries of the table.
 
-use core::net::{IpAddr, SocketAddr};
-
-use crate::ack::AckMarks;
-use crate::share::Opener;
-use crate::tick::Tick;
-use crate::wire::{IpFields, address_bytes, ip_addr};
-
-/// One pair of endpoints, seen from this host. Addresses are 16 bytes, IPv4 as
-/// v4-mapped; ports are big-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(C, align(4))]
-pub struct FlowKey {
-    local: [u8; 16],
-    remote: [u8; 16],
-    local_port: [u8; 2],
-    remote_port: [u8; 2],
-}
-
-crate::plain!(FlowKey: 36);
-
-impl FlowKey {
-    /// The flow between two socket addresses.
-    #[must_use]
-    pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        Self::from_parts(
-            address_bytes(local.ip()),
-            local.port(),
-            address_bytes(remote.ip()),
-            remote.port(),
-        )
-    }
-
-    /// The flow between two 16-byte addresses; ports are native numbers.
-    #[inline(always)]
-    #[must_use]
-    pub const fn from_parts(
-        local: [u8; 16],
-        local_port: u16,
-        remote: [u8; 16],
-        remote_port: u16,
-    ) -> Self {
-        Self {
-            local,
-            remote,
-            local_port: local_port.to_be_bytes(),
-            remote_port: remote_port.to_be_bytes(),
-        }
-    }
-
-    /// The same flow, seen from the other end.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self {
-            local: self.remote,
-            remote: self.local,
-            local_port: self.remote_port,
-            remote_port: self.local_port,
-        }
-    }
-
-    /// This host's end.
-    #[must_use]
-    pub const fn local(&self) -> SocketAddr {
-        SocketAddr::new(ip_addr(self.local), self.local_port())
-    }
-
-    /// The other end.
-    #[must_use]
-    pub const fn remote(&self) -> SocketAddr {
-        SocketAddr::new(ip_addr(self.remote), self.remote_port())
-    }
-
-    /// Whether the flow runs over IPv4.
-    #[must_use]
-    pub const fn is_ipv4(&self) -> bool {
-        matches!(ip_addr(self.remote), IpAddr::V4(_))
-    }
-
-    /// This host's port.
-    #[inline(always)]
-    #[must_use]
-    pub const fn local_port(&self) -> u16 {
-        u16::from_be_bytes(self.local_port)
-    }
-
-    /// The other end's port.
-    #[inline(always)]
-    #[must_use]
-    pub const fn remote_port(&self) -> u16 {
-        u16::from_be_bytes(self.remote_port)
-    }
-
-    /// The other end's address, 16 bytes.
-    #[inline(always)]
-    #[must_use]
-    pub const fn remote_address(&self) -> [u8; 16] {
-        self.remote
-    }
-
-    /// This host's address, 16 bytes.
-    #[inline(always)]
-    #[must_use]
-    pub const fn local_address(&self) -> [u8; 16] {
-        self.local
-    }
-
-    /// Both addresses as four words, for hashing.
-    #[inline(always)]
-    pub(crate) const fn address_words(&self) -> [u64; 4] {
-        // SAFETY: both are 32 bytes without invalid values.
-        unsafe { core::mem::transmute([self.local, self.remote]) }
-    }
-
-    /// Both ports as one word, for hashing.
-    #[inline(always)]
-    pub(crate) const fn port_word(&self) -> u32 {
-        let local = u16::from_ne_bytes(self.local_port) as u32;
-        let remote = u16::from_ne_bytes(self.remote_port) as u32;
-        local << 16 | remote
-    }
-}
+use crate::flow::tick::Tick;
+use crate::tunnel::ack::AckMarks;
+use crate::wire::IpFields;
 
 /// Where a flow is in its life (RFC 9293 section 3.3.2, without the states that
 /// only wait: an unreliable carrier has nothing to wait for).
@@ -173,6 +55,28 @@ impl State {
             Self::SynReceived => "syn-received",
             Self::Established => "established",
             Self::FinSent => "fin-sent",
+        }
+    }
+}
+
+/// Who opened a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Opener {
+    /// The peer: its SYN came first.
+    Peer = 0,
+    /// This host.
+    Host = 1,
+}
+
+impl Opener {
+    /// The opener of a flow that is made in this state.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_new(state: State) -> Self {
+        match state {
+            State::SynSent => Self::Host,
+            State::Closed | State::SynReceived | State::Established | State::FinSent => Self::Peer,
         }
     }
 }
@@ -234,7 +138,7 @@ pub struct Flow {
     pub iss: u32,
     /// When the flow will have earned its answers back ([`answer`]).
     pub answers_earned_at: u32,
-    /// When an ICMP error about the flow last failed its proof ([`crate::sent`]).
+    /// When an ICMP error about the flow last failed its proof ([`crate::tunnel::sent`]).
     pub distrusted_at: u32,
     /// The IPv6 flow label of its segments; 0 leaves that of the datagrams.
     pub label: u32,
@@ -351,7 +255,7 @@ impl Flow {
         self.snd_una == self.iss.wrapping_add(1) && self.snd_nxt != self.snd_una
     }
 
-    /// Who opened the flow, if it waits for its first answer ([`crate::share`]).
+    /// Who opened the flow, if it waits for its first answer ([`crate::tunnel::share`]).
     #[must_use]
     pub const fn waits(&self) -> Option<Opener> {
         if self.tx_packets != 0 {

@@ -15,7 +15,7 @@ pub struct Record {
     /// A [`Hook`].
     pub hook: u32,
     /// How it ended: [`MET`] if it has only begun, else the index of an
-    /// [`Outcome`](crate::counter::Outcome) plus one, and [`ANSWERED`] with it if
+    /// the index of its `Outcome` plus one, and [`ANSWERED`] with it if
     /// the packet was turned into an answer.
     pub end: u32,
     /// Length of the packet in bytes, from its link header.

@@ -4,7 +4,7 @@
 //! the other by the difference of headers and pseudo-headers: O(1).
 
 use crate::checksum::Sum;
-use crate::window::{is_without_df, with_df};
+use crate::tunnel::window::{is_without_df, with_df};
 use crate::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
 
 /// The fields of a segment that a datagram does not have.

@@ -6,8 +6,8 @@
 //! checksum. A table of fixed size remembers the segments of all flows for two seconds at
 //! most; the next segment of a slot overwrites it earlier.
 
-use crate::isn::Secret;
-use crate::tick::Tick;
+use crate::flow::tick::Tick;
+use crate::tunnel::isn::Secret;
 use crate::wire::Ip;
 
 /// A segment that left.

@@ -1,6 +1,6 @@
 //! Records that the programs send to the daemon through the `EVENTS` ring buffer.
 
-use crate::flow::FlowKey;
+use crate::flow::key::FlowKey;
 
 /// The head of every record. A [`Kind::Queued`] record goes on with `len` bytes
 /// of frame, from its link header.

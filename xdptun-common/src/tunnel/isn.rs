@@ -18,7 +18,7 @@
 //! so that one hash is enough to check it. Four more keep it far from the numbers of the
 //! flow before ([`far_from`]). A guess is right once in 2^24 times.
 
-use crate::flow::FlowKey;
+use crate::flow::key::FlowKey;
 use crate::wire::IpFields;
 
 /// How long one epoch lasts, in nanoseconds: 1.07 s. Two opens of the same addresses and

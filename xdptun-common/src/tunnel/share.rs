@@ -11,30 +11,8 @@
 //! is killed between two steps are all put right by the next sweep, and without a daemon
 //! no entry goes.
 
-use crate::flow::State;
-use crate::wire::is_mapped;
-
-/// Who opened a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Opener {
-    /// The peer: its SYN came first.
-    Peer = 0,
-    /// This host.
-    Host = 1,
-}
-
-impl Opener {
-    /// The opener of a flow that is made in this state.
-    #[inline(always)]
-    #[must_use]
-    pub const fn of_new(state: State) -> Self {
-        match state {
-            State::SynSent => Self::Host,
-            State::Closed | State::SynReceived | State::Established | State::FinSent => Self::Peer,
-        }
-    }
-}
+use crate::address::is_mapped;
+use crate::tunnel::state::Opener;
 
 /// A share is never smaller, however small the table: a few peers that come at once are
 /// no flood.

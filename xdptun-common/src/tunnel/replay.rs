@@ -8,8 +8,8 @@
 //! filter can take a new proof for a seen one: at 292 proofs a second, one of twenty.
 //! The caller then refuses one SYN, and the next SYN of the flow is another proof.
 
-use crate::isn::{Secret, siphash24};
-use crate::proof::PROOF_EPOCH_NS;
+use crate::tunnel::isn::{Secret, siphash24};
+use crate::tunnel::proof::PROOF_EPOCH_NS;
 
 /// Cells of a partition, as a power of two.
 const CELL_BITS: u32 = 19;
@@ -59,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proof::proof_epoch;
+    use crate::tunnel::proof::proof_epoch;
 
     const SECRET: Secret = Secret([3, 4]);
 

@@ -7,14 +7,14 @@
 //! what was expected is taken at once and the gap is never filled.
 //!
 //! A listener keeps no state. Its SYN-ACK carries a number that only the
-//! addresses and a secret give ([`crate::isn`]); whoever acknowledges it has a
+//! addresses and a secret give ([`crate::tunnel::isn`]); whoever acknowledges it has a
 //! flow.
 
-use crate::counter::{Outcome, Sent};
-use crate::flow::{MAX_STEP, State};
-use crate::isn;
-use crate::seq::{after, distance, near};
-use crate::window::MAX_WINDOW;
+use crate::flow::seq::{after, distance, near};
+use crate::tunnel::isn;
+use crate::tunnel::outcome::{Outcome, Sent};
+use crate::tunnel::state::{MAX_STEP, State};
+use crate::tunnel::window::MAX_WINDOW;
 use crate::wire::Flags;
 
 /// Whom a host answers.
@@ -69,10 +69,10 @@ pub struct Endpoint {
     pub snd_nxt: u32,
     /// The next sequence number expected.
     pub rcv_nxt: u32,
-    /// The oldest acknowledgement number that is taken ([`crate::ack::AckMarks`]).
+    /// The oldest acknowledgement number that is taken ([`crate::tunnel::ack::AckMarks`]).
     pub oldest_ack: u32,
     /// How far a sequence number may lie from `rcv_nxt`: [`MAX_WINDOW`], or
-    /// [`ANYWHERE`] after [`crate::flow::SILENCE`].
+    /// [`ANYWHERE`] after [`crate::tunnel::state::SILENCE`].
     pub reach: u32,
 }
 
@@ -90,9 +90,9 @@ pub struct Segment {
     pub acknowledgment: u32,
     /// Payload length in bytes.
     pub len: u32,
-    /// Whether its sender asks for an answer ([`crate::window::asks`]).
+    /// Whether its sender asks for an answer ([`crate::tunnel::window::asks`]).
     pub asks: bool,
-    /// Whether it names its sender's latest numbers ([`crate::window::is_exact`]).
+    /// Whether it names its sender's latest numbers ([`crate::tunnel::window::is_exact`]).
     pub exact: bool,
 }
 
@@ -208,7 +208,7 @@ impl Endpoint {
     }
 
     /// The initial number of the flow that follows this one, if `isn` is what
-    /// [`crate::isn`] has for it now.
+    /// [`crate::tunnel::isn`] has for it now.
     #[inline(always)]
     #[must_use]
     pub const fn next_iss(&self, isn: u32) -> u32 {
@@ -378,7 +378,7 @@ impl Endpoint {
 
 /// The number expected after an acceptable segment: the segment's end, but never before
 /// `expected` and at most [`MAX_STEP`] ahead. A segment outside the window, which is taken
-/// only after [`crate::flow::SILENCE`], sets it to its end.
+/// only after [`crate::tunnel::state::SILENCE`], sets it to its end.
 #[inline(always)]
 #[must_use]
 pub const fn next_expected(expected: u32, segment: &Segment) -> u32 {

@@ -1,6 +1,6 @@
 //! Acknowledgements: when one is due, and how old one of the peer may be.
 
-use crate::tick::Tick;
+use crate::flow::tick::Tick;
 
 /// After how many unacknowledged bytes a pure ACK is due, and after how long
 /// (nanoseconds) if there are fewer. Middleboxes that follow the window need

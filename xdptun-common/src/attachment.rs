@@ -1,0 +1,131 @@
+//! What user space notes of an attachment, for itself and for the process after it.
+
+/// Who keeps an attachment, in a pinned map of its own: the one record that stays
+/// as it is, so that every version can end what another began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Owner {
+    /// Layout version of everything pinned beside it.
+    pub layout: u32,
+    /// Process id of the daemon.
+    pub pid: u32,
+}
+
+crate::plain!(Owner: 8);
+
+impl Owner {
+    /// The layout this version writes, of the attachment, flows and counters.
+    pub const LAYOUT: u32 = 6;
+}
+
+/// What one `attach` set up, kept in a pinned map for other processes to read.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Attachment {
+    /// An [`IngressMode`].
+    pub ingress: u32,
+    /// A [`Filters`].
+    pub filters: u32,
+    /// The interface name, padded with zeros.
+    pub name: [u8; 16],
+    /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
+    pub since: u64,
+    /// Datagrams that the daemon had to drop while they waited for a handshake.
+    pub lost_in_queue: u64,
+    /// 1 if a caller must prove that it knows a secret.
+    pub hidden: u64,
+    /// Key of the tunnel's initial sequence numbers, for programs that replace these
+    /// (`tunnel::isn::Secret`).
+    pub secret: [u64; 2],
+    /// Where the filters are, if there are any: ingress, egress, splitter.
+    pub places: [FilterPlace; 3],
+}
+
+crate::plain!(Attachment: 88);
+
+/// Where a tc filter is: what it takes to replace it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FilterPlace {
+    /// Its handle.
+    pub handle: u32,
+    /// Its priority.
+    pub priority: u32,
+}
+
+impl FilterPlace {
+    /// Whether there is a filter.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.priority != 0
+    }
+}
+
+/// What holds the tc programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Filters {
+    /// TCX links.
+    Tcx = 0,
+    /// Filters of a clsact qdisc that was there before.
+    Clsact = 1,
+    /// Filters of a clsact qdisc that was added for them.
+    OwnClsact = 2,
+}
+
+impl Filters {
+    /// What is stored as `value`.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Tcx),
+            1 => Some(Self::Clsact),
+            2 => Some(Self::OwnClsact),
+            _ => None,
+        }
+    }
+
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcx => "tcx",
+            Self::Clsact | Self::OwnClsact => "clsact",
+        }
+    }
+}
+
+/// Which program restores inbound data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum IngressMode {
+    /// tc ingress alone.
+    Tc = 0,
+    /// XDP in the driver, tc for the rest.
+    Xdp = 1,
+    /// XDP in the stack (switches the interface's software GRO off), tc for the rest.
+    XdpGeneric = 2,
+}
+
+impl IngressMode {
+    /// The mode stored as `value`.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Tc),
+            1 => Some(Self::Xdp),
+            2 => Some(Self::XdpGeneric),
+            _ => None,
+        }
+    }
+
+    /// The name used on the command line and in status output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::Xdp => "xdp",
+            Self::XdpGeneric => "xdp-generic",
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Records that are their bytes.
+
+/// A record without padding or invalid bit patterns: any bytes of the right
+/// length are a value of it.
+///
+/// # Safety
+///
+/// The type must be `repr(C)` or `repr(transparent)`, have no padding bytes,
+/// and hold only integers and arrays of integers.
+pub unsafe trait Plain: Copy + 'static {}
+
+// SAFETY: an integer has no padding and no invalid values.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: nor has a row of them.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+macro_rules! plain {
+    ($($type:ty: $size:literal),+ $(,)?) => {$(
+        // SAFETY: declared `repr(C)` over integers only; the size below equals
+        // the sum of the fields, so there is no padding.
+        unsafe impl $crate::Plain for $type {}
+        const _: () = assert!(core::mem::size_of::<$type>() == $size);
+    )+};
+}
+pub(crate) use plain;
+
+/// The bytes of a record, as they lie in memory.
+pub const fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` has no padding, so every byte is initialised; the length
+    // is that of the value, and the borrow keeps it alive.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Reads a record from the start of `bytes`; `None` if they are too few.
+pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is checked, the read needs no alignment, and `Plain`
+    // accepts every bit pattern.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
