@@ -7,11 +7,12 @@
 //! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
 //! | [`xdptun_fast_in`], [`xdptun_fast_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
-//! The way of a packet: `packet` reads it, `xdptun_common::parse` finds the
-//! segment, `tunnel::rules` tells whose it is, `tunnel::table` finds the flow; then
-//! `disguise`, `restore` or `control` change it. This file only maps outcomes to verdicts.
+//! The way of a packet: `xdptun_common::parse` finds its transport header, `tunnel::rules`
+//! tells whether it is ours, `tunnel::table` finds the flow, `xdptun_common::tunnel::handshake`
+//! decides, and `disguise`, `restore` or `control` change the packet. This file has the entry
+//! points; `host::verdict` maps outcomes to verdicts of tc.
 //!
-//! A folder is a room, and a room uses only those before it: `packet`, `host`, `flow`,
+//! A folder is a room. A room uses itself and those before it: `packet`, `host`, `flow`,
 //! `tunnel`. Each map and read-only variable is in the file of its owner.
 #![no_std]
 #![no_main]
@@ -153,7 +154,7 @@ fn around_options<I: Ip>(ctx: &TcContext, refused: Outcome, process: impl Fn() -
     }
 }
 
-/// Deals with what leaves and is no datagram, here, where it has the whole stack.
+/// Handles TCP and ICMP that leave. Called from the entry point, where the stack is empty.
 #[inline(always)]
 fn beside_datagrams<I: Icmp>(ctx: &TcContext, verdict: i32) -> i32 {
     match verdict {

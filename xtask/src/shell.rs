@@ -50,7 +50,7 @@ pub fn is_root() -> bool {
 
 /// What a program run as root keeps from the environment of the user.
 const KEPT_BY_SUDO: &str =
-    "XDPTUN_BIN,CARGO_TARGET_DIR,RUST_BACKTRACE,PROPTEST_CASES,DEBIAN_FRONTEND";
+    "XDPTUN_BIN,XDPTUN_TIME_FACTOR,CARGO_TARGET_DIR,RUST_BACKTRACE,PROPTEST_CASES,DEBIAN_FRONTEND";
 
 /// A program run as root: directly, or through `sudo`.
 pub fn as_root(program: impl AsRef<Path>) -> Result<Command> {

@@ -14,9 +14,9 @@ pub struct Record {
     pub at: u64,
     /// A [`Hook`].
     pub hook: u32,
-    /// How it ended: [`MET`] if it has only begun, else the index of an
-    /// the index of its `Outcome` plus one, and [`ANSWERED`] with it if
-    /// the packet was turned into an answer.
+    /// How it ended: [`MET`] if it has only begun, else the index of
+    /// its `Outcome` plus one, and [`ANSWERED`] with it if the packet was turned into
+    /// an answer.
     pub end: u32,
     /// Length of the packet in bytes, from its link header.
     pub len: u32,

@@ -1,3 +1,3 @@
-//! What entries of any table of flows are made of.
+//! Words of map values that several CPUs change at once.
 
 pub mod word;

@@ -2,9 +2,9 @@
 //!
 //! Nothing of this is in the programs unless packets are recorded: the verifier
 //! removes it. Subprograms throughout, called where nothing else is on the stack.
-//! What must be remembered of a packet from its beginning to its end is in the
-//! words that go with every skb; no map and no stack has a place for it that the
-//! acknowledgement, which passes `egress` in the middle of it, would leave alone.
+//! Between the two copies of a packet, what is noted of it is in `skb->cb`. A map of
+//! each CPU would not do: a clone that becomes the acknowledgement runs the egress
+//! program in between, and would overwrite it.
 
 use core::ffi::c_void;
 
@@ -26,7 +26,7 @@ use crate::packet::skb::Skb as _;
 #[map]
 pub static RECORDS: PerfEventArray<Record> = PerfEventArray::new(0);
 
-/// Packets of ours that are not in `RECORDS` as they should be.
+/// Packets that should have been copied to `RECORDS` and were not.
 #[map]
 pub static UNRECORDED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
@@ -35,19 +35,18 @@ static RECORD: Global<u32> = Global::new(0);
 
 /// How many bytes of each packet are recorded, if any are.
 #[inline(always)]
-pub fn record() -> Option<u32> {
+fn record() -> Option<u32> {
     match RECORD.load() {
         0 => None,
         len => Some(len),
     }
 }
 
-/// Which packets can end in an outcome of a function: what is certainly a stranger's is not
-/// worth a copy.
+/// Which packets are copied: those that can end in an outcome.
 pub trait Scope {
-    /// Of those that come to a tc hook.
+    /// Whether a packet at a tc hook is one.
     fn has_skb(ctx: &TcContext, direction: Direction) -> bool;
-    /// Of those that come to XDP.
+    /// Whether a frame at XDP is one.
     fn has_frame(ctx: &XdpContext) -> bool;
 }
 
@@ -197,7 +196,7 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// Sends a copy of the packet of a context; whether somebody had room for it.
+/// Copies the packet into the buffer of this CPU; `false` if that has no room.
 #[inline(always)]
 fn emit(context: *mut c_void, at: u64, hook: u32, end: u32, len: u32) -> bool {
     let Some(limit) = record() else {

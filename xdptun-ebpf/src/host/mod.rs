@@ -1,5 +1,5 @@
-//! What the programs of any function need of this host: its interface, clock and sockets,
-//! counters, events, captures, limits, and the kernel's verdicts.
+//! What any feature needs of this host: its interface, clock and sockets, counters, events,
+//! captures, limits, redirects, the splitter, and the kernel's verdicts.
 
 pub mod attachment;
 pub mod capture;

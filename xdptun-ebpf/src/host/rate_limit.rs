@@ -1,4 +1,5 @@
-//! How much may be sent in answer to what nobody has authenticated.
+//! Token buckets of each CPU: how many answers to unauthenticated packets may leave, and how
+//! many flows may be opened.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
@@ -38,7 +39,7 @@ pub struct Bucket {
 }
 
 impl Budget {
-    /// Packets in a good second (2^30 ns), and at once after a pause.
+    /// Tokens for 2^30 ns (1.07 s), and the most that are saved.
     #[inline(always)]
     const fn limits(self) -> (u64, u64) {
         match self {
@@ -49,7 +50,7 @@ impl Budget {
         }
     }
 
-    /// Takes a token, if there is one. Whoever spoofs packets at us can make us
+    /// Takes a token; `false` if there is none. So a sender of forged packets can make us
     /// answer only so fast.
     #[inline(always)]
     pub fn take(self) -> bool {

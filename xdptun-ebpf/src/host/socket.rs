@@ -1,4 +1,4 @@
-//! Whether this host's own TCP, or a host behind it, has a connection for a segment.
+//! Which TCP socket of this host would get a segment.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_NETNS};
 use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp};
@@ -12,7 +12,8 @@ pub enum Socket {
     Absent = 0,
     /// A socket that waits for connections.
     Listening = 1,
-    /// A connection: new, open, or in TIME-WAIT. Or one of a host behind this one.
+    /// A connection: new, open, or in TIME-WAIT. `host_socket` of the tunnel says so of
+    /// connections of hosts behind this one as well.
     Connected = 2,
 }
 

@@ -3,7 +3,7 @@
 //! A UDP GSO super-packet reaches the tc hook whole, and BPF cannot cut it. A
 //! device without segmentation offload can: the kernel splits what is sent to
 //! it, checksums included. So super-packets are redirected to the near end of a
-//! veth pair that does no offload, and this program on the far end sends each
+//! veth pair that does no offload, and `xdptun_splitter` on the far end sends each
 //! piece back: datagrams out of the interface, where `egress` meets them one by
 //! one, and segments that GRO had merged into it again, for `ingress`.
 
@@ -54,9 +54,9 @@ pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
 /// the kernel would copy each piece when `egress` makes it longer. A packet without
 /// link header gets enough with the one that [`hand_over`] gives it.
 ///
-/// Whatever shortens a super-packet again makes the kernel forget how many pieces
-/// there are to be, which the near end goes by, but for one: a second VLAN tag moves
-/// the first into the packet, which makes room, and two pops leave all else as it was.
+/// Most helpers that shorten a super-packet make the kernel forget how many pieces it
+/// holds, which the near end needs. VLAN tags do not: a second tag moves the first into the
+/// packet, which makes room, and two pops restore it.
 ///
 /// Not if the device computes no checksums: from 6.11 on such super-packets say where
 /// theirs starts, but not that it is pending, and so that place does not move with
@@ -66,7 +66,7 @@ pub fn make_headroom(ctx: &TcContext, field: usize) -> Result<(), ResizeError> {
     if !has_ethernet() || ctx.has_tag() || device_finishes_a_checksum(ctx, field) != Some(true) {
         return Ok(());
     }
-    // Without memory, without room.
+    // Out of memory: it goes on without the room.
     if push_tag(ctx).is_err() {
         return Ok(());
     }

@@ -7,12 +7,12 @@ use crate::packet::access::Packet as _;
 use crate::packet::link::has_ethernet;
 use crate::packet::resize::ResizeError;
 
-/// Which way the packet that is rewritten was going.
+/// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Out: its link header already leads to the peer.
+    /// It leaves: its link header names the peer.
     Outbound,
-    /// In: its link header must be turned round.
+    /// It arrives: its link header names this host, and an answer needs it reversed.
     Inbound,
 }
 

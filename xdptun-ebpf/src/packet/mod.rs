@@ -1,4 +1,4 @@
-//! The bytes of a packet, and what the kernel tells of it. Knows no flow and no function.
+//! The bytes of a packet, and what the kernel tells of it. Knows nothing of flows or of the tunnel.
 
 pub mod access;
 pub mod direction;

@@ -24,7 +24,7 @@ static SHRINK_TWICE: Global<u32> = Global::new(0);
 
 /// Whether a pending checksum ends only with the second shrinking.
 #[inline(always)]
-pub fn shrink_twice() -> bool {
+fn shrink_twice() -> bool {
     SHRINK_TWICE.load() != 0
 }
 

@@ -7,7 +7,7 @@ use crate::packet::access::Packet as _;
 use crate::packet::link::has_ethernet;
 use crate::packet::skb::Skb as _;
 
-/// The IP version of a packet, if it is one.
+/// The IP version of a packet; `None` if it is not IP.
 #[inline(always)]
 pub fn skb_ip_version(ctx: &TcContext) -> Option<IpVersion> {
     // The stack has taken a VLAN tag off by now, so this is the inner type.

@@ -1,7 +1,7 @@
 //! TCP connections that this host, or a host behind it, opens from an owned port.
 //!
-//! The kernel takes 51820 for connections of its own, and a NAT router gives it to hosts
-//! behind it. A lookup finds sockets of this host only, and no program of Linux 6.1 can ask
+//! The kernel may pick an owned port for connections of its own, a NAT router may give it
+//! to hosts behind it. A lookup finds sockets of this host only, and no program of Linux 6.1 can ask
 //! connection tracking. So `egress` remembers which connections were opened from owned
 //! ports, and `ingress` leaves their segments alone. A flow of the tunnel goes first.
 
@@ -74,7 +74,7 @@ const fn is_call(flags: Flags) -> bool {
 /// Whether such a connection was opened and sent something lately. If not, it is forgotten:
 /// ticks start again, and it would be young once more.
 #[inline(always)]
-pub fn is_open(key: &FlowKey) -> bool {
+fn is_open(key: &FlowKey) -> bool {
     let Some(last) = CALLS.get_ptr(key) else {
         return false;
     };
@@ -89,9 +89,10 @@ pub fn is_open(key: &FlowKey) -> bool {
 /// Whether an inbound segment without a flow belongs to a connection of this host, or of a
 /// host behind it. Its TCP header is at `offset`.
 ///
-/// A SYN of the peer is the host's if a socket of the host would get it, and never for the
-/// sake of what was remembered: a host behind this one could keep a peer from calling. So
-/// the acknowledgement of our SYN-ACK may meet a remembered connection, and goes first.
+/// A SYN of the peer is the host's only if the host has a connection with the same addresses
+/// and ports; a listening socket does not count. A remembered connection takes no SYN: a host
+/// behind this one could keep a peer from connecting. For the same reason an acknowledgement
+/// of our SYN-ACK is not the host's.
 #[inline(never)]
 pub fn takes(skb: *mut __sk_buff, key: &FlowKey, offset: usize) -> bool {
     if own_socket(skb, key) == Socket::Connected {

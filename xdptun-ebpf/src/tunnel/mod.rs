@@ -1,4 +1,27 @@
 //! The tunnel: datagrams leave as segments, and segments come back as datagrams.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`calls`] | TCP connections from owned ports, of this host and of hosts behind it |
+//! | [`control`] | writes SYN, SYN-ACK, ACK, FIN and RST |
+//! | [`cookie`] | initial sequence numbers |
+//! | [`defaults`] | what a TCP connection of this host begins with |
+//! | [`disguise`] | a datagram becomes a segment |
+//! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
+//! | [`fragments`] | datagrams in fragments, which are dropped |
+//! | [`icmp`] | ICMP errors, received and sent |
+//! | [`ingress`] | what arrives: runs the handshake, answers, restores |
+//! | [`proof`] | whether a caller knows the secret |
+//! | [`resets`] | whether an answer may be sent now |
+//! | [`restore`] | a segment becomes a datagram |
+//! | [`rules`] | which ports and peers are ours |
+//! | [`scope`] | which packets a capture copies |
+//! | [`sent`] | segments that left lately, which an ICMP error has to quote |
+//! | [`share`] | who may still open a flow |
+//! | [`table`] | the flow table |
+//! | [`verify`] | addresses and checksums, before the handshake sees a segment |
+//! | [`vlan`] | datagrams behind VLAN tags |
+//! | [`xdp`] | restores data of established flows before tc |
 
 pub mod calls;
 pub mod control;

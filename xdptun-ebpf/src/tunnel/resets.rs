@@ -1,4 +1,5 @@
-//! Which answers may be sent to what nobody has authenticated.
+//! Whether an answer may be sent now: budgets of the CPU, the limit of an open flow, and no
+//! reset twice.
 //!
 //! Strangers share the budgets of a CPU. An open flow has a limit of its own
 //! ([`crate::tunnel::table::Entry::claim_answer`]), or a stranger could count on its own flow how

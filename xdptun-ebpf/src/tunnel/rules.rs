@@ -25,7 +25,7 @@ static PEERS_ONLY: Global<u32> = Global::new(0);
 
 /// Whether only configured peers are ours.
 #[inline(always)]
-pub fn peers_only() -> bool {
+fn peers_only() -> bool {
     PEERS_ONLY.load() != 0
 }
 

@@ -1,4 +1,4 @@
-//! Which packets concern the tunnel, as far as a capture asks.
+//! Which packets a capture of the tunnel copies.
 
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::parse::{Chains, Shape, is_extension, locate};
@@ -34,8 +34,8 @@ impl Scope for Tunnel {
     }
 }
 
-/// Whether a packet of IP version `I` can end in an outcome: what is certainly a
-/// stranger's is not worth a copy.
+/// Whether a packet of IP version `I` can end in an outcome. `true` for more than those: a
+/// later fragment names no ports.
 #[inline(always)]
 fn may_be_ours<I: Icmp>(packet: &impl Chains) -> bool {
     let Some(located) = locate::<I>(packet, link_len()) else {

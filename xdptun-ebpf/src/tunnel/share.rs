@@ -29,7 +29,7 @@ static MAX_FLOWS: Global<u32> = Global::new(65536);
 
 /// How many flows the table holds.
 #[inline(always)]
-pub fn max_flows() -> u32 {
+fn max_flows() -> u32 {
     MAX_FLOWS.load()
 }
 

@@ -33,7 +33,7 @@ fn folder() -> Result<PathBuf> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "--git-path", "hooks"]);
     let path = output_of(git.current_dir(&root))
-        .context("only a clone has hooks, and this is none that git knows")?;
+        .context("not a git clone, so there is nowhere to put the hook")?;
     Ok(root.join(path.trim_end_matches('\n')))
 }
 
