@@ -171,12 +171,14 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     }
     // A program that sends to ever more addresses must not fill the table faster than the
     // daemon clears it.
-    if !admits_host(ctx.raw()) || !Budget::Opens.take() {
-        return Err(Outcome::TxDropOpening);
-    }
+    let refused = if !admits_host(ctx.raw()) || !Budget::Opens.take() {
+        Outcome::TxDropOpening
+    } else {
+        let _ = insert(key, &Endpoint::opening(iss), link, now);
+        Outcome::TxDropTableFull
+    };
     // Another CPU may have made it a moment ago, and have taken the last room.
-    let _ = insert(key, &Endpoint::opening(iss), link, now);
-    find(key).ok_or(Outcome::TxDropTableFull)
+    find(key).ok_or(refused)
 }
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its

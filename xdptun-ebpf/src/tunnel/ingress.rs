@@ -305,14 +305,22 @@ fn step(
         }
         // Another segment of the flow may have made it a moment ago, on another CPU, and
         // have taken the last room.
-        return find(key).ok_or(match inserted {
+        let refused = match inserted {
             Err(InsertError::Share) => Outcome::RxDropShare,
             Ok(()) | Err(InsertError::Exists | InsertError::Full) => Outcome::RxDropTableFull,
-        });
+        };
+        return find(key)
+            .filter(|flow| inserted.is_ok() || flow.state() == after.state)
+            .ok_or(refused);
     };
     if !flow.advance(before, after, now) {
-        // Another CPU took the same step a moment ago.
-        return Err(Outcome::RxAck);
+        // Another CPU took a step a moment ago. If it is the same one, a datagram is as good
+        // as before; a segment without data has nothing left to do.
+        let is_same = flow.state() == after.state;
+        return match decision.outcome {
+            Outcome::RxRestored if is_same => Ok(flow),
+            _ => Err(Outcome::RxAck),
+        };
     }
     flow.set_link(link);
     report_change(key, before, after.state, decision.outcome);

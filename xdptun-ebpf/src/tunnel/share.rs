@@ -41,7 +41,9 @@ pub enum Refusal {
     Share,
 }
 
-/// Whether the peer of a flow may open it; its network is charged for it.
+/// Whether the peer of a flow may open it. Its network is charged when the flow is in the
+/// table, so that of two segments that race to make it neither is refused for the other's
+/// sake; CPUs that race may take one more each than there is.
 #[inline(always)]
 pub fn admit_peer(key: &FlowKey, now: u64) -> Result<(), Refusal> {
     let (opened, settled) = counted();
@@ -49,8 +51,7 @@ pub fn admit_peer(key: &FlowKey, now: u64) -> Result<(), Refusal> {
     if opened.entries(&settled) >= i64::from(max - kept(max)) {
         return Err(Refusal::Kept);
     }
-    if opened.waiting(&settled, Opener::Peer) >= i64::from(share(max)) || !charge_network(key, now)
-    {
+    if opened.waiting(&settled, Opener::Peer) >= i64::from(share(max)) || !has_share(key, now) {
         return Err(Refusal::Share);
     }
     Ok(())
@@ -103,42 +104,40 @@ pub fn count_answered(opener: Opener) {
 #[inline(never)]
 pub fn note_answered(key: &FlowKey) {
     count_answered(Opener::Peer);
-    refund_network(key);
-}
-
-/// Gives back what the peer's network was charged for a flow.
-#[inline(always)]
-pub fn refund_network(key: &FlowKey) {
-    if let Some(earned_at) = NETWORKS.get_ptr_mut(network(key.remote_address())) {
-        // SAFETY: a map value, aligned.
-        let earned_at = unsafe { Word::new(earned_at) };
+    if let Some(earned_at) = earned_at(key) {
         earned_at.fetch_add(cost(max_flows()).wrapping_neg());
     }
 }
 
-/// Takes a flow from the share of the peer's network, if that has one left.
+/// Whether the peer's network has something left of its share.
 #[inline(always)]
-fn charge_network(key: &FlowKey, now: u64) -> bool {
-    let network = network(key.remote_address());
+fn has_share(key: &FlowKey, now: u64) -> bool {
+    earned_at(key)
+        .is_none_or(|earned_at| charge(earned_at.load(), now, cost(max_flows())).is_some())
+}
+
+/// Takes a flow from the share of the peer's network.
+#[inline(always)]
+pub fn charge_network(key: &FlowKey, now: u64) {
     let cost = cost(max_flows());
-    let Some(earned_at) = NETWORKS.get_ptr_mut(network) else {
+    let Some(earned_at) = earned_at(key) else {
+        let network = network(key.remote_address());
         let _ = NETWORKS.insert(network, now + cost, u64::from(BPF_NOEXIST));
-        return true;
+        return;
     };
-    // SAFETY: a map value, aligned.
-    let earned_at = unsafe { Word::new(earned_at) };
-    // CPUs that race try again; one that loses each time has a network before it that
-    // opens flows on all of them.
-    for _ in 0..4 {
-        let before = earned_at.load();
-        let Some(after) = charge(before, now, cost) else {
-            return false;
-        };
-        if earned_at.replace(before, after) {
-            return true;
-        }
+    let before = earned_at.load();
+    // If another CPU charges it at this moment, that is no longer in the past.
+    if before >= now || !earned_at.replace(before, now + cost) {
+        earned_at.fetch_add(cost);
     }
-    false
+}
+
+/// When the peer's network will have earned its share back, if it was charged.
+#[inline(always)]
+fn earned_at(key: &FlowKey) -> Option<Word<u64>> {
+    let earned_at = NETWORKS.get_ptr_mut(network(key.remote_address()))?;
+    // SAFETY: a map value, aligned.
+    Some(unsafe { Word::new(earned_at) })
 }
 
 #[inline(always)]

@@ -82,12 +82,7 @@ pub fn insert(
     const EEXIST: i32 = -17;
     match insert_new(key, endpoint, &link, now) {
         0 => Ok(()),
-        EEXIST => {
-            if Opener::of_new(endpoint.state) == Opener::Peer {
-                share::refund_network(key);
-            }
-            Err(InsertError::Exists)
-        }
+        EEXIST => Err(InsertError::Exists),
         EDQUOT => Err(InsertError::Share),
         _ => Err(InsertError::Full),
     }
@@ -149,6 +144,9 @@ fn insert_new(key: &FlowKey, endpoint: &Endpoint, link: &[u8; 14], now: u64) -> 
     match FLOWS.insert(key, flow, u64::from(BPF_NOEXIST)) {
         Ok(()) => {
             share::count_opened(opener);
+            if opener == Opener::Peer {
+                share::charge_network(key, now);
+            }
             0
         }
         Err(error) => error,

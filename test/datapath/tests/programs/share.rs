@@ -10,12 +10,13 @@ use xdptun_common::address::address_bytes;
 use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::share::{Tally, cost, kept, network, share, share_of_network};
-use xdptun_common::tunnel::state::Opener;
+use xdptun_common::tunnel::state::{Opener, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Datapath, Family, Moment, Path, Program, Row, Skb, check, flags, row,
 };
 
+use crate::effects::in_state;
 use crate::handshake::{accepts, completed};
 use crate::opening::opens;
 use crate::{datapath, paths};
@@ -222,35 +223,72 @@ fn a_network_that_answers_nothing_is_stopped() {
 /// the network pays once.
 #[test]
 fn segments_that_race_make_one_flow() {
-    const ROUNDS: u32 = 2000;
+    let most = MAX - kept(MAX);
+    let all_answered = [answered(most - 1, 0), answered(0, 0)];
+    // The last room of the table; the last of the network's share.
+    let places = all_answered.into_iter().zip([ALL / 2, ALL - cost(MAX)]);
+    for (family, (before, owed)) in Family::ALL
+        .into_iter()
+        .flat_map(|family| places.clone().map(move |place| (family, place)))
+    {
+        let path = Path::server(family);
+        let network = network(address_bytes(path.remote.ip()));
+        race(path, |datapath, at| {
+            let earned_at = at.ns() + owed;
+            datapath.set_opened(before, &[(network, earned_at)]);
+            move |datapath: &mut Datapath| {
+                let opened = datapath.opened().opened[Opener::Peer as usize];
+                assert_eq!(opened, before.opened[Opener::Peer as usize] + 1);
+                let charged = datapath.earned_at(network);
+                assert_eq!(charged, Some(earned_at + cost(MAX)), "{path:?}");
+            }
+        });
+    }
+}
+
+/// The same where the flow before is still in the table.
+#[test]
+fn segments_that_race_open_a_closed_flow() {
+    for path in Family::ALL.map(Path::server) {
+        race(path, |datapath, at| {
+            let closed = in_state(path.established(at), State::Closed);
+            datapath.set_flows([(&path.key(), &closed)]);
+            move |datapath: &mut Datapath| {
+                let state = datapath.flows()[&path.key()].state();
+                assert_eq!(state, State::Established, "{path:?}");
+            }
+        });
+    }
+}
+
+/// Many times: the programs get the answer to a SYN-ACK and the first datagram at once, in
+/// the state that `prepare` makes, and restore the datagram. What `prepare` returns looks at
+/// what they left.
+fn race<F: Fn(&mut Datapath)>(path: Path, prepare: impl Fn(&mut Datapath, Moment) -> F) {
+    const ROUNDS: u32 = 1000;
+    let cpus = thread::available_parallelism().unwrap().get();
+    assert!(
+        cpus > 1,
+        "segments race on two CPUs, and this machine has one"
+    );
     let mut datapath = datapath();
     datapath.load(Program::Ingress);
-    let most = MAX - kept(MAX);
-    for family in Family::ALL {
-        for round in 0..ROUNDS {
-            datapath.reset();
-            let before = answered(most - 1, 0);
-            let path = Path::server(family);
-            let network = network(address_bytes(path.remote.ip()));
-            datapath.set_opened(before, &[]);
-            let at = Moment::now();
-            let cookie = at.isn(&path.key()).wrapping_add(1);
-            let segment = path.inbound().segment(flags::ACK, 1000, cookie);
-            let [ack, data] = [segment.clone(), segment.payload(payload(20))];
-            at_once(
-                datapath.classifier(Program::Ingress),
-                [&ack.bytes(), &data.bytes()],
-            );
-
-            let counted = datapath.counted();
-            let restored = counted.get(Outcome::RxRestored.name());
-            assert_eq!(restored, Some(&1), "{family:?}, round {round}: {counted:?}");
-            let opened = datapath.opened().opened[Opener::Peer as usize];
-            assert_eq!(opened, u64::from(most), "{family:?}, round {round}");
-            let earned_at = datapath.earned_at(network).expect("it is charged");
-            let paid = earned_at.saturating_sub(Moment::now().ns());
-            assert!(paid <= cost(MAX), "{family:?}, round {round}: {paid}");
-        }
+    for round in 0..ROUNDS {
+        datapath.reset();
+        datapath.set_flows([]);
+        let at = Moment::now();
+        let check = prepare(&mut datapath, at);
+        let cookie = at.isn(&path.key()).wrapping_add(1);
+        let segment = path.inbound().segment(flags::ACK, 1000, cookie);
+        let [ack, data] = [segment.clone(), segment.payload(payload(20))];
+        at_once(
+            datapath.classifier(Program::Ingress),
+            [&ack.bytes(), &data.bytes()],
+        );
+        let counted = datapath.counted();
+        let restored = counted.get(Outcome::RxRestored.name());
+        assert_eq!(restored, Some(&1), "{path:?}, round {round}: {counted:?}");
+        check(&mut datapath);
     }
 }
 
