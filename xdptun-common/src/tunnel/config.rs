@@ -25,7 +25,7 @@ pub mod global {
     /// moves the start of the packet (before 6.2, `bpf: pull before calling
     /// skb_postpull_rcsum`).
     pub const SHRINK_TWICE: &str = "SHRINK_TWICE";
-    /// `u32`: a [`super::IngressMode`]. If it is XDP, that has refused plain UDP,
+    /// `u32`: a [`crate::attachment::IngressMode`]. If it is XDP, that has refused plain UDP,
     /// and what tc sees was restored.
     pub const XDP: &str = "XDP";
     /// `u32`: how many bytes of each packet are recorded ([`crate::report::copy`]); 0 if
