@@ -7,8 +7,8 @@
 //! what was expected is taken at once and the gap is never filled.
 //!
 //! A listener keeps no state. Its SYN-ACK carries a number that only the
-//! addresses and a secret give ([`crate::tunnel::isn`]); whoever acknowledges it has a
-//! flow.
+//! addresses and a secret give ([`crate::tunnel::isn`]); a peer that acknowledges it has
+//! a flow.
 
 use crate::flow::seq::{after, distance, near};
 use crate::tunnel::isn;

@@ -307,7 +307,7 @@ fn step(
         // have taken the last room.
         let refused = match inserted {
             Err(InsertError::Share) => Outcome::RxDropShare,
-            Ok(()) | Err(InsertError::Exists | InsertError::Full) => Outcome::RxDropTableFull,
+            Ok(()) | Err(InsertError::Full) => Outcome::RxDropTableFull,
         };
         return find(key)
             .filter(|flow| inserted.is_ok() || flow.state() == after.state)

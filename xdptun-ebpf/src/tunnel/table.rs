@@ -58,10 +58,8 @@ pub fn find(key: &FlowKey) -> Option<Entry> {
 /// at once.
 const HARDLY_LASTED: u64 = 400_000_000;
 
-/// Why an entry could not be made.
+/// Why an entry was not made. Another CPU may have made it meanwhile, whatever the reason.
 pub enum InsertError {
-    /// Another CPU was faster.
-    Exists,
     /// The table is full, or for a peer what is left of it is kept.
     Full,
     /// Peers have their share of it.
@@ -79,10 +77,8 @@ pub fn insert(
     link: [u8; 14],
     now: u64,
 ) -> Result<(), InsertError> {
-    const EEXIST: i32 = -17;
     match insert_new(key, endpoint, &link, now) {
         0 => Ok(()),
-        EEXIST => Err(InsertError::Exists),
         EDQUOT => Err(InsertError::Share),
         _ => Err(InsertError::Full),
     }
