@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 /// Seconds that all cores together have worked since boot.
 ///
 /// System-wide, because the work of a tunnel is spread over processes, system
-/// calls and interrupts that belong to nobody.
+/// calls and interrupts, and the kernel charges interrupts to no process.
 pub fn busy_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("/proc/stat")?;
     busy_ticks(&stat)

@@ -16,7 +16,7 @@ const DOCUMENT: &str = "BENCHMARKS.md";
 /// The folder of raw numbers and pictures.
 const RESULTS: &str = "bench/results";
 
-/// What a method writes into the document, between the markers of its name.
+/// The text that a method writes into the document, between the markers of its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     name: String,
@@ -49,7 +49,7 @@ impl Section {
         self
     }
 
-    /// Whether every bar in it has a figure.
+    /// Whether every goal in it has a figure.
     pub fn is_complete(&self) -> bool {
         !self.text.contains(NOT_MEASURED)
     }
@@ -71,7 +71,7 @@ pub fn write_results(name: &str, results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// Replaces what the document has between the markers of each section, and writes
+/// Replaces the text between the markers of each section, and writes
 /// its picture.
 pub fn write_sections(sections: &[Section]) -> Result<()> {
     for Section { name, text, plot } in sections {

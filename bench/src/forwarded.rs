@@ -1,7 +1,7 @@
 //! Datagrams that a host forwards, with room before their headers.
 //!
-//! A socket leaves none for the longer header, so that the payload has to move. What
-//! comes from a tunnel device has some, as what kernel WireGuard sends has.
+//! A socket leaves none for the longer header, so the payload must move. Packets from a
+//! tunnel device have some, like those of kernel WireGuard.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use xdptun_lab::tap::Tap;
 use xdptun_lab::vnet::Vnet;
 use xdptun_lab::{Direct, Family, Kind, Offload};
 
-use crate::course::PORT;
+use crate::route::PORT;
 
 /// The device.
 const DEV: &str = "tun0";
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// How often it is tried.
 const ATTEMPTS: usize = 50;
 
-/// A tunnel device of the first host, and what is beyond it.
+/// A tunnel device of the first host, and the network beyond it.
 pub struct Forwarded {
     device: Tap,
     sources: [IpAddr; 2],
@@ -35,7 +35,7 @@ pub struct Forwarded {
 }
 
 impl Forwarded {
-    /// Makes the device, and a route back to what is beyond.
+    /// Makes the device, and a route back to the network beyond it.
     pub fn new(Direct { a, b }: &Direct) -> Result<Self> {
         let device = Tap::open(&a.netns, DEV, Kind::Tun, Offload::Checksum)?;
         for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {

@@ -10,7 +10,7 @@ use crate::results::{Absent, Measured, Sample};
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// What the document tells.
+    /// As much as the document shows.
     Full,
     /// Whether it works at all: one counted round of little traffic, and no figure
     /// worth keeping.
@@ -108,9 +108,9 @@ impl Round<'_> {
         self.harness.extent
     }
 
-    /// Keeps values of one path, unless this is the warm-up, and shows them. What
-    /// is no number was not measured.
-    pub fn record(&mut self, case: &str, path: &str, values: &[(&str, f64)]) {
+    /// Keeps values of one path, unless this is the warm-up, and shows them. A
+    /// value that is not finite was not measured.
+    pub fn keep(&mut self, case: &str, path: &str, values: &[(&str, f64)]) {
         let values: Vec<_> = values
             .iter()
             .filter(|(_, value)| value.is_finite())
@@ -150,7 +150,7 @@ mod tests {
         harness
             .rounds(|round| {
                 runs += 1;
-                round.record("case", "path", &[("metric", f64::from(runs))]);
+                round.keep("case", "path", &[("metric", f64::from(runs))]);
                 Ok(())
             })
             .unwrap();

@@ -1,4 +1,4 @@
-//! `xdptun-bench`: what xdptun costs, measured between two hosts of the
+//! `xdptun-bench`: the cost of xdptun, measured between two hosts of the
 //! laboratory, beside the same traffic without it.
 //!
 //! `cargo xtask bench` builds it and runs it twice: as root to measure, and as
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`methods`] | what is measured, a file for each method |
 //! | [`harness`] | rounds, interleaved, after a warm-up |
-//! | [`course`] | ways for datagrams from one host to another |
+//! | [`route`] | ways for datagrams from one host to another |
 //! | [`forwarded`] | datagrams with room before their headers |
 //! | [`phantun`] | a way by another program |
 //! | [`kernel`] | run times of programs, and programs that price helpers |
@@ -18,7 +18,6 @@
 //! | [`results`], [`statistics`] | every value, medians, spread and ratios |
 //! | [`table`], [`plot`], [`document`] | what BENCHMARKS.md shows |
 
-mod course;
 mod cpu;
 mod document;
 mod forwarded;
@@ -29,6 +28,7 @@ mod methods;
 mod phantun;
 mod plot;
 mod results;
+mod route;
 mod sizes;
 mod statistics;
 mod table;
@@ -66,10 +66,10 @@ enum Job {
     },
     /// Load the programs as root, and print their sizes as JSON
     Sizes,
-    /// Compare sizes (standard input) with those recorded
+    /// Compare sizes (standard input) with the baseline
     CheckSizes,
-    /// Record sizes (standard input)
-    RecordSizes,
+    /// Make sizes (standard input) the baseline
+    SaveBaseline,
     /// Show the tables of values that were measured (standard input)
     Show { method: Method },
     /// Show them, and write them to bench/results and BENCHMARKS.md
@@ -101,19 +101,19 @@ fn run(job: Job) -> Result<()> {
             Ok(())
         }
         Job::CheckSizes => input::<Sizes>()?.check(),
-        Job::RecordSizes => input::<Sizes>()?.record(),
+        Job::SaveBaseline => input::<Sizes>()?.save(),
         Job::Show { method } => show(method, false),
         Job::Write { method } => show(method, true),
     }
 }
 
-/// What another run of this program printed.
+/// The JSON that another run of this program printed.
 fn input<T: DeserializeOwned>() -> Result<T> {
     let text = read_to_string(stdin()).context("standard input")?;
     serde_json::from_str(&text).context("standard input is not what it should be")
 }
 
-/// Shows what comes on standard input, and writes it if it is to be kept.
+/// Shows the values on standard input, and writes them with `keep`.
 fn show(method: Method, keep: bool) -> Result<()> {
     let results = Results {
         schema: SCHEMA,

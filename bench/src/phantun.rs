@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use xdptun_lab::{Direct, Family, Host, Process, link, wait, workspace};
 
-use crate::course::{Course, PORT, Relay};
+use crate::route::{PORT, Route, Tunnel};
 
 /// The end of the server's tunnel device that speaks TCP; phantun's default.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 168, 201, 2);
@@ -33,7 +33,7 @@ pub fn missing() -> Option<String> {
 }
 
 /// Starts both programs.
-pub fn course() -> Result<Course> {
+pub fn route() -> Result<Route> {
     let net = Direct::new()?;
     let Direct { a, b } = &net;
     let translate = format!(
@@ -53,12 +53,12 @@ pub fn course() -> Result<Course> {
     let remote = b.socket(Family::V4, PORT);
     let server = start(b, "server", [PORT.to_string(), format!("{exit}")])?;
     let client = start(a, "client", [format!("{local}"), remote.to_string()])?;
-    let relay = Relay {
+    let tunnel = Tunnel {
         entry: local,
         exit,
         programs: [client, server],
     };
-    Ok(Course::relayed("phantun", net, relay))
+    Ok(Route::tunnelled("phantun", net, tunnel))
 }
 
 fn start(host: &Host, program: &str, [local, remote]: [String; 2]) -> Result<Process> {

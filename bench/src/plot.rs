@@ -16,7 +16,7 @@ const AXIS: u32 = 52;
 /// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
-    /// What stands before it.
+    /// The text before it.
     pub label: String,
     /// Bars with the same number have the same colour.
     pub colour: usize,
@@ -27,9 +27,9 @@ pub struct Bar {
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bars {
-    /// What stands above.
+    /// The text above.
     pub title: String,
-    /// What the axis counts.
+    /// The unit of the axis.
     pub unit: String,
     /// From top to bottom.
     pub bars: Vec<Bar>,

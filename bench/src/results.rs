@@ -1,5 +1,4 @@
-//! What a measurement keeps: every single value, in a layout that all methods
-//! share.
+//! Results: every single value, in a layout that all methods share.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub const SCHEMA: u32 = 1;
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Where, when and of what.
+    /// The machine, the commit and the date.
     pub machine: Machine,
     /// The values.
     #[serde(flatten)]
@@ -50,14 +49,14 @@ impl fmt::Display for Results {
     }
 }
 
-/// What root hands back.
+/// The values that the run as root hands back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Counted rounds; one more came first.
     pub rounds: u32,
-    /// Load average of the last minute before: what else ran.
+    /// Load average of the minute before: how busy other programs kept the machine.
     pub load_before: f64,
-    /// What was chosen or found, for the reader.
+    /// Notes for the reader: choices, findings.
     pub notes: Vec<String>,
     /// Paths that could not be measured, and why.
     pub absent: Vec<Absent>,
@@ -88,7 +87,7 @@ pub struct Sample {
     pub case: String,
     /// The way it took: `direct`, `xdptun`, a program, ...
     pub path: String,
-    /// What was measured, with its unit.
+    /// The metric, with its unit.
     pub metric: String,
     /// The round, from 1 on.
     pub round: u32,
@@ -112,8 +111,8 @@ impl Measured {
         Summary::of(values.into_iter().map(|(_, value)| value))
     }
 
-    /// Median and spread of `path` over `of`, each round for itself: what changed
-    /// on the machine between rounds met both alike.
+    /// Median and spread of `path` over `of`, each round for itself: a change
+    /// of the machine between rounds met both alike.
     pub fn ratio(&self, case: &str, [path, of]: [&str; 2], metric: &str) -> Option<Summary> {
         ratios(
             &self.values(case, path, metric),

@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Host, secret, workspace};
 
-use crate::course::PORT;
 use crate::kernel::Programs;
+use crate::route::PORT;
 
-/// Where the record is kept.
-const RECORD: &str = "bench/results/programs.json";
+/// Where the baseline is kept.
+const BASELINE: &str = "bench/results/programs.json";
 
-/// How many percent a figure may be above the record.
+/// How many percent a figure may be above the baseline.
 const TOLERANCE: u64 = 5;
 /// The same of machine code, which depends on what the processor can do and on
 /// which of its faults the kernel works around.
 const MACHINE_TOLERANCE: u64 = 25;
 
-/// What rewrites the record.
-const REWRITE: &str = "cargo xtask bench programs --record";
+/// The command that writes the baseline.
+const SAVE: &str = "cargo xtask bench programs --save-baseline";
 
 /// A program in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Size {
     verified_instructions: u32,
 }
 
-/// The record.
+/// The sizes of all programs in one kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     /// The kernel, without its patch level: another one verifies otherwise.
@@ -56,8 +56,9 @@ impl Sizes {
         let scratch = Scratch::new()?;
         let secret = secret::write(scratch.path(), "secret", "correct horse battery")?;
         let mut programs = BTreeMap::new();
-        // Each mode has an XDP program of its own; what answers nobody without the secret is
-        // in all of them, but the verifier walks it only if there is one.
+        // Each mode has an XDP program of its own; the code that keeps
+        // callers without the secret out is in all of them, but the verifier walks it only if
+        // there is a secret.
         for (host, options, note) in [
             (&net.a, &["--ingress", "xdp"][..], ""),
             (&net.b, &["--ingress", "xdp-generic"], ""),
@@ -78,43 +79,43 @@ impl Sizes {
         })
     }
 
-    /// Makes them the record.
-    pub fn record(&self) -> Result<()> {
+    /// Makes them the baseline.
+    pub fn save(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(workspace::root().join(RECORD), text)
-            .with_context(|| format!("{RECORD}: cannot write"))?;
-        eprintln!("wrote {RECORD}");
+        fs::write(workspace::root().join(BASELINE), text)
+            .with_context(|| format!("{BASELINE}: cannot write"))?;
+        eprintln!("wrote {BASELINE}");
         Ok(())
     }
 
-    /// Compares them with the record; an error names what has grown.
+    /// Compares them with the baseline; an error names what has grown.
     pub fn check(&self) -> Result<()> {
-        let text = fs::read_to_string(workspace::root().join(RECORD))
-            .with_context(|| format!("{RECORD}: cannot read; `{REWRITE}` makes it"))?;
-        let recorded: Self = serde_json::from_str(&text).context(RECORD)?;
-        println!("{}", self.compare(&recorded)?);
+        let text = fs::read_to_string(workspace::root().join(BASELINE))
+            .with_context(|| format!("{BASELINE}: cannot read; `{SAVE}` makes it"))?;
+        let baseline: Self = serde_json::from_str(&text).context(BASELINE)?;
+        println!("{}", self.compare(&baseline)?);
         Ok(())
     }
 
-    fn compare(&self, recorded: &Self) -> Result<String> {
+    fn compare(&self, baseline: &Self) -> Result<String> {
         let place = |sizes: &Self| (sizes.kernel.clone(), sizes.architecture.clone());
-        if place(self) != place(recorded) {
+        if place(self) != place(baseline) {
             return Ok(format!(
-                "not compared: {RECORD} is of Linux {} on {}, this is {} on {}",
-                recorded.kernel, recorded.architecture, self.kernel, self.architecture
+                "not compared: {BASELINE} is of Linux {} on {}, this is {} on {}",
+                baseline.kernel, baseline.architecture, self.kernel, self.architecture
             ));
         }
         let names = |sizes: &Self| sizes.programs.keys().cloned().collect::<Vec<_>>();
-        if names(self) != names(recorded) {
+        if names(self) != names(baseline) {
             bail!(
-                "{RECORD} has the programs {:?}, the kernel {:?}; `{REWRITE}` rewrites it",
-                names(recorded),
+                "{BASELINE} has the programs {:?}, the kernel {:?}; `{SAVE}` writes it anew",
+                names(baseline),
                 names(self)
             );
         }
         let (mut grown, mut report) = (String::new(), String::new());
         for (name, size) in &self.programs {
-            let before = &recorded.programs[name];
+            let before = &baseline.programs[name];
             let pairs = size.figures().into_iter().zip(before.figures());
             for ((what, now, tolerance), (_, before, _)) in pairs {
                 let growth = f64::from(now) / f64::from(before) - 1.0;
@@ -127,7 +128,7 @@ impl Sizes {
         }
         if !grown.is_empty() {
             bail!(
-                "programs have grown:\n{grown}make them smaller, or accept it with `{REWRITE}` and \
+                "programs have grown:\n{grown}make them smaller, or accept it with `{SAVE}` and \
                  say why in the commit"
             );
         }
@@ -179,12 +180,12 @@ mod tests {
 
     #[test]
     fn growth_beyond_the_tolerance_is_an_error_that_tells_the_way_out() {
-        let recorded = sizes(1000);
-        assert!(sizes(1050).compare(&recorded).is_ok());
-        assert!(sizes(10).compare(&recorded).is_ok());
-        let error = sizes(1051).compare(&recorded).unwrap_err().to_string();
+        let baseline = sizes(1000);
+        assert!(sizes(1050).compare(&baseline).is_ok());
+        assert!(sizes(10).compare(&baseline).is_ok());
+        let error = sizes(1051).compare(&baseline).unwrap_err().to_string();
         assert!(error.contains("egress: 1051 verified instructions, +5.1 %, from 1000"));
-        assert!(error.contains(REWRITE), "{error}");
+        assert!(error.contains(SAVE), "{error}");
     }
 
     #[test]

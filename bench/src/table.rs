@@ -77,20 +77,20 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// What stands where a bar has no figure.
+/// The verdict where a goal has no figure.
 pub const NOT_MEASURED: &str = "not measured";
 
-/// What a figure is held against.
+/// The limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bar {
+pub enum Goal {
     /// Not less than this.
     AtLeast(f64),
     /// Not more than this.
     AtMost(f64),
 }
 
-impl Bar {
-    /// The bar and whether a median is on the right side of it.
+impl Goal {
+    /// The goal and whether a median is on the right side of it.
     pub fn judge(self, summary: Option<Summary>) -> String {
         let (sign, limit) = match self {
             Self::AtLeast(limit) => (">=", limit),
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn a_bar_is_met_up_to_its_own_value() {
         let of = |value| Summary::of([value]);
-        assert_eq!(Bar::AtLeast(0.9).judge(of(0.9)), ">= 0.900: met");
-        assert_eq!(Bar::AtLeast(0.9).judge(of(0.8)), ">= 0.900: **not met**");
-        assert_eq!(Bar::AtMost(120.0).judge(of(121.0)), "<= 120: **not met**");
-        assert_eq!(Bar::AtMost(120.0).judge(None), "<= 120: not measured");
+        assert_eq!(Goal::AtLeast(0.9).judge(of(0.9)), ">= 0.900: met");
+        assert_eq!(Goal::AtLeast(0.9).judge(of(0.8)), ">= 0.900: **not met**");
+        assert_eq!(Goal::AtMost(120.0).judge(of(121.0)), "<= 120: **not met**");
+        assert_eq!(Goal::AtMost(120.0).judge(None), "<= 120: not measured");
     }
 }

@@ -1,7 +1,7 @@
 //! What user space notes of an attachment, for itself and for the process after it.
 
-/// Who keeps an attachment, in a pinned map of its own: the one record that stays
-/// as it is, so that every version can end what another began.
+/// The process that holds an attachment, in a pinned map of its own. This record alone
+/// never changes its layout, so that every version can end another version's attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Owner {
@@ -15,7 +15,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout this version writes, of the attachment, flows and counters.
-    pub const LAYOUT: u32 = 6;
+    pub const LAYOUT: u32 = 7;
 }
 
 /// What one `attach` set up, kept in a pinned map for other processes to read.
@@ -73,18 +73,12 @@ pub enum Filters {
     OwnClsact = 2,
 }
 
-impl Filters {
+crate::from_raw! {
     /// What is stored as `value`.
-    #[must_use]
-    pub const fn from_raw(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Tcx),
-            1 => Some(Self::Clsact),
-            2 => Some(Self::OwnClsact),
-            _ => None,
-        }
-    }
+    pub Filters: u32 { Tcx, Clsact, OwnClsact }
+}
 
+impl Filters {
     /// The name used on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -107,18 +101,12 @@ pub enum IngressMode {
     XdpGeneric = 2,
 }
 
-impl IngressMode {
+crate::from_raw! {
     /// The mode stored as `value`.
-    #[must_use]
-    pub const fn from_raw(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Tc),
-            1 => Some(Self::Xdp),
-            2 => Some(Self::XdpGeneric),
-            _ => None,
-        }
-    }
+    pub IngressMode: u32 { Tc, Xdp, XdpGeneric }
+}
 
+impl IngressMode {
     /// The name used on the command line and in status output.
     #[must_use]
     pub const fn name(self) -> &'static str {

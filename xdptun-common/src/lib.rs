@@ -31,5 +31,5 @@ pub mod report;
 pub mod tunnel;
 pub mod wire;
 
-pub(crate) use plain::plain;
 pub use plain::{Plain, bytes_of, read_plain};
+pub(crate) use plain::{from_raw, plain};

@@ -59,7 +59,7 @@ pub enum Shape {
     /// The transport header follows the fixed IP header.
     Plain = 0,
     /// IPv4 options, or IPv6 hop-by-hop and destination options, stand before
-    /// it. They can be set aside.
+    /// it. They can be stashed.
     Options = 1,
     /// Other IPv6 extension headers stand before it, which mean something for
     /// what follows (routing, authentication, mobility).
@@ -70,17 +70,8 @@ pub enum Shape {
     LaterFragment = 4,
 }
 
-impl Shape {
-    #[inline(always)]
-    const fn from_raw(value: u64) -> Self {
-        match value {
-            0 => Self::Plain,
-            1 => Self::Options,
-            3 => Self::FirstFragment,
-            4 => Self::LaterFragment,
-            _ => Self::Extensions,
-        }
-    }
+crate::from_raw! {
+    Shape: u64 { Plain, Options, Extensions, FirstFragment, LaterFragment } else Extensions
 }
 
 /// Finds the transport segment of the IP packet at offset `l3`; `None` if there

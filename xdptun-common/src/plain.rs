@@ -1,4 +1,4 @@
-//! Records that are their bytes.
+//! Types that can be copied from and to raw bytes.
 
 /// A record without padding or invalid bit patterns: any bytes of the right
 /// length are a value of it.
@@ -29,6 +29,47 @@ macro_rules! plain {
     )+};
 }
 pub(crate) use plain;
+
+/// Writes `from_raw` of an enum: the variant that is stored as a number, or with `else`
+/// what a number counts as that no version wrote. Every variant has to be named.
+macro_rules! from_raw {
+    (
+        @ $(#[$doc:meta])* $vis:vis $type:ident: $raw:ident { $($variant:ident),+ $(,)? }
+        -> $result:ty, $found:path, $unknown:expr
+    ) => {
+        impl $type {
+            $(#[$doc])*
+            #[inline(always)]
+            #[must_use]
+            $vis const fn from_raw(value: $raw) -> $result {
+                $(if value == Self::$variant as $raw {
+                    return $found(Self::$variant);
+                })+
+                $unknown
+            }
+        }
+        const _: fn($type) = |value| match value {
+            $($type::$variant => {})+
+        };
+    };
+    (
+        $(#[$doc:meta])* $vis:vis $type:ident: $raw:ident { $($variants:tt)+ }
+    ) => {
+        $crate::plain::from_raw!(
+            @ $(#[$doc])* $vis $type: $raw { $($variants)+ } -> Option<Self>, Some, None
+        );
+    };
+    (
+        $(#[$doc:meta])* $vis:vis $type:ident: $raw:ident { $($variants:tt)+ }
+        else $other:ident
+    ) => {
+        $crate::plain::from_raw!(
+            @ $(#[$doc])* $vis $type: $raw { $($variants)+ }
+            -> Self, core::convert::identity, Self::$other
+        );
+    };
+}
+pub(crate) use from_raw;
 
 /// The bytes of a record, as they lie in memory.
 pub const fn bytes_of<T: Plain>(value: &T) -> &[u8] {

@@ -1,8 +1,8 @@
 //! The packet that an ICMP error quotes.
 //!
-//! Read as leniently as the kernel reads it, which looks at little more than addresses,
-//! protocol and ports (`icmp_unreach`, `icmpv6_notify`): an error that the kernel would
-//! act upon must not pass because its quote is odd.
+//! As lenient as the kernel, which looks at little more than addresses, protocol and ports
+//! (`icmp_unreach`, `icmpv6_notify`): an error that the kernel would act on must not escape
+//! because its quote is unusual.
 
 use crate::parse::{Chains, Shape, is_extension};
 use crate::wire::{Ip, IpVersion, Protocol};

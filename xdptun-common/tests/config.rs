@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use xdptun_common::attachment::IngressMode;
+use xdptun_common::attachment::{Filters, IngressMode};
+use xdptun_common::report::copy::Hook;
 use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::{PORT_WORDS, Request, port_bit};
 
@@ -43,9 +44,17 @@ fn modes_and_kinds_survive_the_map() {
         assert_eq!(IngressMode::from_raw(mode as u32), Some(mode));
         assert!(names.insert(mode.name()));
     }
+    for filters in [Filters::Tcx, Filters::Clsact, Filters::OwnClsact] {
+        assert_eq!(Filters::from_raw(filters as u32), Some(filters));
+    }
+    for hook in [Hook::Egress, Hook::Ingress, Hook::Xdp] {
+        assert_eq!(Hook::from_raw(hook as u32), Some(hook));
+    }
     for kind in [Kind::Queued, Kind::Established, Kind::Finished, Kind::Reset] {
         assert_eq!(Kind::from_raw(kind as u32), Some(kind));
     }
     assert_eq!(IngressMode::from_raw(3), None);
+    assert_eq!(Filters::from_raw(3), None);
+    assert_eq!(Hook::from_raw(3), None);
     assert_eq!(Kind::from_raw(u32::MAX), None);
 }

@@ -76,14 +76,17 @@ fn meanings_are_sentences_of_one_line_and_differ() {
     }
 }
 
-/// Direction and fate are in the name: a dropped packet never goes on.
+/// Direction and fate are in the name: a dropped packet never goes on, and each loss is
+/// called one.
 #[test]
 fn names_tell_direction_and_fate() {
     for outcome in Outcome::ALL {
         let name = outcome.name();
         assert!(name.starts_with("tx_") || name.starts_with("rx_"), "{name}");
+        let says_lost = name.contains("_drop_") || name.contains("_lost");
+        assert_eq!(outcome.fate().is_loss(), says_lost, "{name}");
         if name.contains("_drop_") {
-            assert_eq!(outcome.fate(), Fate::Drop, "{name}");
+            assert_eq!(outcome.fate(), Fate::Lose, "{name}");
         }
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
 use xdptun_common::parse::Bytes as _;
-use xdptun_common::tunnel::translate::{Numbers, PayloadSum, disguise, restore};
+use xdptun_common::tunnel::translate::{GROWTH, Numbers, PayloadSum, disguise, restore};
 use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
@@ -122,7 +122,7 @@ fn assert_round_trip<I: Ip>(datagram: &[u8], numbers: Numbers) -> Vec<u8> {
     let segment = disguised::<I>(datagram, PayloadSum::InUdpChecksum, numbers);
     let known = PayloadSum::Known(Sum::new().bytes(payload));
     assert_eq!(segment, disguised::<I>(datagram, known, numbers));
-    assert_eq!(segment.len(), datagram.len() + TcpHeader::GROWTH);
+    assert_eq!(segment.len(), datagram.len() + GROWTH);
     assert_valid_segment(&segment, numbers, datagram, payload);
     assert_eq!(transport_sum::<I>(&segment, Protocol::TCP), 0xffff);
     // Of the IP header, only length, protocol, DF and checksum differ.

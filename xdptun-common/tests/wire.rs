@@ -14,9 +14,10 @@ use xdptun_common::address::{
     address_bytes, ip_addr, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::checksum::Sum;
+use xdptun_common::tunnel::options::{Offer, OptionWalk, SynOptions};
 use xdptun_common::wire::{
-    EtherType, EthernetHeader, Flags, Ip, IpFields, Ipv4Header, Ipv6Header, Offer, OptionWalk,
-    Protocol, SynOptions, TcpHeader, UdpHeader,
+    EtherType, EthernetHeader, Flags, Ip, IpFields, Ipv4Header, Ipv6Header, Protocol, TcpFields,
+    TcpHeader, UdpHeader,
 };
 use xdptun_common::{bytes_of, read_plain};
 
@@ -26,8 +27,16 @@ proptest! {
         ports: (u16, u16), numbers: (u32, u32), window: u16, flags in 0u8..0x40,
         words in 0usize..=10, checksum: [u8; 2],
     ) {
-        let header = TcpHeader::new(ports.0, ports.1, numbers.0, numbers.1, Flags(flags), window, words * 4)
-            .with_checksum(checksum);
+        let header = TcpHeader::new(TcpFields {
+            source: ports.0,
+            destination: ports.1,
+            sequence: numbers.0,
+            acknowledgment: numbers.1,
+            flags: Flags(flags),
+            window,
+            options_len: words * 4,
+        })
+        .with_checksum(checksum);
         let mut bytes = bytes_of(&header).to_vec();
         prop_assert_eq!(oracle::checksum(&bytes), header.sum().checksum());
         bytes.resize(header.header_len(), 0);
@@ -189,7 +198,15 @@ fn syn_options_are_those_of_linux() {
         ] {
             let options = SynOptions::new(mss, 7, offer);
             let (sent, unused) = bytes_of(&options).split_at(offer.options_len());
-            let header = TcpHeader::new(1, 2, 3, 4, Flags::SYN, 5, sent.len());
+            let header = TcpHeader::new(TcpFields {
+                source: 1,
+                destination: 2,
+                sequence: 3,
+                acknowledgment: 4,
+                flags: Flags::SYN,
+                window: 5,
+                options_len: sent.len(),
+            });
             let bytes = [bytes_of(&header), sent].concat();
             let oracle = TcpHeaderSlice::from_slice(&bytes).expect("header and options");
             let elements: Vec<_> = oracle.options_iterator().collect();

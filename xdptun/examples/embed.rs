@@ -7,12 +7,12 @@ use std::pin::pin;
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use xdptun::config::InterfaceConfig;
-use xdptun::daemon::{News, Observer, Order};
 use xdptun::flow::FlowKey;
-use xdptun::ports::carries;
-use xdptun::resolve::Names;
-use xdptun::status::Status;
-use xdptun::tunnel::{Handle, Plan, Stage, Tunnel};
+use xdptun::host::ports::carries;
+use xdptun::observe::status::Status;
+use xdptun::tunnel::daemon::{News, Observer, Order};
+use xdptun::tunnel::resolve::Names;
+use xdptun::tunnel::{Handle, Incumbent, Plan, Progress, Trace, Tunnel};
 
 struct Printer;
 
@@ -41,19 +41,20 @@ async fn main() -> Result<()> {
     // A process that is killed leaves its programs attached: from here on Ctrl-C
     // must not kill it.
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let tunnel = Tunnel::attach(&interface, Plan::new(&config, &names, false)?, false)?;
+    let plan = Plan::new(&config, &names, Trace::Off)?;
+    let tunnel = Tunnel::attach(&interface, plan, Incumbent::Respect)?;
     let (handle, mut orders) = Handle::new();
-    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |stage| {
-        match stage {
-            Stage::Carrying { attached, .. } => {
+    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |progress| {
+        match progress {
+            Progress::Carrying { attached, .. } => {
                 println!("ready: {}", carries(&attached.interface.name, &[port]));
             }
-            Stage::Waiting => println!("the interface is gone"),
+            Progress::Waiting => println!("the interface is gone"),
         }
         Ok(())
     }));
     tokio::select! {
-        ended = &mut tunnel => return ended,
+        ended = &mut tunnel => return Ok(ended?),
         _ = interrupt.recv() => {}
     }
 

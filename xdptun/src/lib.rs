@@ -1,23 +1,20 @@
-//! xdptun carries UDP through networks that only let TCP live.
+//! xdptun carries UDP through networks that pass only TCP.
 //!
-//! | module | what it holds |
+//! The rooms, each of which uses itself and those above it:
+//!
+//! | room | what it holds |
 //! |---|---|
-//! | [`cli`] | the command line, a file for each verb |
-//! | [`config`] | what an operator configures |
-//! | [`service`] | many interfaces in one process: start, signals, reload, end |
+//! | [`error`] | the error of the library: a kind, a message, its causes |
+//! | [`host`] | this host: interfaces, addresses, ports, clock |
+//! | [`process`] | this process: signals, privileges, its service manager |
 //! | [`control`] | how one xdptun asks another that runs |
-//! | [`capture`] | packets as they are on the wire and restored, side by side |
-//! | [`resolve`] | host names of peers, looked up again and again |
-//! | [`tunnel`] | the life of one interface, from attach to detach |
-//! | [`datapath`] | loading, attaching and pinning of the kernel side; the only place that names its maps |
-//! | [`daemon`] | what runs while attached: queue, handshake timers, keepalive, expiry |
-//! | [`doctor`] | what on this host would keep datagrams from passing |
-//! | [`interface`] | what the kernel says of a network interface |
-//! | [`ports`] | which ports are owned |
-//! | [`status`] | what is attached, counted and carried, as other programs read it |
-//! | [`rates`] | what happened between two looks at that |
-//! | [`metrics`] | the same for Prometheus |
-//! | [`flow`] | what a flow is called, and the states of its life |
+//! | [`datapath`] | the engine of any function: attaches, pins and removes programs |
+//! | [`config`] | the configuration file and the values of options |
+//! | [`tunnel`] | the tunnel: one interface from attach to detach, its maps, its daemon |
+//! | [`observe`] | status, rates, metrics and captures of attachments |
+//! | [`doctor`] | finds problems on this host that keep datagrams from passing |
+//! | [`service`] | many interfaces in one process: start, signals, reload, end |
+//! | [`cli`] | the command line, a file for each verb |
 //!
 //! # In another program
 //!
@@ -26,9 +23,10 @@
 //! | to | take |
 //! |---|---|
 //! | attach | [`tunnel::Tunnel::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`tunnel::Tunnel::run`] carries datagrams |
-//! | hear of events | a [`daemon::Observer`] |
-//! | change it, detach | [`tunnel::Handle`]; [`detach::detach`] for what another process attached |
-//! | look at it | [`status::Status::read`] |
+//! | hear of events | a [`tunnel::daemon::Observer`] |
+//! | change it, detach | [`tunnel::Handle`]; [`tunnel::detach::detach`] for what another process attached |
+//! | look at it | [`observe::status::Status::read`] |
+//! | act on what fails | [`error::Error::kind`] |
 //! | carry all of a file | [`service::run`], as `xdptun run` does |
 //!
 //! It needs root, or `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_PERFMON`; and a
@@ -45,34 +43,14 @@ pub mod flow {
     pub use xdptun_common::tunnel::state::{Flow, KeptFields, Opener, State};
 }
 
-mod addresses;
-pub mod capture;
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod control;
-pub mod daemon;
 pub mod datapath;
-pub mod detach;
 pub mod doctor;
-mod ephemeral;
-mod ethtool;
-pub mod interface;
-pub mod lock;
-pub mod metrics;
-pub mod mtu;
-mod netlink;
-mod netns;
-mod notify;
-pub mod ports;
-pub mod preflight;
-mod privileges;
-pub mod rates;
-pub mod resolve;
-mod running;
-mod secret;
-mod servers;
+pub mod error;
+pub mod host;
+pub mod observe;
+pub mod process;
 pub mod service;
-mod signals;
-pub mod status;
 pub mod tunnel;

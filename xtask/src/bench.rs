@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use crate::shell::{Supervised, as_root, path_with_admin_dirs};
+use crate::shell::{Supervised, as_root};
 use crate::{build, setup};
 
 /// Options of `cargo xtask bench`.
@@ -20,9 +20,9 @@ pub struct Args {
     /// Little traffic and nothing written: is something broken?
     #[arg(long)]
     quick: bool,
-    /// With `programs`: record their sizes anew
+    /// With `programs`: make their sizes the baseline
     #[arg(long, conflicts_with = "quick")]
-    record: bool,
+    save_baseline: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,9 +37,9 @@ enum What {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
-    /// Bare UDP beside what others offer
+    /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
-    /// Sizes of the programs against those recorded; measures no time
+    /// Sizes of the programs against the baseline; measures no time
     Programs,
     /// All of them, one after the other
     All,
@@ -65,12 +65,12 @@ impl What {
 /// Builds, lets root measure, and writes the results as the user.
 pub fn run(args: &Args) -> Result<()> {
     ensure!(
-        !args.record || args.what == What::Programs,
-        "--record goes with `bench programs`; the others keep their results anyway"
+        !args.save_baseline || args.what == What::Programs,
+        "--save-baseline goes with `bench programs`; the others keep their results anyway"
     );
     setup::ensure()?;
     build::for_bench()?;
-    // A quick run takes what is there.
+    // A quick run measures only the peers that are installed.
     if !args.quick && args.what.methods().iter().any(|what| what.has_peers()) {
         setup::try_peers();
     }
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
         let value = method.to_possible_value().context("a hidden method")?;
         let name = value.get_name();
         let (measure, then) = match method {
-            What::Programs if args.record => (vec!["sizes"], vec!["record-sizes"]),
+            What::Programs if args.save_baseline => (vec!["sizes"], vec!["save-baseline"]),
             What::Programs => (vec!["sizes"], vec!["check-sizes"]),
             _ if args.quick => (vec!["measure", name, "--quick"], vec!["show", name]),
             _ => (vec!["measure", name], vec!["write", name]),
@@ -88,13 +88,12 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Lets root run one job of the program, and the user another one on what came
-/// of it.
+/// Lets root run one job of the program, and the user another one on its results.
 fn pipe(measure: &[&str], then: &[&str]) -> Result<()> {
     let program = build::bench_program();
     let mut command = as_root(&program)?;
-    command.args(measure).env("PATH", path_with_admin_dirs());
-    let mut child = Supervised::spawn(command.stdout(Stdio::piped()))?;
+    command.args(measure).stdout(Stdio::piped());
+    let mut child = Supervised::spawn(&mut command)?;
     let output = child.child().stdout.take().context("no output")?;
     let measured = read_to_string(output)?;
     let status = child.wait()?;

@@ -1,14 +1,17 @@
 //! `cargo xtask build`: the one binary a user wants.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::read_to_string;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::HumanBytes;
+use serde_json::Value;
 use xdptun_lab::workspace;
 
 use crate::setup;
-use crate::shell::{cargo, run_visible};
+use crate::shell::{Supervised, cargo, run_visible};
 
 /// Options of `cargo xtask build`.
 #[derive(Debug, clap::Args)]
@@ -32,44 +35,117 @@ pub fn run(args: &Args) -> Result<()> {
 /// Builds the binary, for another machine if one is named, and says where it is.
 pub fn binary(target: Option<&str>) -> Result<PathBuf> {
     let mut folder = workspace::target_dir();
+    folder.extend(target);
+    build_binaries(target.as_slice())?;
+    Ok(folder.join(BINARY))
+}
+
+/// Builds the binary for other machines, all at once, and says where each is.
+pub fn binaries(targets: &[&str]) -> Result<Vec<PathBuf>> {
+    build_binaries(targets)?;
+    let folders = targets
+        .iter()
+        .map(|target| workspace::target_dir().join(target));
+    Ok(folders.map(|folder| folder.join(BINARY)).collect())
+}
+
+/// Where cargo leaves the binary.
+const BINARY: &str = "release/xdptun";
+
+fn build_binaries(targets: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release", "--locked", "--package", "xdptun"]);
+    for target in targets {
+        setup::ensure_target(target)?;
+        command.args(for_target(Some(target)));
+    }
+    run_visible(&mut command)
+}
+
+/// Builds what demo and soak run as root.
+pub fn for_worker() -> Result<()> {
+    binary(None)?;
+    with_tests(&[WORKER])
+}
+
+/// The part of a verb that runs as root.
+///
+/// xtask itself is built again with optimization: it verifies the checksum of
+/// every captured segment while the download competes for the same cores.
+pub const WORKER: &str = "xtask";
+
+/// Builds the kernel side as a file, for another machine if one is named.
+pub fn object(target: Option<&str>) -> Result<()> {
+    let mut folder = workspace::target_dir();
     if let Some(target) = target {
         setup::ensure_target(target)?;
         folder.push(target);
     }
-    release("xdptun", &for_target(target))?;
-    Ok(folder.join("release/xdptun"))
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--locked", "--package", OBJECT])
+        .arg("--message-format=json-render-diagnostics")
+        .args(for_target(target))
+        .stdout(Stdio::piped());
+    let mut cargo = Supervised::spawn(&mut command)?;
+    let output = cargo.child().stdout.take().context("no output of cargo")?;
+    let messages = read_to_string(output)?;
+    let status = cargo.wait()?;
+    ensure!(status.success(), "the kernel side does not compile");
+    let made = object_of(&messages).context("cargo did not say where the object is")?;
+    let object = folder.join("release/xdptun-ebpf.o");
+    fs::copy(&made, &object)
+        .with_context(|| format!("{}: cannot copy to {}", made.display(), object.display()))?;
+    Ok(())
 }
 
-/// Builds what demo and tests run as root, for another machine if
-/// one is named.
-///
-/// xtask itself is built again with optimization: it verifies the checksum of
-/// every captured segment while the download competes for the same cores.
-pub fn for_worker(target: Option<&str>) -> Result<()> {
-    if let Some(target) = target {
-        setup::ensure_target(target)?;
-    }
-    let extra = for_target(target);
-    // One after the other: built together they share the features of their
-    // dependencies, and the binary would not be the one of `cargo build`.
-    release("xdptun", &extra)?;
-    release("xtask", &extra)
+/// The package whose build script makes the object.
+const OBJECT: &str = "xdptun-object";
+
+/// Where cargo's messages say that the build script left the object.
+fn object_of(messages: &str) -> Option<PathBuf> {
+    let messages = messages.lines().map(serde_json::from_str::<Value>);
+    messages.map_while(Result::ok).find_map(|message| {
+        let is_made = message["reason"] == "build-script-executed"
+            && message["package_id"].as_str()?.contains(OBJECT);
+        is_made.then_some(Path::new(message["out_dir"].as_str()?).join("tunnel"))
+    })
 }
 
 /// Builds the fuzzer, and says where it is.
 pub fn fuzzer() -> Result<PathBuf> {
-    release("xdptun-test-datapath", &["--bin", "xdptun-fuzz"])?;
+    object(None)?;
+    with_tests(&["xdptun-fuzz"])?;
     Ok(workspace::target_dir().join("release/xdptun-fuzz"))
 }
 
-/// Builds what `bench` measures, and what measures it.
+/// Builds the programs that `bench` measures, and the program that measures them.
 pub fn for_bench() -> Result<()> {
-    release("xdptun", &[])?;
-    release("xdptun-test-h3", &["--bins"])?;
-    release("xdptun-bench", &[])
+    binary(None)?;
+    with_tests(&["server", "client", "make-cert", "xdptun-bench"])
 }
 
-/// What measures.
+/// Selects from all packages.
+///
+/// What is selected so has the same dependencies with the same features as what else is, so
+/// that cargo builds each dependency once. The command alone is built by itself: it has to be
+/// the one of a plain `cargo build`.
+pub const ALL_PACKAGES: &str = "--workspace";
+
+/// Builds programs that are no tests with what the tests are built of.
+fn with_tests(programs: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--locked"])
+        .arg(ALL_PACKAGES);
+    for program in programs {
+        command.args(["--bin", program]);
+    }
+    // With a test among them, the dependencies of tests count for the features.
+    run_visible(command.args(["--test", "lab"]))
+}
+
+/// The program that measures.
 pub fn bench_program() -> PathBuf {
     workspace::target_dir().join("release/xdptun-bench")
 }
@@ -77,10 +153,4 @@ pub fn bench_program() -> PathBuf {
 /// The options of cargo to build for another machine, if there is one.
 pub fn for_target(target: Option<&str>) -> Vec<&str> {
     target.map_or(Vec::new(), |target| vec!["--target", target])
-}
-
-fn release(package: &str, extra: &[&str]) -> Result<()> {
-    let mut command = cargo();
-    command.args(["build", "--release", "--locked", "--package", package]);
-    run_visible(command.args(extra))
 }

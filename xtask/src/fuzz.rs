@@ -1,12 +1,9 @@
 //! `cargo xtask fuzz`: the long run of the fuzzer in test/datapath.
 //!
-//! The fuzzer is a program of its own, because it brings the kernel programs
-//! along, and knows its options itself.
+//! The fuzzer is a program of its own, because it holds the kernel programs. It
+//! reads its options itself.
 
-use std::os::unix::process::CommandExt;
-
-use anyhow::{Context, Result};
-use xdptun_lab::command::line_of;
+use anyhow::Result;
 
 use crate::{build, setup, shell};
 
@@ -22,11 +19,5 @@ pub struct Args {
 /// Builds the fuzzer as the user, then becomes it, as root.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    let mut command = shell::as_root(build::fuzzer()?)?;
-    command
-        .args(&args.options)
-        .env("PATH", shell::path_with_admin_dirs());
-    // Returns only when it fails.
-    let error = command.exec();
-    Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
+    shell::exec(shell::as_root(build::fuzzer()?)?.args(&args.options))
 }

@@ -1,13 +1,35 @@
 //! `cargo xtask`: set up a machine, build, check, show, test and measure xdptun.
 //!
-//! One file or folder per verb. Everything runs as the user who started it;
-//! only what makes network namespaces runs as root, through [`worker`].
+//! Everything runs as the user; only the parts that make network namespaces run as
+//! root, through [`worker`]. A verb has a room of its own (a file or a
+//! folder), and rooms that several verbs need come first. A room uses only rooms
+//! above it in this table; `cargo xtask test 'docs architecture'` checks it.
+//!
+//! | room | what it knows |
+//! |---|---|
+//! | [`progress`] | what happens right now, on standard error |
+//! | [`shell`] | running programs: as the user, as root, in place of this process |
+//! | [`debian`] | Debian: its names for processors, its packages, a system made of them |
+//! | [`setup`] | what building, showing and testing need, and how it is installed |
+//! | [`build`] | the binaries, for this machine or another |
+//! | [`worker`] | the step from the user to root |
+//! | [`guest`] | an emulated machine with another kernel, which runs one job |
+//! | [`check`] | formatting, lints, documentation |
+//! | [`package`] | Debian packages and archives |
+//! | [`fuzz`] | the fuzzer of the kernel programs |
+//! | [`bench`] | measurements |
+//! | [`demo`] | WireGuard over xdptun, to be seen |
+//! | [`soak`] | traffic with random disturbances |
+//! | [`test`] | the suites: which there are, running them here and in guests |
+//! | [`vm`] | commands and suites under other kernels |
 
 mod bench;
 mod build;
 mod check;
+mod debian;
 mod demo;
 mod fuzz;
+mod guest;
 mod package;
 mod progress;
 mod setup;
@@ -21,6 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xdptun_lab::privilege::require_root;
 
 /// Set up a machine, build, check, show, test and measure xdptun.
 #[derive(Debug, Parser)]
@@ -53,8 +76,16 @@ enum Verb {
     /// Measure; writes bench/results and BENCHMARKS.md
     Bench(bench::Args),
     /// The part of a verb that runs as root
-    #[command(hide = true)]
-    Worker(worker::Args),
+    #[command(hide = true, subcommand)]
+    Worker(Job),
+}
+
+/// The jobs that a verb starts through [`worker`].
+#[derive(Debug, Subcommand)]
+enum Job {
+    Demo(demo::Args),
+    Suites(test::worker::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +110,16 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Soak(args) => soak::run(&args),
         Verb::Bench(args) => bench::run(&args),
-        Verb::Worker(args) => worker::run(args),
+        Verb::Worker(job) => work(job),
+    }
+}
+
+/// Does a job as root.
+fn work(job: Job) -> Result<()> {
+    require_root()?;
+    match job {
+        Job::Demo(args) => demo::show(&args),
+        Job::Suites(args) => test::worker::run(&args),
+        Job::Soak(args) => soak::work(&args),
     }
 }

@@ -1,4 +1,4 @@
-//! What happens right now, on standard error.
+//! The step at hand, on standard error.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
-//! Running programs whose output a person watches.
+//! Running programs whose output the user watches.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -48,25 +49,35 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// What a program run as root keeps from the environment of the user.
+/// Variables of the user's environment that a program keeps when it runs as root.
 const KEPT_BY_SUDO: &str =
     "XDPTUN_BIN,XDPTUN_TIME_FACTOR,CARGO_TARGET_DIR,RUST_BACKTRACE,PROPTEST_CASES,DEBIAN_FRONTEND";
 
-/// A program run as root: directly, or through `sudo`.
+/// A program run as root: directly, or through `sudo`. It finds administrators'
+/// programs.
 pub fn as_root(program: impl AsRef<Path>) -> Result<Command> {
     let program = program.as_ref();
-    if is_root() {
-        return Ok(Command::new(program));
-    }
-    ensure!(
-        find("sudo").is_some(),
-        "{} must run as root and there is no sudo: start this command as root",
-        program.display()
-    );
-    let mut sudo = Command::new("sudo");
-    sudo.arg(format!("--preserve-env={KEPT_BY_SUDO}"))
-        .arg(program);
-    Ok(sudo)
+    let mut command = if is_root() {
+        Command::new(program)
+    } else {
+        ensure!(
+            find("sudo").is_some(),
+            "{} must run as root and there is no sudo: start this command as root",
+            program.display()
+        );
+        let mut sudo = Command::new("sudo");
+        sudo.arg(format!("--preserve-env={KEPT_BY_SUDO}"))
+            .arg(program);
+        sudo
+    };
+    command.env("PATH", path_with_admin_dirs());
+    Ok(command)
+}
+
+/// Replaces this process by a program. Returns only if the program does not start.
+pub fn exec(command: &mut Command) -> Result<()> {
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot start `{}`", line_of(command)))
 }
 
 /// Finds a program in `PATH` and where administrators' programs are.
@@ -135,7 +146,7 @@ fn end(pid: Pid, line: &str) {
         return;
     }
     if let Err(error) = kill(pid, Signal::SIGTERM) {
-        // A terminal's Ctrl-C reaches what sudo started without our help.
+        // A terminal's Ctrl-C reaches a program behind sudo without our help.
         eprintln!("cannot end `{line}` (process {pid}): {error}; waiting for it");
     }
     if let Err(error) = wait::until(CLEANUP_LIMIT, line, || has_ended(pid)) {
@@ -143,8 +154,8 @@ fn end(pid: Pid, line: &str) {
     }
 }
 
-/// Looks without reaping: that is the owner's part. An error means that there
-/// is no such child any more.
+/// Looks without reaping, which is up to the owner. An error means that there is no
+/// such child any more.
 fn has_ended(pid: Pid) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(waitid(Id::Pid(pid), flags), Ok(WaitStatus::StillAlive))

@@ -1,10 +1,8 @@
 //! `cargo xtask soak`: traffic for as long as wanted, with random disturbances.
 
-use std::os::unix::process::CommandExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::command::line_of;
 use xdptun_test_soak::{Kind, Length, Pace, Plan};
 
 use crate::progress::Progress;
@@ -28,6 +26,21 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// The options as the user would type them.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec!["--minutes".to_owned(), self.minutes.to_string()];
+        if let Some(seed) = self.seed {
+            words.extend(["--seed".to_owned(), seed.to_string()]);
+        }
+        for kind in &self.only {
+            words.extend(["--only".to_owned(), kind.name().to_owned()]);
+        }
+        words.extend(self.json.then(|| "--json".to_owned()));
+        words
+    }
+}
+
 /// A week at most.
 fn minutes(text: &str) -> Result<f64, String> {
     let minutes = text.parse().ok();
@@ -45,21 +58,8 @@ fn kind(name: &str) -> Result<Kind, String> {
 /// Prepares everything as the user, then becomes the worker.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    build::for_worker(None)?;
-    let mut command = worker::command("soak")?;
-    command.args(["--minutes", &args.minutes.to_string()]);
-    if let Some(seed) = args.seed {
-        command.args(["--seed", &seed.to_string()]);
-    }
-    for kind in &args.only {
-        command.args(["--only", kind.name()]);
-    }
-    if args.json {
-        command.arg("--json");
-    }
-    // Returns only when it fails.
-    let error = command.exec();
-    Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
+    build::for_worker()?;
+    worker::become_root("soak", &args.words())
 }
 
 /// The run itself, as root.

@@ -1,4 +1,4 @@
-//! What `/proc` tells about the descriptors of a process.
+//! Data from `/proc` about the descriptors of a process.
 
 use std::fs;
 

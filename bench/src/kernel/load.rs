@@ -64,10 +64,10 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
         max_entries: room,
         flags: 0,
     };
-    // SAFETY: the record is that of the command.
+    // SAFETY: the attributes are those of the command.
     let map =
         unsafe { call(MAP_CREATE, &mut attributes) }.context("the kernel makes no such map")?;
-    // SAFETY: the kernel just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     let map = unsafe { OwnedFd::from_raw_fd(map) };
     let (key, value) = (vec![0_u8; key], vec![0_u8; value]);
     let mut attributes = ElementAttributes {

@@ -1,4 +1,4 @@
-//! What the maps of a process take.
+//! The memory of a process's maps.
 
 use std::collections::BTreeMap;
 

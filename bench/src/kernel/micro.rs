@@ -19,12 +19,12 @@ use super::programs::{self, Spent};
 /// One thing to price.
 #[derive(Debug, Clone, Copy)]
 pub struct Priced {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
     /// How often the program does it; once where a second time would be another
     /// thing.
     pub times: usize,
-    /// What it does, in the notation of `rbpf`. The packet is in `r6`, and the
+    /// Its instructions, in the notation of `rbpf`. The packet is in `r6`, and the
     /// stack's lowest 40 bytes are zeros.
     body: &'static str,
     map: Option<(MapType, usize, usize, u32)>,
@@ -42,25 +42,20 @@ const fn priced(name: &'static str, times: usize, body: &'static str) -> Priced 
 /// As the table of flows: 36 and 128 bytes, 65,536 entries.
 const FLOWS: (MapType, usize, usize, u32) = (MapType::Hash, 36, 128, 65_536);
 
-/// What the programs are made of. Numbers are those of `enum bpf_func_id` and the
-/// offsets in `struct __sk_buff`.
+/// A look-up of the zeros on the stack.
+const LOOK_UP: &str = "mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n";
+
+/// Helpers and look-ups that the programs consist of. Numbers are those of
+/// `enum bpf_func_id` and the offsets in `struct __sk_buff`.
 pub const PRICED: [Priced; 13] = [
     priced("nothing (counting itself)", 1, ""),
     Priced {
         map: Some(FLOWS),
-        ..priced(
-            "look-up in a hash map, 36-byte key",
-            8,
-            "mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n",
-        )
+        ..priced("look-up in a hash map, 36-byte key", 8, LOOK_UP)
     },
     Priced {
         map: Some((MapType::Array, 4, 8, 1024)),
-        ..priced(
-            "look-up in an array",
-            8,
-            "mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n",
-        )
+        ..priced("look-up in an array", 8, LOOK_UP)
     },
     priced("bpf_ktime_get_coarse_ns", 8, "call 160\n"),
     priced(
@@ -116,7 +111,7 @@ pub const PRICED: [Priced; 13] = [
 
 /// A loaded program.
 pub struct Micro {
-    /// What it does.
+    /// The thing that it does.
     pub priced: Priced,
     program: OwnedFd,
     _map: Option<OwnedFd>,
@@ -149,7 +144,7 @@ impl Micro {
         })?
     }
 
-    /// What the kernel tells about it.
+    /// The kernel's information about it.
     pub fn info(&self) -> Result<ProgramInfo> {
         let id = programs::id(&self.program)?;
         let mut all = loaded_programs().filter_map(Result::ok);
@@ -157,13 +152,13 @@ impl Micro {
             .context("the program is gone")
     }
 
-    /// What its runs took so far.
+    /// The time of its runs so far.
     pub fn spent(&self) -> Result<Spent> {
         programs::of_descriptor(&self.program)
     }
 }
 
-/// The whole program: what it does, as often as it does it, and the end.
+/// The whole program: its instructions as often as it repeats them, and the end.
 fn instructions(priced: &Priced, map: Option<&OwnedFd>) -> Result<Vec<u8>> {
     let zeros: String = (1..=5)
         .map(|word| format!("stdw [r10-{}], 0\n", word * 8))

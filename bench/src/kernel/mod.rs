@@ -1,4 +1,4 @@
-//! What the kernel tells about programs, and the small programs that price its
+//! The kernel's data about programs, and the small programs that measure the cost of its
 //! helpers.
 
 mod fdinfo;

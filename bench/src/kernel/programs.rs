@@ -27,7 +27,7 @@ impl Counting {
     }
 }
 
-/// What runs of a program took.
+/// The time that runs of a program took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
     /// All of them together, in nanoseconds.
@@ -57,7 +57,7 @@ impl Spent {
 pub struct Programs(BTreeMap<String, Spent>);
 
 impl Programs {
-    /// Reads those of a process.
+    /// Reads the programs of a process.
     pub fn of_process(process: Pid) -> Result<Self> {
         let mut found = BTreeMap::new();
         for (info, text) in loaded_by(process)? {
@@ -67,13 +67,13 @@ impl Programs {
         Ok(Self(found))
     }
 
-    /// What else the kernel tells about those of a process.
+    /// The kernel's information about the programs of a process.
     pub fn infos(process: Pid) -> Result<Vec<ProgramInfo>> {
         let loaded = loaded_by(process)?;
         Ok(loaded.into_iter().map(|(info, _)| info).collect())
     }
 
-    /// The program of a process whose name starts so.
+    /// The program of a process whose name has this prefix.
     pub fn named(process: Pid, prefix: &str) -> Result<ProgramInfo> {
         let mut infos = Self::infos(process)?.into_iter();
         let starts = |info: &ProgramInfo| {
@@ -84,7 +84,7 @@ impl Programs {
         found.with_context(|| format!("no program {prefix} is loaded"))
     }
 
-    /// What the program whose name starts so spent since an earlier reading.
+    /// The time that the program with this prefix has spent since an earlier reading.
     pub fn since(&self, earlier: &Self, prefix: &str) -> Result<Spent> {
         let named = |programs: &Self| {
             let mut names = programs.0.iter();
@@ -114,7 +114,7 @@ fn loaded_by(process: Pid) -> Result<Vec<(ProgramInfo, String)>> {
     Ok(found)
 }
 
-/// What one program of this process spent so far.
+/// The time that one program of this process has spent so far.
 pub fn of_descriptor(program: impl AsFd) -> Result<Spent> {
     let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
     spent(&fs::read_to_string(&path).context(path)?)

@@ -1,6 +1,6 @@
 //! One program on one packet, many times (`BPF_PROG_TEST_RUN`).
 //!
-//! The packet is not made anew between runs, so this is for those that a program
+//! The kernel reuses the packet between runs, so this is only for packets that a program
 //! does not change.
 
 use anyhow::{Context, Result, ensure};

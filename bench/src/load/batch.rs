@@ -15,7 +15,7 @@ const CONTROL_ROOM: usize = 64;
 /// Buffers of one length, with all that the kernel is told about them prepared.
 pub struct Batch {
     headers: Vec<libc::mmsghdr>,
-    /// What `headers` point to; never moved while they do.
+    /// The targets of the pointers in `headers`; never moved.
     _parts: Vec<libc::iovec>,
     _payloads: Vec<u8>,
     controls: Vec<Control>,
@@ -75,7 +75,7 @@ impl Batch {
         match Errno::result(result) {
             Ok(sent) => Ok(sent.unsigned_abs() as usize),
             Err(Errno::ENOBUFS | Errno::ENOMEM | Errno::EPERM) => Ok(1),
-            // What ICMP said of an earlier one.
+            // An ICMP error about an earlier datagram.
             Err(Errno::ECONNREFUSED | Errno::EINTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
@@ -113,7 +113,7 @@ impl Batch {
         self.send(socket, sources.len())
     }
 
-    /// Waits for a datagram, and takes those that are there with it; `None` if
+    /// Waits for a datagram, and takes all that wait with it; `None` if
     /// none came in the socket's time.
     pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<Option<usize>> {
         // SAFETY: as in `send`; the kernel writes into the payloads only.

@@ -28,7 +28,7 @@ pub enum Pace {
     PerSecond(f64),
 }
 
-/// What is sent.
+/// The traffic to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Payload bytes of one send.
@@ -41,22 +41,22 @@ pub struct Load {
     pub count: u64,
 }
 
-/// What came of it.
+/// What a load has achieved.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Carried {
+pub struct Throughput {
     /// Sends that the kernel took.
     pub sent: u64,
     /// Datagrams that arrived.
     pub received: u64,
-    /// Those that arrived while there was sending: rates are of these.
+    /// Datagrams that arrived while the sender sent: rates count these.
     pub received_meanwhile: u64,
-    /// How long there was sending.
+    /// How long the sender sent.
     pub seconds: f64,
-    /// What all CPUs worked from the first to the last datagram.
+    /// The time that all CPUs worked from the first to the last datagram.
     pub cpu_seconds: f64,
 }
 
-impl Carried {
+impl Throughput {
     /// Datagrams received in a second.
     pub fn per_second(&self) -> f64 {
         self.received_meanwhile as f64 / self.seconds
@@ -74,7 +74,7 @@ impl Carried {
 }
 
 /// Sends from a connected socket to one that gets all of it.
-pub fn carry(sender: &UdpSocket, receiver: &UdpSocket, load: Load) -> Result<Carried> {
+pub fn carry(sender: &UdpSocket, receiver: &UdpSocket, load: Load) -> Result<Throughput> {
     let mut batch = Batch::new(load.length);
     carry_by(receiver, load, |due| batch.send(sender, due))
 }
@@ -85,7 +85,7 @@ pub fn carry_by(
     receiver: &UdpSocket,
     load: Load,
     send: impl FnMut(usize) -> std::io::Result<usize>,
-) -> Result<Carried> {
+) -> Result<Throughput> {
     receiver.set_read_timeout(Some(SILENCE))?;
     let (received, sending) = (AtomicU64::new(0), AtomicBool::new(true));
     let before = busy_seconds()?;
@@ -98,7 +98,7 @@ pub fn carry_by(
         anyhow::Ok((sent?, meanwhile))
     })?;
     let cpu_seconds = busy_seconds()? - before;
-    Ok(Carried {
+    Ok(Throughput {
         sent: sent.0,
         received: received.into_inner(),
         received_meanwhile,
@@ -107,7 +107,7 @@ pub fn carry_by(
     })
 }
 
-/// Counts what arrives until there is silence after the last send.
+/// Counts datagrams until none arrives any more after the last send.
 fn drain(socket: &UdpSocket, received: &AtomicU64, sending: &AtomicBool) -> Result<()> {
     pin(End::Receiver)?;
     let mut batch = Batch::new(LARGEST);

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Who runs where.
+/// The ends of the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// On the first CPU.

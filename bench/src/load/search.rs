@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::flood::{Carried, Load, Pace, carry};
+use super::flood::{Load, Pace, Throughput, carry};
 
 /// The share of datagrams that may be lost.
 const ALLOWED_LOSS: f64 = 0.005;
@@ -22,7 +22,7 @@ pub fn highest_lossless(
     length: usize,
     saturated: f64,
     time: Duration,
-) -> Result<Option<Carried>> {
+) -> Result<Option<Throughput>> {
     halve(saturated * 0.2, saturated * 1.4, |rate| {
         let load = Load {
             length,
@@ -34,13 +34,13 @@ pub fn highest_lossless(
     })
 }
 
-/// Narrows a range of rates down to what passed; the best that did.
+/// Narrows a range of rates down; returns the best that lost little enough.
 fn halve(
     mut low: f64,
     mut high: f64,
-    mut probe: impl FnMut(f64) -> Result<Carried>,
-) -> Result<Option<Carried>> {
-    let mut best: Option<Carried> = None;
+    mut probe: impl FnMut(f64) -> Result<Throughput>,
+) -> Result<Option<Throughput>> {
+    let mut best: Option<Throughput> = None;
     for _ in 0..STEPS {
         let rate = f64::midpoint(low, high);
         let carried = probe(rate)?;
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
 
     /// A path that carries 1000 in a second.
-    fn path(rate: f64) -> Carried {
+    fn path(rate: f64) -> Throughput {
         let received = rate.min(1000.0) as u64;
-        Carried {
+        Throughput {
             sent: rate as u64,
             received,
             received_meanwhile: received,
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_path_that_always_loses_has_no_rate() {
         let lossy = |rate| {
-            Ok(Carried {
+            Ok(Throughput {
                 received: 0,
                 ..path(rate)
             })

@@ -1,8 +1,8 @@
-//! What the methods that download a file have in common.
+//! Code shared by the methods that download a file.
 
 use crate::plot::Bars;
 use crate::results::Measured;
-use crate::table::{Bar, median, spread};
+use crate::table::{Goal, median, spread};
 
 /// The file of the reference measurement.
 pub const MIB: usize = 1024;
@@ -10,14 +10,14 @@ pub const MIB: usize = 1024;
 /// That of a quick run.
 pub const QUICK_MIB: usize = 16;
 
-/// The speed, as who downloads reports it.
+/// The speed that the client reports.
 pub const SPEED: &str = "MiB/s";
 
 /// CPU time of the whole machine: both hosts, server and client included.
 pub const CPU: &str = "CPU s per GiB";
 
 /// Columns of every table.
-pub const COLUMNS: [&str; 5] = ["path", SPEED, "ratio", "bar", CPU];
+pub const COLUMNS: [&str; 5] = ["path", SPEED, "ratio", "goal", CPU];
 
 /// CPU time of a whole GiB.
 pub fn of_gib(seconds: f64, mib: usize) -> f64 {
@@ -29,14 +29,14 @@ pub fn row(
     measured: &Measured,
     case: &str,
     [path, of]: [&str; 2],
-    bar: Option<Bar>,
+    goal: Option<Goal>,
 ) -> [String; 5] {
     let ratio = measured.ratio(case, [path, of], SPEED);
     [
         format!("{case}: {path}"),
         spread(measured.summary(case, path, SPEED)),
         spread(ratio),
-        bar.map_or_else(String::new, |bar| bar.judge(ratio)),
+        goal.map_or_else(String::new, |goal| goal.judge(ratio)),
         median(measured.summary(case, path, CPU)),
     ]
 }

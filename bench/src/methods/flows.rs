@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::{Family, udp, xdptun};
 
-use crate::course::{Course, PORT};
 use crate::document::Section;
 use crate::harness::{Harness, Round};
 use crate::kernel::map_memory;
 use crate::load::{Batch, Load, Pace, carry_by};
 use crate::plot::Bars;
 use crate::results::Measured;
-use crate::table::{Bar, Table, median, number, spread};
+use crate::route::{PORT, Route};
+use crate::table::{Goal, Table, median, number, spread};
 
 /// Numbers of flows.
 const COUNTS: [usize; 4] = [1, 1000, 10_000, 60_000];
@@ -27,7 +27,7 @@ const LENGTH: usize = 1400;
 /// New flows under way at a time.
 const PACE: usize = 256;
 
-/// How long those may take to open.
+/// How long new flows may take to open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const RATE: &str = "received/s";
@@ -46,14 +46,14 @@ fn case(count: usize) -> String {
 
 /// A path whose sender has many addresses.
 struct Rig {
-    course: Course,
+    route: Route,
     sender: UdpSocket,
     receiver: UdpSocket,
 }
 
 impl Rig {
-    fn new(course: Course) -> Result<Self> {
-        let (a, b) = (&course.net.a, &course.net.b);
+    fn new(route: Route) -> Result<Self> {
+        let (a, b) = (&route.net.a, &route.net.b);
         a.netns
             .run("ip", ["route", "add", "local", "10.1.0.0/16", "dev", "lo"])?;
         let via = a.v4.to_string();
@@ -61,9 +61,9 @@ impl Rig {
             .run("ip", ["route", "add", "10.1.0.0/16", "via", &via])?;
         let sender = udp::bind(&a.netns, (Ipv4Addr::UNSPECIFIED, PORT))?;
         sender.connect(b.socket(Family::V4, PORT))?;
-        let receiver = course.receiver(Family::V4)?;
+        let receiver = route.receiver(Family::V4)?;
         Ok(Self {
-            course,
+            route,
             sender,
             receiver,
         })
@@ -96,7 +96,7 @@ impl Rig {
     /// How many ACKs of their own the receiver has sent, and how many datagrams it
     /// has restored.
     fn acknowledged(&self) -> Result<[f64; 2]> {
-        let status = xdptun::status(&self.course.net.b.netns)?;
+        let status = xdptun::status(&self.route.net.b.netns)?;
         let counters = &status["interfaces"][0]["counters"];
         let counter = |name: &str| {
             counters[name]
@@ -134,15 +134,15 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
     let most = counts[counts.len() - 1];
     let first = u32::from(Ipv4Addr::new(10, 1, 0, 1));
     let sources: Vec<Ipv4Addr> = (first..).map(Ipv4Addr::from).take(most).collect();
-    let direct = Rig::new(Course::direct()?)?;
+    let direct = Rig::new(Route::direct()?)?;
     direct.open(&sources)?;
-    let disguised = Rig::new(Course::xdptun("xdptun", "auto")?)?;
+    let disguised = Rig::new(Route::xdptun("xdptun", "auto")?)?;
     let mut memory = Vec::new();
     let mut open = 0;
     for count in counts {
         disguised.open(&sources[open..count])?;
         open = count;
-        memory.push(map_memory(disguised.course.process(0)?)?);
+        memory.push(map_memory(disguised.route.process(0)?)?);
         harness.say(&format!("{count} flows are open"));
     }
     harness.note(format!("{LENGTH} bytes; {most} flows open all the time"));
@@ -151,9 +151,9 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
             let case = case(*count);
             let sources = &sources[..*count];
             let rate = direct.flood(sources, time)?;
-            round.record(&case, "direct", &[(RATE, rate)]);
+            round.keep(&case, "direct", &[(RATE, rate)]);
             carry_over(round, &case, &disguised, sources, time)?;
-            round.record(&case, "xdptun", &[(MEMORY, *memory as f64 / 1048576.0)]);
+            round.keep(&case, "xdptun", &[(MEMORY, *memory as f64 / 1048576.0)]);
         }
         Ok(())
     })
@@ -169,7 +169,7 @@ fn carry_over(
     let rate = rig.flood(sources, time)?;
     // Counting costs time, and so is not part of the rate.
     let acks_before = rig.acknowledged()?;
-    let [egress, ingress] = rig.course.time_programs(|| rig.flood(sources, time))?;
+    let [egress, ingress] = rig.route.time_programs(|| rig.flood(sources, time))?;
     let [acks, restored] = rig.acknowledged()?;
     let acks = (acks - acks_before[0]) / (restored - acks_before[1]);
     let values = [
@@ -179,7 +179,7 @@ fn carry_over(
         (BOTH, egress + ingress),
         (ACKS, acks),
     ];
-    round.record(case, "xdptun", &values);
+    round.keep(case, "xdptun", &values);
     Ok(())
 }
 
@@ -193,7 +193,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
         EGRESS,
         INGRESS,
         "both, by those of one flow",
-        "bar",
+        "goal",
         ACKS,
         MEMORY,
     ]);
@@ -201,7 +201,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     for case in &cases {
         let of = |metric| measured.summary(case, "xdptun", metric);
         let growth = measured.ratio_of_cases([case, cases[0]], "xdptun", BOTH);
-        let bar = (Some(case) == cases.last()).then_some(Bar::AtMost(1.3));
+        let goal = (Some(case) == cases.last()).then_some(Goal::AtMost(1.3));
         table.row([
             (*case).to_owned(),
             spread(measured.summary(case, "direct", RATE)),
@@ -210,7 +210,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
             spread(of(EGRESS)),
             spread(of(INGRESS)),
             spread(growth),
-            bar.map_or_else(String::new, |bar| bar.judge(growth)),
+            goal.map_or_else(String::new, |goal| goal.judge(growth)),
             median(of(ACKS)),
             median(of(MEMORY)),
         ]);

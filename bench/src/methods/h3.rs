@@ -8,37 +8,37 @@ use xdptun_lab::workspace;
 use xdptun_test_h3::scenario::{Scenario, Sends};
 
 use super::download::{self, CPU, SPEED};
-use crate::course::Course;
 use crate::cpu::busy_seconds;
 use crate::document::Section;
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
-use crate::table::{Bar, Table};
+use crate::route::Route;
+use crate::table::{Goal, Table};
 
 /// The name of the file.
 const FILE: &str = "test";
 
-/// How the server hands datagrams to the kernel, and what is to be reached.
-const CASES: [(&str, Sends, Bar); 2] = [
-    ("HTTP/3, GSO off", Sends::Single, Bar::AtLeast(0.90)),
-    ("HTTP/3, GSO on", Sends::Batches, Bar::AtLeast(0.70)),
+/// How the server hands datagrams to the kernel, and the goal.
+const CASES: [(&str, Sends, Goal); 2] = [
+    ("HTTP/3, GSO off", Sends::Single, Goal::AtLeast(0.90)),
+    ("HTTP/3, GSO on", Sends::Batches, Goal::AtLeast(0.70)),
 ];
 
 /// A server on a path.
 struct Rig {
-    course: Course,
+    route: Route,
     server: Scenario,
     digest: String,
 }
 
 impl Rig {
-    fn new(course: Course, sends: Sends, mib: usize) -> Result<Self> {
+    fn new(route: Route, sends: Sends, mib: usize) -> Result<Self> {
         let programs = workspace::target_dir().join("release");
-        let server = Scenario::sending(&course.net.a, &course.net.b, &programs, sends)?;
+        let server = Scenario::sending(&route.net.a, &route.net.b, &programs, sends)?;
         let digest = server.provide(FILE, mib, Filling::Zeros)?;
         Ok(Self {
-            course,
+            route,
             server,
             digest,
         })
@@ -51,10 +51,10 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
     harness.note(format!("{mib} MiB"));
     let mut rigs = Vec::new();
     for (case, sends, _) in CASES {
-        rigs.push((case, Rig::new(Course::direct()?, sends, mib)?));
+        rigs.push((case, Rig::new(Route::direct()?, sends, mib)?));
         rigs.push((
             case,
-            Rig::new(Course::xdptun("xdptun", "auto")?, sends, mib)?,
+            Rig::new(Route::xdptun("xdptun", "auto")?, sends, mib)?,
         ));
     }
     harness.rounds(|round| {
@@ -76,16 +76,16 @@ fn fetch(round: &mut Round<'_>, case: &str, rig: &Rig, mib: usize) -> Result<()>
     );
     let speed = report.speed() / f64::from(1 << 20);
     let values = [(SPEED, speed), (CPU, download::of_gib(cpu, mib))];
-    round.record(case, rig.course.name, &values);
+    round.keep(case, rig.route.name, &values);
     Ok(())
 }
 
 /// The table of the document.
 pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let mut table = Table::new(&download::COLUMNS);
-    for (case, _, bar) in CASES {
-        for (path, bar) in [("direct", None), ("xdptun", Some(bar))] {
-            table.row(download::row(measured, case, [path, "direct"], bar));
+    for (case, _, goal) in CASES {
+        for (path, goal) in [("direct", None), ("xdptun", Some(goal))] {
+            table.row(download::row(measured, case, [path, "direct"], goal));
         }
     }
     let section = Section::new("h3", table.to_string());

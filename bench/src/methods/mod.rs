@@ -1,4 +1,4 @@
-//! What is measured, a file for each method.
+//! The measurements, one file per method.
 
 mod datapath;
 mod download;
@@ -30,7 +30,7 @@ pub enum Method {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
-    /// Bare UDP beside what others offer
+    /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
 }
 
@@ -58,7 +58,7 @@ impl Method {
         }
     }
 
-    /// What goes into the document.
+    /// The sections of the document.
     pub fn sections(self, measured: &Measured) -> Result<Vec<Section>> {
         match self {
             Self::Wg => wg::sections(measured),

@@ -1,20 +1,20 @@
-//! The method of `udp` with what a user would take instead.
+//! The method of `udp` with the programs that a user would take instead.
 
 use anyhow::Result;
 
 use super::udp;
-use crate::course::Course;
 use crate::document::Section;
 use crate::harness::Harness;
 use crate::phantun;
 use crate::plot::Bars;
 use crate::results::Measured;
+use crate::route::Route;
 use crate::table::{Table, spread};
 
 /// Final checksums, which every one of them takes.
 const CASE: &str = "complete";
 
-/// Those that cannot be had from where this project installs programs.
+/// Peers that none of the registries offers from which this project installs programs.
 const UNAVAILABLE: [(&str, &str); 2] = [
     ("udp2raw", "neither Debian nor crates.io offers it"),
     (
@@ -25,21 +25,21 @@ const UNAVAILABLE: [(&str, &str); 2] = [
 
 /// Direct, xdptun, and each peer that is there.
 pub fn measure(harness: &mut Harness) -> Result<()> {
-    let mut courses = vec![Course::direct()?, Course::xdptun("xdptun", "auto")?];
+    let mut routes = vec![Route::direct()?, Route::xdptun("xdptun", "auto")?];
     match phantun::missing() {
-        None => courses.push(phantun::course()?),
+        None => routes.push(phantun::route()?),
         Some(reason) => harness.absent("phantun", reason),
     }
     for (path, reason) in UNAVAILABLE {
         harness.absent(path, reason);
     }
-    for course in &courses {
-        course.net.offload("tx", false)?;
+    for route in &routes {
+        route.net.offload("tx", false)?;
     }
     harness.rounds(|round| {
-        courses
+        routes
             .iter()
-            .try_for_each(|course| course.explain(udp::run(round, CASE, course)))
+            .try_for_each(|route| route.explain(udp::run(round, CASE, route)))
     })
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use xdptun_lab::Family;
 
-use crate::course::Course;
 use crate::document::Section;
 use crate::harness::{Extent, Harness, Round};
 use crate::load::{Load, Pace, carry, first_delivery, highest_lossless, round_trips};
 use crate::plot::Bars;
 use crate::results::{Measured, paired};
+use crate::route::Route;
 use crate::statistics::{Summary, percentile};
-use crate::table::{Bar, Table, spread};
+use crate::table::{Goal, Table, spread};
 
 /// Payload bytes of the one-way traffic: what WireGuard sends, or less.
 pub const LENGTH: usize = 1400;
@@ -32,7 +32,7 @@ const FIRSTS_LOST: &str = "first datagrams lost, of 4";
 /// Traffic of which the table of parts tells.
 struct Traffic {
     name: &'static str,
-    /// What its time comes from.
+    /// The metric that its time comes from.
     metric: &'static str,
     /// That time in nanoseconds, of a value of the metric.
     ns: fn(f64) -> f64,
@@ -60,19 +60,19 @@ const TRAFFIC: [Traffic; 2] = [
 /// The programs that a datagram passes.
 const PASSED: [&str; 2] = ["egress", "ingress"];
 
-/// Metrics, each with the bar that it has for either kind of checksum.
-pub const METRICS: [(&str, [Option<Bar>; 2]); 8] = [
+/// Metrics, each with the goal that it has for either kind of checksum.
+pub const METRICS: [(&str, [Option<Goal>; 2]); 8] = [
     (
         "received/s, saturated",
-        [Some(Bar::AtLeast(0.90)), Some(Bar::AtLeast(0.80))],
+        [Some(Goal::AtLeast(0.90)), Some(Goal::AtLeast(0.80))],
     ),
     ("CPU us per datagram, saturated", [None; 2]),
     (
         "received/s, < 0.5 % lost",
-        [Some(Bar::AtLeast(0.90)), Some(Bar::AtLeast(0.80))],
+        [Some(Goal::AtLeast(0.90)), Some(Goal::AtLeast(0.80))],
     ),
     ("CPU us per datagram, < 0.5 % lost", [None; 2]),
-    ("round trip us, p50", [Some(Bar::AtMost(1.12)); 2]),
+    ("round trip us, p50", [Some(Goal::AtMost(1.12)); 2]),
     ("round trip us, p99", [None; 2]),
     ("first datagram of a flow, ms", [None; 2]),
     (FIRSTS_LOST, [None; 2]),
@@ -108,14 +108,14 @@ impl Amount {
 
 /// Direct against xdptun, with both kinds of checksums.
 pub fn measure(harness: &mut Harness) -> Result<()> {
-    let courses = [Course::direct()?, Course::xdptun("xdptun", "auto")?];
+    let routes = [Route::direct()?, Route::xdptun("xdptun", "auto")?];
     harness.rounds(|round| {
         for (case, offload) in CHECKSUMS {
-            for course in &courses {
-                course.net.offload("tx", offload)?;
-                course.explain(run(round, case, course))?;
+            for route in &routes {
+                route.net.offload("tx", offload)?;
+                route.explain(run(round, case, route))?;
             }
-            let [_, xdptun] = &courses;
+            let [_, xdptun] = &routes;
             xdptun.explain(count_programs(round, case, xdptun))?;
         }
         Ok(())
@@ -124,46 +124,46 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
 
 /// How long the programs run for a datagram of either traffic; on its own, as the
 /// counting takes time.
-fn count_programs(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
+fn count_programs(round: &mut Round<'_>, case: &str, route: &Route) -> Result<()> {
     let amount = Amount::of(round.extent());
-    let receiver = course.receiver(Family::V4)?;
-    let sender = course.sender(Family::V4)?;
+    let receiver = route.receiver(Family::V4)?;
+    let sender = route.sender(Family::V4)?;
     first_delivery(&sender, &receiver)?.context("the first datagram was lost")?;
     for Traffic { name, .. } in TRAFFIC {
-        let times = course.time_programs(|| match name {
+        let times = route.time_programs(|| match name {
             SATURATED => carry(&sender, &receiver, amount.saturated()).map(drop),
             _ => round_trips(&sender, &receiver, SMALL, amount.trips).map(drop),
         })?;
         for (program, each) in PASSED.into_iter().zip(times) {
-            round.record(case, course.name, &[(&time_of(program, name), each)]);
+            round.keep(case, route.name, &[(&time_of(program, name), each)]);
         }
     }
     Ok(())
 }
 
-/// What the time of a program's run is called in the results.
+/// The metric of the time of a program's run.
 fn time_of(program: &str, traffic: &str) -> String {
     format!("{program} ns, {traffic}")
 }
 
 /// Everything of one path.
-pub fn run(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
+pub fn run(round: &mut Round<'_>, case: &str, route: &Route) -> Result<()> {
     let amount = Amount::of(round.extent());
-    let receiver = course.receiver(Family::V4)?;
+    let receiver = route.receiver(Family::V4)?;
     let (mut lost, mut delays) = (0, Vec::new());
     for _ in 0..FIRSTS {
-        match first_delivery(&course.sender(Family::V4)?, &receiver)? {
+        match first_delivery(&route.sender(Family::V4)?, &receiver)? {
             Some(delay) => delays.push(delay),
             None => lost += 1,
         }
     }
-    let sender = course.sender(Family::V4)?;
+    let sender = route.sender(Family::V4)?;
     let trips = round_trips(&sender, &receiver, SMALL, amount.trips)
-        .with_context(|| format!("{}: round trips", course.name))?;
+        .with_context(|| format!("{}: round trips", route.name))?;
     let flood = carry(&sender, &receiver, amount.saturated())?;
     let lossless = highest_lossless(&sender, &receiver, LENGTH, flood.per_second(), amount.probe)?;
     let lossless =
-        lossless.with_context(|| format!("{}: every rate loses 0.5 % or more", course.name))?;
+        lossless.with_context(|| format!("{}: every rate loses 0.5 % or more", route.name))?;
     let trip = |share| microseconds(percentile(&trips, share));
     let first = percentile(&delays, 0.5).map(|delay| delay.as_secs_f64() * 1e3);
     let values = [
@@ -178,7 +178,7 @@ pub fn run(round: &mut Round<'_>, case: &str, course: &Course) -> Result<()> {
     ];
     let names = METRICS.map(|(name, _)| name);
     let values: Vec<(&str, f64)> = names.into_iter().zip(values).collect();
-    round.record(case, course.name, &values);
+    round.keep(case, route.name, &values);
     Ok(())
 }
 
@@ -188,9 +188,9 @@ fn microseconds(time: Option<Duration>) -> f64 {
 
 /// The tables of the document.
 pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
-    let mut table = Table::new(&["checksums, metric", "direct", "xdptun", "ratio", "bar"]);
+    let mut table = Table::new(&["checksums, metric", "direct", "xdptun", "ratio", "goal"]);
     for (kind, (case, _)) in CHECKSUMS.iter().enumerate() {
-        for (metric, bars) in METRICS {
+        for (metric, goals) in METRICS {
             let ratio = measured.ratio(case, ["xdptun", "direct"], metric);
             // A ratio to none would say nothing.
             let counts = metric == FIRSTS_LOST;
@@ -199,7 +199,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
                 spread(measured.summary(case, "direct", metric)),
                 spread(measured.summary(case, "xdptun", metric)),
                 if counts { String::new() } else { spread(ratio) },
-                bars[kind].map_or_else(String::new, |bar| bar.judge(ratio)),
+                goals[kind].map_or_else(String::new, |goal| goal.judge(ratio)),
             ]);
         }
     }

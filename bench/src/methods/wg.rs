@@ -14,7 +14,7 @@ use crate::document::Section;
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
-use crate::table::{Bar, Table};
+use crate::table::{Goal, Table};
 
 /// The paths by name, in the order of the reference.
 const PATHS: [&str; 3] = ["direct", "WireGuard", "WireGuard over xdptun"];
@@ -22,11 +22,11 @@ const PATHS: [&str; 3] = ["direct", "WireGuard", "WireGuard over xdptun"];
 /// The WireGuard of this machine, as the reference has it.
 const OWN: &str = "HTTP/1.0";
 
-/// wireguard-go: how the stack hands it packets, and what is to be reached. With
+/// wireguard-go: how the stack hands it packets, and the goal. With
 /// GSO its datagrams cross a veth pair unsplit, which no wire does.
-const GO: [(&str, bool, Bar); 2] = [
-    ("wireguard-go, GSO off", false, Bar::AtLeast(0.95)),
-    ("wireguard-go, GSO on", true, Bar::AtLeast(0.70)),
+const GO: [(&str, bool, Goal); 2] = [
+    ("wireguard-go, GSO off", false, Goal::AtLeast(0.95)),
+    ("wireguard-go, GSO on", true, Goal::AtLeast(0.70)),
 ];
 
 /// Downloads the file by every path.
@@ -79,7 +79,7 @@ fn fetch(
         attached.stop()?;
     }
     let values = [(SPEED, download.mib_s), (CPU, download::of_gib(cpu, mib))];
-    round.record(case, &path.to_string(), &values);
+    round.keep(case, &path.to_string(), &values);
     Ok(())
 }
 
@@ -90,15 +90,15 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let own = [
         (direct, None),
         (wireguard, None),
-        (xdptun, Some(Bar::AtLeast(0.95))),
+        (xdptun, Some(Goal::AtLeast(0.95))),
     ];
-    for (path, bar) in own {
-        table.row(download::row(measured, OWN, [path, wireguard], bar));
+    for (path, goal) in own {
+        table.row(download::row(measured, OWN, [path, wireguard], goal));
     }
     let cases = measured.names(|sample| &sample.case);
-    for (case, _, bar) in GO.into_iter().filter(|(case, ..)| cases.contains(case)) {
-        for (path, bar) in [(wireguard, None), (xdptun, Some(bar))] {
-            table.row(download::row(measured, case, [path, wireguard], bar));
+    for (case, _, goal) in GO.into_iter().filter(|(case, ..)| cases.contains(case)) {
+        for (path, goal) in [(wireguard, None), (xdptun, Some(goal))] {
+            table.row(download::row(measured, case, [path, wireguard], goal));
         }
     }
     for absent in &measured.absent {

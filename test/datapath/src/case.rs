@@ -13,12 +13,12 @@ use xdptun_common::tunnel::state::Opener;
 use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::diff;
-use crate::kernel::{Budget, Counted, Datapath, Limited, Ran, Reported};
+use crate::kernel::{Bucket, Counted, Datapath, Limited, Ran, Reported};
 use crate::moment::Moment;
 use crate::packet::{Fragmented, Packet};
 use crate::program::{Program, Skb};
 
-/// What becomes of the packet.
+/// The expected fate of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on its way.
@@ -30,7 +30,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What a program said by the number it returned; `None` if that has no
+    /// The meaning of the number that a program returned; `None` if that has no
     /// meaning here.
     #[must_use]
     pub fn of(program: Program, value: u32) -> Option<Self> {
@@ -60,7 +60,7 @@ pub struct Case {
     packet: Vec<u8>,
     skb: Skb,
     flows: BTreeMap<FlowKey, Flow>,
-    budgets: BTreeMap<Limited, Budget>,
+    buckets: BTreeMap<Limited, Bucket>,
     fragmented: BTreeMap<Fragmented, u64>,
     calls: BTreeMap<FlowKey, u32>,
     proof: Option<(u64, IpAddr)>,
@@ -90,7 +90,7 @@ impl Case {
             program,
             skb: Skb::default(),
             flows: BTreeMap::new(),
-            budgets: BTreeMap::new(),
+            buckets: BTreeMap::new(),
             fragmented: BTreeMap::new(),
             calls: BTreeMap::new(),
             proof: None,
@@ -239,10 +239,10 @@ impl Case {
         self
     }
 
-    /// Every CPU has this budget.
+    /// Every CPU has this bucket.
     #[must_use]
-    pub fn budget(mut self, limited: Limited, budget: Budget) -> Self {
-        self.budgets.insert(limited, budget);
+    pub fn bucket(mut self, limited: Limited, bucket: Bucket) -> Self {
+        self.buckets.insert(limited, bucket);
         self
     }
 
@@ -370,8 +370,8 @@ impl Case {
         datapath.set_sent(&self.sent);
         datapath.set_remotes(&self.remotes);
         datapath.set_opened(self.opened, &self.networks);
-        for (limited, budget) in &self.budgets {
-            datapath.set_budget(*limited, *budget);
+        for (limited, bucket) in &self.buckets {
+            datapath.set_bucket(*limited, *bucket);
         }
         datapath.load(self.program);
         let ran = datapath.run(self.program, &self.packet, self.skb);
@@ -457,8 +457,8 @@ fn section(name: &str, expected: &impl std::fmt::Debug, actual: &impl std::fmt::
     }
 }
 
-/// A case with a name. It is made anew for each attempt, because sequence
-/// numbers, windows and time stamps depend on the moment.
+/// A case with a name. It is built again for each attempt, because sequence
+/// numbers, windows and time stamps depend on the time.
 pub struct Row {
     name: String,
     case: Box<dyn Fn(Moment) -> Case + Send>,

@@ -16,7 +16,7 @@ pub struct Message {
     pub code: u8,
     /// The second half of the header: an MTU, a pointer, or nothing.
     pub rest: u32,
-    /// What follows it: the packet that an error is about.
+    /// The data after it: the packet that an error is about.
     pub body: Vec<u8>,
 }
 

@@ -18,6 +18,7 @@ use xdptun_common::tunnel::sent::{SentSegment, slot};
 use xdptun_common::tunnel::share::Tally;
 use xdptun_common::tunnel::state::Flow;
 use xdptun_common::{Plain, read_plain};
+use xdptun_lab::workspace;
 
 use crate::counters::{Counters, Moved};
 use crate::moment::{Moment, OWN_KEY, PROOF_KEY, SECOND_KEY, SECRET};
@@ -65,7 +66,7 @@ const NOTHING: SentSegment = SentSegment {
 type SeenPage = [u8; PAGE as usize];
 const SEEN_NOTHING: SeenPage = [0; PAGE as usize];
 
-/// What a run gave back.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// The program's return value.
@@ -89,7 +90,7 @@ pub struct Reported {
     pub frame: Vec<u8>,
 }
 
-/// What is limited, by its index in the map.
+/// A rate limit, by its index in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Limited {
@@ -126,8 +127,8 @@ impl Limited {
     }
 }
 
-/// A CPU's budget: tokens, and when it was last filled (nanoseconds).
-pub type Budget = [u64; 2];
+/// A token bucket: tokens, and when it was last filled (nanoseconds).
+pub type Bucket = [u64; 2];
 
 /// How often each counter moved.
 pub type Counted = BTreeMap<&'static str, u64>;
@@ -138,7 +139,7 @@ pub struct Datapath {
     loaded: Vec<Program>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
-    budgets: PerCpuArray<MapData, Budget>,
+    buckets: PerCpuArray<MapData, Bucket>,
     proofs: HashMap<MapData, u64, [u8; 16]>,
     seen: Array<MapData, SeenPage>,
     resets: HashMap<MapData, Record<Reset>, u64>,
@@ -192,7 +193,7 @@ impl Datapath {
             .map_max_entries("FLOWS", MAX_FLOWS)
             .map_max_entries("PROOFS", MAX_PROOFS)
             .map_max_entries("SEEN", if config.hidden { PAGES } else { 1 })
-            .load(xdptun::datapath::OBJECT)
+            .load_file(workspace::object())
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
         set_peers(&mut ebpf);
@@ -201,7 +202,7 @@ impl Datapath {
         Self {
             flows: take(&mut ebpf, "FLOWS"),
             counters: Counters::take(&mut ebpf),
-            budgets: take(&mut ebpf, "BUDGETS"),
+            buckets: take(&mut ebpf, "RATE_LIMITS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
             calls: take(&mut ebpf, "CALLS"),
             sent: take(&mut ebpf, "SENT"),
@@ -227,7 +228,7 @@ impl Datapath {
             return;
         }
         let result = match program {
-            Program::FastIn | Program::FastFrags => self.xdp(program).load(),
+            Program::Xdp | Program::XdpFrags => self.xdp(program).load(),
             Program::Egress | Program::Ingress | Program::Splitter => {
                 self.classifier(program).load()
             }
@@ -275,7 +276,7 @@ impl Datapath {
             ..TestRunOptions::default()
         };
         let result = match program {
-            Program::FastIn | Program::FastFrags => self.xdp(program).test_run(options),
+            Program::Xdp | Program::XdpFrags => self.xdp(program).test_run(options),
             Program::Egress | Program::Ingress | Program::Splitter => {
                 options.ctx_in = Some(&context);
                 options.ctx_out = Some(&mut context_out);
@@ -521,28 +522,28 @@ impl Datapath {
         self.networks.get(&network, 0).ok()
     }
 
-    /// Sets a budget of every CPU.
+    /// Sets a bucket of every CPU.
     ///
     /// # Panics
     ///
     /// If the map cannot be written.
-    pub fn set_budget(&mut self, limited: Limited, budget: Budget) {
+    pub fn set_bucket(&mut self, limited: Limited, bucket: Bucket) {
         let cpus = nr_cpus().expect("the number of CPUs");
-        let values = PerCpuValues::try_from(vec![budget; cpus]).expect("one for each CPU");
-        self.budgets
+        let values = PerCpuValues::try_from(vec![bucket; cpus]).expect("one for each CPU");
+        self.buckets
             .set(limited as u32, values, 0)
-            .expect("the map of budgets can be written");
+            .expect("the map of rate limits can be written");
     }
 
-    /// The budgets of one kind, one for each CPU.
+    /// The buckets of one kind, one for each CPU.
     ///
     /// # Panics
     ///
     /// If the map cannot be read.
     #[must_use]
-    pub fn budgets(&self, limited: Limited) -> Vec<Budget> {
-        let values = self.budgets.get(&(limited as u32), 0);
-        values.expect("the map of budgets can be read").to_vec()
+    pub fn buckets(&self, limited: Limited) -> Vec<Bucket> {
+        let values = self.buckets.get(&(limited as u32), 0);
+        values.expect("the map of rate limits can be read").to_vec()
     }
 
     /// Which counters moved since the last call, and how far.
@@ -586,7 +587,7 @@ impl Datapath {
         reported
     }
 
-    /// Forgets flows, fragments, connections, counts and records, and fills the budgets.
+    /// Forgets flows, fragments, connections, counts and records, and fills the buckets.
     pub fn reset(&mut self) {
         self.set_flows([]);
         self.set_fragmented([]);
@@ -598,7 +599,7 @@ impl Datapath {
         self.set_opened(Tally::default(), &[]);
         let now = Moment::now().ns();
         for limited in Limited::ALL {
-            self.set_budget(limited, [limited.burst(), now]);
+            self.set_bucket(limited, [limited.burst(), now]);
         }
         self.counted();
         self.reported();
@@ -654,7 +655,7 @@ fn set_local(ebpf: &mut Ebpf) {
     }
 }
 
-/// Two keys for everyone, one of its own for the peer of [`Family::with_own_key`].
+/// Two keys for all peers, one more for the peer of [`Family::with_own_key`].
 fn set_keys(ebpf: &mut Ebpf) {
     let set = |keys: &[ProofKey]| Record(KeySet::new(keys).expect("up to four keys"));
     let map = ebpf.map_mut("KEYS").expect("the object has a map KEYS");

@@ -28,6 +28,7 @@ pub mod moment;
 pub mod packet;
 pub mod path;
 pub mod program;
+pub mod stack;
 
 pub use case::{Case, Row, check, row};
 pub use icmp::Message;

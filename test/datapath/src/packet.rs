@@ -35,7 +35,7 @@ pub mod flags {
     pub const ECE: u8 = 0x40;
     /// Congestion window reduced (RFC 3168).
     pub const CWR: u8 = 0x80;
-    /// What every segment with data carries.
+    /// The flags of every segment with data.
     pub const DATA: u8 = PSH | ACK;
 }
 
@@ -247,7 +247,7 @@ impl Packet {
         self
     }
 
-    /// What the IP header claims of the length of transport header and payload.
+    /// The length of transport header and payload according to the IP header.
     #[must_use]
     pub fn transport_len(mut self, claimed: usize) -> Self {
         self.transport_len = Some(claimed);
@@ -311,7 +311,7 @@ impl Packet {
         self
     }
 
-    /// What of its IP header is the sender's choice.
+    /// The fields of its IP header that the sender chooses.
     #[must_use]
     pub fn fields(&self) -> IpFields {
         match &self.network {
@@ -365,7 +365,7 @@ impl Packet {
         self
     }
 
-    /// What names the datagram of a fragment: both addresses, IPv4 as v4-mapped,
+    /// The key of a fragment's datagram: both addresses, IPv4 as v4-mapped,
     /// the identification in four bytes, IPv4's protocol, and room for the way it
     /// goes, which a row fills in.
     #[must_use]
@@ -533,7 +533,7 @@ impl Packet {
         whole[..after_ip + len].to_vec()
     }
 
-    /// What the programs remember of this segment if it left at this tick.
+    /// The record that the programs keep of this segment if it left at this tick.
     ///
     /// # Panics
     ///

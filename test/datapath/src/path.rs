@@ -53,7 +53,7 @@ impl Family {
         }
     }
 
-    /// Someone who is no configured peer.
+    /// An address that is no configured peer.
     #[must_use]
     pub const fn stranger(self) -> IpAddr {
         match self {
@@ -198,8 +198,8 @@ impl Path {
     }
 
     /// A segment without data of this host, as the programs make it from any other packet:
-    /// the first SYN of a flow that begins with `sequence`, an answer to whoever has no
-    /// flow, or one of an [established](Path::established) flow.
+    /// the first SYN of a flow that begins with `sequence`, an answer to a sender without
+    /// a flow, or one of an [established](Path::established) flow.
     #[must_use]
     pub fn control(self, at: Moment, flags: u8, sequence: u32, acknowledgment: u32) -> Packet {
         let key = self.key();

@@ -15,23 +15,23 @@ pub enum Program {
     /// tc ingress of the splitter's far end.
     Splitter,
     /// XDP.
-    FastIn,
+    Xdp,
     /// XDP, for packets in several buffers as well.
-    FastFrags,
+    XdpFrags,
 }
 
 impl Program {
-    /// Those on the interface itself, which meet every packet.
-    pub const ALL: [Self; 4] = [Self::Egress, Self::Ingress, Self::FastIn, Self::FastFrags];
-    /// Those for XDP, of which an interface has one.
-    pub const XDP: [Self; 2] = [Self::FastIn, Self::FastFrags];
-    /// Those that meet what arrives.
-    pub const INBOUND: [Self; 3] = [Self::Ingress, Self::FastIn, Self::FastFrags];
+    /// The programs on the interface itself, which see every packet.
+    pub const ALL: [Self; 4] = [Self::Egress, Self::Ingress, Self::Xdp, Self::XdpFrags];
+    /// The programs for XDP, of which an interface has one.
+    pub const XDP: [Self; 2] = [Self::Xdp, Self::XdpFrags];
+    /// The programs for inbound packets.
+    pub const INBOUND: [Self; 3] = [Self::Ingress, Self::Xdp, Self::XdpFrags];
 
     /// Whether it is one of [`Program::XDP`].
     #[must_use]
     pub const fn is_xdp(self) -> bool {
-        matches!(self, Self::FastIn | Self::FastFrags)
+        matches!(self, Self::Xdp | Self::XdpFrags)
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -39,13 +39,13 @@ impl Program {
             Self::Egress => "xdptun_egress",
             Self::Ingress => "xdptun_ingress",
             Self::Splitter => "xdptun_splitter",
-            Self::FastIn => "xdptun_fast_in",
-            Self::FastFrags => "xdptun_fast_frags",
+            Self::Xdp => "xdptun_xdp",
+            Self::XdpFrags => "xdptun_xdp_frags",
         }
     }
 }
 
-/// What the programs are told when they are loaded.
+/// The settings of the programs when they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Only the configured peers are ours.
@@ -87,7 +87,7 @@ impl Default for Config {
     }
 }
 
-/// What goes with a packet to a tc program.
+/// The metadata of a packet for a tc program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skb {
     /// The packet mark.

@@ -15,9 +15,9 @@ const SEED: u64 = 1;
 const PACKETS: u64 = 60_000;
 const ATTACKS: u64 = 2_000;
 
-/// What random packets must reach, so that rules are not kept for want of
-/// packets. Not in it: what a program cannot be brought to by one packet (a full
-/// ring of records, memory that runs out).
+/// The outcomes that random packets must reach, so that no rule holds only for lack of
+/// packets. Not among them: outcomes that one packet cannot cause (a full ring of records,
+/// lack of memory).
 fn within_reach(program: Program) -> BTreeSet<&'static str> {
     let outcomes: &[Outcome] = match program {
         Program::Egress => &[
@@ -63,7 +63,7 @@ fn within_reach(program: Program) -> BTreeSet<&'static str> {
             Outcome::RxDropSequence,
             Outcome::RxDropTableFull,
         ],
-        Program::FastIn | Program::FastFrags => &[Outcome::RxRestored, Outcome::RxDropPlainUdp],
+        Program::Xdp | Program::XdpFrags => &[Outcome::RxRestored, Outcome::RxDropPlainUdp],
         Program::Splitter => &[],
     };
     let sent: &[Sent] = match program {
@@ -76,11 +76,11 @@ fn within_reach(program: Program) -> BTreeSet<&'static str> {
             Sent::Rst,
             Sent::Limited,
         ],
-        Program::FastIn | Program::FastFrags | Program::Splitter => &[],
+        Program::Xdp | Program::XdpFrags | Program::Splitter => &[],
     };
     let ends: &[&str] = match program {
         Program::Egress => &[Tally::UNCOUNTED, Tally::RETURNED],
-        Program::Ingress | Program::FastIn | Program::FastFrags => &[Tally::UNCOUNTED],
+        Program::Ingress | Program::Xdp | Program::XdpFrags => &[Tally::UNCOUNTED],
         Program::Splitter => &[Tally::SENT_HOME, Tally::ENDED],
     };
     let outcomes = outcomes.iter().map(|outcome| outcome.name());
@@ -118,7 +118,7 @@ fn random_packets_break_no_rule_and_reach_every_outcome() {
     net.a.netns.enter(fuzz).unwrap();
 }
 
-/// What forged packets must reach: each check that stands in their way.
+/// The outcomes that forged packets must reach: one for each check against them.
 const IN_THE_WAY: [Outcome; 11] = [
     Outcome::RxSyn,
     Outcome::RxDropIcmp,

@@ -115,7 +115,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Installs xdptun, as the README tells.
+    /// Installs xdptun, as the README says.
     pub fn install_xdptun(&self) -> Result<()> {
         self.install("xdptun", &fs::read(xdptun::binary()?)?)
     }
@@ -153,7 +153,7 @@ impl Machine {
         fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))
     }
 
-    /// Where a file below `/etc` is for everyone else.
+    /// The path of a file below `/etc`, outside the machine's mount namespace.
     fn outside(&self, path: &str) -> Result<PathBuf> {
         let inside = Path::new(path)
             .strip_prefix("/")

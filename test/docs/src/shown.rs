@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use regex::Regex;
 
-/// What is another time or process each time, and what the kernel decides.
+/// Times, process ids, and the hook, which depends on the kernel.
 pub const VARYING: [&str; 3] = [r"process \d+", r"\b\d+ s\b", r"\((TCX|clsact)\)"];
 
 /// How much a flow carried.
@@ -28,7 +28,7 @@ pub fn with_xdp(printed: &[String]) -> Vec<String> {
     lines.collect()
 }
 
-/// What is said on veth devices alone.
+/// A message that is only for veth devices.
 pub const VETH: &str = ": no native XDP: it would switch TSO off";
 
 /// Checks that lines are as a document shows them: what these regular expressions
@@ -42,7 +42,7 @@ pub fn compare(shown: &[String], printed: &[String], varying: &[&str]) -> Result
         let masked = varying.iter().fold(line.clone(), |line, varying| {
             varying.replace_all(&line, "*").into_owned()
         });
-        // Columns are as wide as what varies.
+        // The width of a column depends on the varying text.
         masked.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let shown: Vec<String> = shown.iter().map(masked).collect();

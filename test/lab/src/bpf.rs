@@ -38,12 +38,12 @@ pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
         kernel_version: 0,
         flags: 0,
     };
-    // SAFETY: the record is that of the command, and its buffers outlive the call.
+    // SAFETY: the attributes are those of the command, and their buffers outlive the call.
     let loaded = unsafe { call(PROG_LOAD, &mut attributes) }.with_context(|| {
         let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
         format!("the verifier says\n{}", String::from_utf8_lossy(text))
     })?;
-    // SAFETY: the kernel just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
 }
 
@@ -54,7 +54,8 @@ pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
 /// The attributes have the layout that the command asks for, and the buffers that they
 /// name are as large as they say.
 pub unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> nix::Result<i32> {
-    // SAFETY: the record is as long as the kernel is told; the rest is the caller's.
+    // SAFETY: the attributes are as long as the kernel is told; the caller answers for
+    // the rest.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,4 +1,4 @@
-//! Capturing what really crosses an interface, through a packet socket.
+//! Captures of the frames that cross an interface, through a packet socket.
 //!
 //! Where the tap sits decides what it sees. Outgoing frames are seen after the
 //! tc egress programs, incoming ones before tc ingress but after native XDP.
@@ -16,8 +16,8 @@ use crate::packet_socket::{PacketSocket, Statistics};
 use crate::stop::{self, Stop, Stopped};
 use crate::timestamps;
 
-/// Frames are read in batches. To wake for each one would cost what is captured
-/// a third of its speed on two cores.
+/// Frames are read in batches: to wake for each one would cost the captured traffic a
+/// third of its speed on two cores.
 const READ_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A running capture that accumulates into an `S`.

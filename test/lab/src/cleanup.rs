@@ -47,7 +47,7 @@ pub struct Guard(u64);
 /// Makes a lasting thing together with the action that removes it.
 ///
 /// `make` must be short: a signal that arrives meanwhile waits for it, so that
-/// there is no moment in which the thing exists and nobody knows how to remove
+/// there is no moment in which the thing exists without the action that removes
 /// it.
 pub fn guarded<T, U>(make: impl FnOnce() -> Result<(T, U)>) -> Result<(T, Guard)>
 where

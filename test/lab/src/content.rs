@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 const MIB: usize = 1 << 20;
 
-/// What a file is filled with.
+/// The content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
     /// Zeros, as in the reference measurement.

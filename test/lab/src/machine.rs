@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::run;
 use crate::workspace;
 
-/// What is written beside every measurement.
+/// The description that goes with every measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor by its own name.

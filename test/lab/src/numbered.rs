@@ -1,4 +1,4 @@
-//! Datagrams that tell which they are, so that a changed or doubled one shows.
+//! Datagrams that hold their number, so that a changed or doubled one shows.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a router further on does to packets: it wants them smaller, or lets some
-//! overtake others. The kernel of this machine needs no netem for either.
+//! A router further on that refuses large packets, or lets some packets overtake
+//! others. The kernel of this machine needs no netem for either.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -61,8 +61,8 @@ pub fn forget_mtus(netns: &Netns) -> Result<()> {
 /// The slow lane: every packet takes 39 ms, as one of 4,875 bytes at 1 Mbit/s, and the next
 /// one waits.
 const RATE: &str = "rate 1mbit mpu 4875 burst 1b cburst 1b quantum 1500";
-/// What may enter it: a packet in 40 ms, and six at once, so that none waits longer than
-/// 273 ms. A limit in bytes would let all of a second enter at once.
+/// The rate at which packets enter it: one in 40 ms, and six at once, so that none waits
+/// longer than 273 ms. A limit in bytes would let all of a second enter at once.
 const ENTRY: &str = "limit rate 25/second burst 6 packets";
 
 /// Gives interfaces of a router a slow lane beside the fast one, empty at first.
@@ -101,7 +101,7 @@ pub fn reorder<'a>(netns: &Netns, devs: impl IntoIterator<Item = &'a str>) -> Re
     Ok(())
 }
 
-/// Ends what [`reorder`] began. What waits still arrives.
+/// Ends [`reorder`]. Packets that wait in the slow lane still arrive.
 pub fn keep_order(netns: &Netns) -> Result<()> {
     netns.run("nft", ["delete", "table", "inet", "lanes"])?;
     Ok(())

@@ -1,5 +1,5 @@
-//! A wire with a program: it sees every frame between two devices, and decides
-//! what arrives and where.
+//! A wire with a program that sees every frame between two devices, and decides which
+//! frames arrive and where.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ impl Side {
 pub struct Carried {
     /// Where it will arrive.
     pub to: Side,
-    /// What is left to the taker.
+    /// What is left to the receiver.
     pub vnet: Vnet,
     /// The frame: from the Ethernet header on, or the IP packet of a TUN device.
     pub bytes: Vec<u8>,
@@ -116,19 +116,19 @@ impl Relay {
         self.program(|frame| vec![frame]);
     }
 
-    /// Lets a frame arrive that nobody sent.
+    /// Lets a frame arrive that neither host sent.
     pub fn deliver(&self, frame: &Carried) -> Result<()> {
         self.shared.deliver(frame)
     }
 
-    /// What both hosts sent since the last call, before the program saw it.
+    /// The frames that both hosts sent since the last call, before the program saw it.
     ///
     /// A frame is among them before anything that follows from it can be seen.
     pub fn sent(&self) -> Result<Vec<Frame>> {
         Ok(self.sent_by_side()?.into_iter().map(|(_, f)| f).collect())
     }
 
-    /// What one host sent since the last call; the other's frames are forgotten.
+    /// The frames that one host sent since the last call; the other's frames are forgotten.
     pub fn sent_from(&self, side: Side) -> Result<Vec<Frame>> {
         let mut sent = self.sent_by_side()?;
         sent.retain(|(from, _)| *from == side);
@@ -185,7 +185,7 @@ impl Shared {
                 continue;
             };
             let mut state = self.lock();
-            state.sent.push((from, self.record(vnet, &bytes)?));
+            state.sent.push((from, self.frame(vnet, &bytes)?));
             let frame = Carried {
                 to: from.other(),
                 vnet,
@@ -199,7 +199,7 @@ impl Shared {
         Ok(())
     }
 
-    fn record(&self, vnet: Vnet, bytes: &[u8]) -> Result<Frame> {
+    fn frame(&self, vnet: Vnet, bytes: &[u8]) -> Result<Frame> {
         Ok(Frame {
             bytes: bytes.to_vec(),
             outgoing: true,

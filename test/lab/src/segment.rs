@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{NetSlice, SlicedPacket, TcpSlice, TransportSlice, UdpSlice};
 
 use crate::capture::Frame;
 use crate::checksum;
@@ -12,7 +12,7 @@ use crate::checksum;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<'a> {
     /// A TCP segment or UDP datagram.
@@ -40,7 +40,7 @@ pub struct Packet<'a> {
     pub ip_length: usize,
     /// The protocol's own fields.
     pub header: Header<'a>,
-    /// What the segment or datagram carries.
+    /// The payload of the segment or datagram.
     pub payload: &'a [u8],
     /// Verdict on the IPv4 header checksum; IPv6 has none and is always good.
     pub ip_checksum: Checksum,
@@ -124,74 +124,15 @@ pub fn parse(frame: &Frame) -> Result<Content<'_>> {
     } else {
         SlicedPacket::from_ethernet(&frame.bytes).context("malformed frame")?
     };
-    let network = match sliced.net {
-        Some(NetSlice::Ipv4(ip)) => {
-            let header = ip.header();
-            Network {
-                source: header.source_addr().into(),
-                destination: header.destination_addr().into(),
-                ttl: header.ttl(),
-                tos: header.dcp().value() << 2 | header.ecn().value(),
-                without_df: !header.dont_fragment(),
-                length: usize::from(header.total_len()),
-                checksum: verdict(checksum::sum(header.slice())),
-                fragment: ip.is_payload_fragmented(),
-                protocol: ip.payload_ip_number().0,
-            }
-        }
-        Some(NetSlice::Ipv6(ip)) => {
-            let header = ip.header();
-            Network {
-                source: header.source_addr().into(),
-                destination: header.destination_addr().into(),
-                ttl: header.hop_limit(),
-                tos: header.traffic_class(),
-                without_df: false,
-                length: header.slice().len() + usize::from(header.payload_length()),
-                checksum: Checksum::Good,
-                fragment: ip.is_payload_fragmented(),
-                protocol: ip.payload().ip_number.0,
-            }
-        }
-        Some(NetSlice::Arp(_)) | None => return Ok(Content::Other),
+    let Some(network) = sliced.net.as_ref().and_then(Network::of) else {
+        return Ok(Content::Other);
     };
     if network.fragment {
         return Ok(Content::Fragment(network.protocol));
     }
     Ok(match sliced.transport {
-        Some(TransportSlice::Tcp(tcp)) => {
-            // etherparse ties the options to the slice it hands out by value,
-            // so they are taken from the header bytes, which outlive it.
-            let options = &tcp.header_slice()[20..];
-            let header = Header::Tcp(Tcp {
-                seq: tcp.sequence_number(),
-                ack_number: tcp.acknowledgment_number(),
-                window: tcp.window_size(),
-                urgent: tcp.urgent_pointer(),
-                syn: tcp.syn(),
-                ack: tcp.ack(),
-                psh: tcp.psh(),
-                fin: tcp.fin(),
-                rst: tcp.rst(),
-                options,
-            });
-            let ports = (tcp.source_port(), tcp.destination_port());
-            let checksum = network.judge(frame, TCP, tcp.slice());
-            network.packet(ports, header, tcp.payload(), checksum)
-        }
-        Some(TransportSlice::Udp(udp)) => {
-            let ports = (udp.source_port(), udp.destination_port());
-            let checksum = if udp.checksum() == 0 {
-                // RFC 8200 section 8.1: zero is not allowed over IPv6.
-                match network.source {
-                    IpAddr::V4(_) => Checksum::Absent,
-                    IpAddr::V6(_) => Checksum::Bad,
-                }
-            } else {
-                network.judge(frame, UDP, udp.slice())
-            };
-            network.packet(ports, Header::Udp, udp.payload(), checksum)
-        }
+        Some(TransportSlice::Tcp(tcp)) => network.segment(frame, &tcp),
+        Some(TransportSlice::Udp(udp)) => network.datagram(frame, &udp),
         _ => Content::Other,
     })
 }
@@ -210,6 +151,76 @@ struct Network {
 }
 
 impl Network {
+    /// `None` for ARP.
+    fn of(slice: &NetSlice<'_>) -> Option<Self> {
+        match slice {
+            NetSlice::Ipv4(ip) => {
+                let header = ip.header();
+                Some(Self {
+                    source: header.source_addr().into(),
+                    destination: header.destination_addr().into(),
+                    ttl: header.ttl(),
+                    tos: header.dcp().value() << 2 | header.ecn().value(),
+                    without_df: !header.dont_fragment(),
+                    length: usize::from(header.total_len()),
+                    checksum: verdict(checksum::sum(header.slice())),
+                    fragment: ip.is_payload_fragmented(),
+                    protocol: ip.payload_ip_number().0,
+                })
+            }
+            NetSlice::Ipv6(ip) => {
+                let header = ip.header();
+                Some(Self {
+                    source: header.source_addr().into(),
+                    destination: header.destination_addr().into(),
+                    ttl: header.hop_limit(),
+                    tos: header.traffic_class(),
+                    without_df: false,
+                    length: header.slice().len() + usize::from(header.payload_length()),
+                    checksum: Checksum::Good,
+                    fragment: ip.is_payload_fragmented(),
+                    protocol: ip.payload().ip_number.0,
+                })
+            }
+            NetSlice::Arp(_) => None,
+        }
+    }
+
+    fn segment<'a>(&self, frame: &Frame, tcp: &TcpSlice<'a>) -> Content<'a> {
+        // etherparse ties the options to the slice it hands out by value,
+        // so they are taken from the header bytes, which outlive it.
+        let options = &tcp.header_slice()[20..];
+        let header = Header::Tcp(Tcp {
+            seq: tcp.sequence_number(),
+            ack_number: tcp.acknowledgment_number(),
+            window: tcp.window_size(),
+            urgent: tcp.urgent_pointer(),
+            syn: tcp.syn(),
+            ack: tcp.ack(),
+            psh: tcp.psh(),
+            fin: tcp.fin(),
+            rst: tcp.rst(),
+            options,
+        });
+        let ports = (tcp.source_port(), tcp.destination_port());
+        let checksum = self.judge(frame, TCP, tcp.slice());
+        self.packet(ports, header, tcp.payload(), checksum)
+    }
+
+    fn datagram<'a>(&self, frame: &Frame, udp: &UdpSlice<'a>) -> Content<'a> {
+        let checksum = if udp.checksum() == 0 {
+            // RFC 8200 section 8.1: zero is not allowed over IPv6.
+            match self.source {
+                IpAddr::V4(_) => Checksum::Absent,
+                IpAddr::V6(_) => Checksum::Bad,
+            }
+        } else {
+            self.judge(frame, UDP, udp.slice())
+        };
+        let ports = (udp.source_port(), udp.destination_port());
+        self.packet(ports, Header::Udp, udp.payload(), checksum)
+    }
+
     fn judge(&self, frame: &Frame, protocol: u8, segment: &[u8]) -> Checksum {
         if !frame.checksum_ready {
             return Checksum::NotReady;

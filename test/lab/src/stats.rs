@@ -1,4 +1,4 @@
-//! What crossed a wire, in numbers, for transfers too large to keep.
+//! Counts of the packets on a wire, for transfers too large to keep.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

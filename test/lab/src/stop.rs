@@ -18,7 +18,7 @@ pub struct Stop {
 #[derive(Debug)]
 pub struct Stopped(PipeReader);
 
-/// What ended a wait.
+/// The reason that a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     /// The descriptor is readable (it may be stopped as well: read first).

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use crate::netns::Netns;
 use crate::vnet::Vnet;
 
-/// What a device carries.
+/// The kind of packets that a device carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Ethernet frames.
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What the kernel leaves to the device.
+/// The work that the kernel leaves to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing: frames leave in single pieces with final checksums.

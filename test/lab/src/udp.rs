@@ -97,7 +97,7 @@ pub struct Server {
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// What a server received.
+/// Counts of the datagrams that a server received.
 #[derive(Debug, Default)]
 struct Counts {
     datagrams: AtomicU64,

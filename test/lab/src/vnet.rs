@@ -1,8 +1,8 @@
-//! What goes with a frame between the kernel and a device: the work that is
-//! left to the one who takes it (`struct virtio_net_hdr`, VIRTIO 1.2 section
+//! What goes with a frame between the kernel and a device: the work that the
+//! sender leaves to the receiver (`struct virtio_net_hdr`, VIRTIO 1.2 section
 //! 5.1.6).
 
-/// The checksum is to be written by the taker (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+/// The receiver has to write the checksum (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 const NEEDS_CHECKSUM: u8 = 1;
 
 /// Kinds of super-packets.

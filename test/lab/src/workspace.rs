@@ -18,6 +18,11 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
+/// The kernel side as a file, which `cargo xtask test datapath` and `cargo xtask fuzz` build.
+pub fn object() -> PathBuf {
+    target_dir().join("release/xdptun-ebpf.o")
+}
+
 /// A program that `cargo xtask setup` installs into the project's own folder.
 pub fn tool(name: &str) -> PathBuf {
     root().join(".tools/bin").join(name)

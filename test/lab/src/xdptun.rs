@@ -45,7 +45,7 @@ pub fn run_in(netns: &Netns, args: &[&str]) -> Result<String> {
     run(netns.command(binary()?).args(args))
 }
 
-/// What `xdptun status --json` says in a namespace.
+/// The output of `xdptun status --json` in a namespace.
 pub fn status(netns: &Netns) -> Result<Value> {
     let text = run_in(netns, &["status", "--json"])?;
     serde_json::from_str(&text).with_context(|| format!("`xdptun status --json` printed {text:?}"))
@@ -70,7 +70,7 @@ pub struct Attached {
     process: Process,
 }
 
-/// What a killed `xdptun attach` left in the kernel; dropping it detaches.
+/// The programs and pins that a killed `xdptun attach` left; dropping this detaches.
 #[derive(Debug)]
 pub struct Remains {
     _guard: Guard,
@@ -126,7 +126,7 @@ impl Attached {
         &self.netns
     }
 
-    /// What it printed on standard output: the summary of the attachment.
+    /// Its standard output: the summary of the attachment.
     pub fn summary(&self) -> Vec<String> {
         self.process.stdout()
     }
@@ -167,7 +167,7 @@ impl Attached {
 
     /// Kills it without a chance to clean up, as a crash would.
     ///
-    /// What it attached keeps working until `xdptun detach`, or until the
+    /// Its programs keep working until `xdptun detach`, or until the
     /// returned value is dropped.
     pub fn kill(self) -> Result<Remains> {
         let Self {

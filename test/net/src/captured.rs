@@ -33,7 +33,7 @@ pub struct Seen {
     pub frame: Frame,
     /// How long it was.
     pub length: u32,
-    /// What is said of it.
+    /// Its comment.
     pub comment: String,
 }
 
@@ -90,7 +90,7 @@ impl File {
         }
     }
 
-    /// What is on one side and goes one way.
+    /// The packets on one side that go one way.
     pub fn frames(&self, side: Side, outgoing: bool) -> Vec<Frame> {
         let seen = self.seen.iter();
         seen.filter(|seen| seen.side == side && seen.frame.outgoing == outgoing)

@@ -68,7 +68,7 @@ impl Conversation {
         })
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -158,7 +158,7 @@ fn ask(
             };
             // Without an address or a route there is an error; it is as lost.
             let _ = socket.send_to(&datagram(id, number), to);
-            // What the thread was late with follows at once: the rate stays.
+            // Late datagrams follow at once, so the rate stays.
             due += interval;
         }
         drop(paused);

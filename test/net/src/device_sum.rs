@@ -16,11 +16,11 @@ use xdptun_lab::{Netns, bpf, link, sockopt};
 
 use crate::socket::receive_with;
 
-/// What is asked of the packet: a helper, which takes the context and zero.
+/// A query about the packet: a helper, which takes the context and zero.
 #[derive(Debug, Clone, Copy)]
 #[repr(i32)]
 pub enum Question {
-    /// What the device added up: `bpf_csum_update`.
+    /// The sum that the device computed: `bpf_csum_update`.
     Sum = 40,
     /// Whether it found the checksum right: `bpf_csum_level`.
     Verified = 135,
@@ -83,9 +83,9 @@ fn receive_answer(socket: &UdpSocket) -> Result<(Vec<u8>, i32)> {
 /// `SO_RCVMARK` (5.19).
 const SO_RCVMARK: i32 = 75;
 
-/// What the helper says of a packet without such a sum: `-ENOTSUPP`.
+/// The helper's result for a packet without such a sum: `-ENOTSUPP`.
 const NO_SUM: i32 = -524;
-/// What the other says of a packet whose checksum nobody looked at.
+/// The result of the other helper for a packet with an unverified checksum.
 const NOT_VERIFIED: i32 = -libc::EACCES;
 
 /// An instruction: operation, registers (destination in the low half), offset
@@ -125,8 +125,8 @@ fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
         kind: TCX_INGRESS,
         flags: 0,
     };
-    // SAFETY: the record is that of the command, and the descriptor that it makes
-    // nobody else's.
+    // SAFETY: the record is that of the command, and nothing else owns the descriptor
+    // that it makes.
     unsafe {
         let link = bpf::call(LINK_CREATE, &mut create).context("cannot attach the witness")?;
         Ok(OwnedFd::from_raw_fd(link))

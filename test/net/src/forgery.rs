@@ -5,15 +5,15 @@ use std::net::{SocketAddr, UdpSocket};
 use anyhow::{Context, Result};
 use etherparse::TcpHeader;
 use xdptun_lab::Direct;
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 use crate::wire::{Segment, Wire, describe, segments};
 use crate::{PORT, raw};
 
-/// What forged data begins with.
+/// The first bytes of forged data.
 pub const PAYLOAD: &[u8] = b"forged";
 
-/// What is forged.
+/// The kind of forged packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Resets, with and without acknowledgement.
@@ -37,22 +37,22 @@ impl Kind {
         self,
         from: SocketAddr,
         to: SocketAddr,
-        dice: &mut Dice,
-        numbers: impl FnOnce(&mut Dice) -> (u32, u32),
+        random: &mut Random,
+        numbers: impl FnOnce(&mut Random) -> (u32, u32),
     ) -> Result<Vec<u8>> {
         let mut payload = Vec::new();
         if self == Self::Data {
             payload.extend(PAYLOAD);
-            let length = dice.below(1000);
-            payload.extend(dice.bytes(length));
+            let length = random.below(1000);
+            payload.extend(random.bytes(length));
         }
         let fill = |tcp: &mut TcpHeader| {
-            (tcp.sequence_number, tcp.acknowledgment_number) = numbers(dice);
+            (tcp.sequence_number, tcp.acknowledgment_number) = numbers(random);
             tcp.ack = self != Self::Syn;
             match self {
                 Self::Rst => {
                     tcp.rst = true;
-                    tcp.ack = dice.once_in(2);
+                    tcp.ack = random.once_in(2);
                 }
                 Self::Fin => tcp.fin = true,
                 Self::Syn => tcp.syn = true,
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// What each end of a flow expects next, by what the other sent last.
+/// The numbers that each end of a flow expects next, by the other's last segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow {
     /// The end without the owned port.

@@ -8,7 +8,7 @@ use etherparse::{
 use xdptun_lab::vnet::Vnet;
 use xdptun_lab::{Carried, Kind};
 
-/// What went wrong.
+/// The cause of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// The packet is larger than the next link takes.
@@ -16,9 +16,9 @@ pub enum Trouble {
         /// Bytes that it takes.
         mtu: u16,
     },
-    /// Nobody listens.
+    /// Port unreachable: no socket listens.
     Port,
-    /// Nobody is there.
+    /// Host unreachable.
     Host,
 }
 

@@ -1,4 +1,4 @@
-//! What the running kernel can do, found by trying.
+//! Features of the running kernel, found by trying.
 
 use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::{Direct, Family, udp};
 
-/// RFC 863; nobody listens.
+/// RFC 863; no socket listens.
 const DISCARD: u16 = 9;
 
 /// Whether tc programs can be attached through TCX links (Linux 6.6).

@@ -1,4 +1,4 @@
-//! What the end-to-end suites in `tests/` share.
+//! Code that the end-to-end suites in `tests/` share.
 //!
 //! | module | what it gives |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What a segment looks like to someone on the wire, field by field, and where two
-//! looks differ.
+//! The fields of a segment that an observer on the wire sees, and the differences
+//! between two segments.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub fn tcp_packets(frames: &[Frame], port: u16) -> Vec<TcpPacket> {
     checked.collect()
 }
 
-/// What the numbers of a segment are counted from.
+/// The base of a segment's numbers.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Base {
     /// For the IPv4 identification.

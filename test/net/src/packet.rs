@@ -23,7 +23,7 @@ pub struct TcpPacket {
     pub ip: IpHeaders,
     /// The TCP header with its options.
     pub tcp: TcpHeader,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
@@ -135,7 +135,7 @@ impl TcpPacket {
     }
 }
 
-/// What becomes of the checksum of segments that are merged.
+/// The checksum of merged segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {
     /// It is left to the taker, as GRO in the kernel leaves it.

@@ -1,4 +1,4 @@
-//! What scanners send to find out what a port is, and what comes back.
+//! Packets that scanners send to identify a port, and the answers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,7 +29,7 @@ const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 /// One segment to a port.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// What it is.
+    /// Its name.
     pub name: String,
     /// Its flags in the notation of tcpdump.
     flags: &'static str,
@@ -240,7 +240,7 @@ pub fn strays() -> Vec<Probe> {
     ]
 }
 
-/// What nmap sends to an open port to tell operating systems apart
+/// The probes that nmap sends to an open port to identify the operating system
 /// (<https://nmap.org/book/osdetect-methods.html>).
 pub fn nmap() -> Vec<Probe> {
     let scale = |shift| [3, 3, shift];
@@ -275,7 +275,7 @@ pub fn nmap() -> Vec<Probe> {
     sequence.chain(rest).collect()
 }
 
-/// What each probe to a port was answered with.
+/// The answers to each probe to a port.
 pub type Answers = Vec<(Probe, Vec<TcpPacket>)>;
 
 /// The first source port of a scan; each probe has one of its own.
@@ -336,7 +336,7 @@ pub fn introduce(host: &Host, stranger: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// What was sent from one port to another of a stranger.
+/// The packets sent from one port to a port of a stranger.
 fn answers(frames: &[Frame], stranger: IpAddr, from: u16, to: u16) -> Vec<TcpPacket> {
     let sent: Vec<Frame> = frames.iter().filter(|f| f.outgoing).cloned().collect();
     let mut packets = tcp_packets(&sent, from);

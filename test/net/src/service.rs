@@ -33,7 +33,7 @@ impl File {
         file
     }
 
-    /// Writes it anew.
+    /// Rewrites it.
     pub fn write(&self, text: &str) {
         fs::write(&self.path, text).unwrap();
     }

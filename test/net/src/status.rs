@@ -1,4 +1,4 @@
-//! What `xdptun status --json` says.
+//! The output of `xdptun status --json`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Flow {
     pub rx: (u64, u64),
 }
 
-/// What `xdptun status --json` says of one interface.
+/// The output of `xdptun status --json` for one interface.
 pub fn interface(netns: &Netns, dev: &str) -> Result<Value> {
     let status = xdptun::status(netns)?;
     let interfaces = status["interfaces"].as_array();
@@ -56,7 +56,7 @@ pub fn counters_on(netns: &Netns, dev: &str) -> Result<Counters> {
     Ok(all)
 }
 
-/// What moved between two readings.
+/// The counters that changed between two readings.
 pub fn moved(before: &Counters, after: &Counters) -> Counters {
     let growth = after.iter().map(|(name, value)| {
         let before = before.get(name).copied().unwrap_or(0);

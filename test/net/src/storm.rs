@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use xdptun_lab::dice::Dice;
 use xdptun_lab::numbered::{Tally, number};
+use xdptun_lab::seeded::Random;
 use xdptun_lab::{Carried, Kind, Relay, Side};
 
 use crate::packet::{self, TcpPacket};
@@ -15,7 +15,7 @@ const ONE_IN: usize = 10;
 /// How many later segments at most overtake one that is held back.
 const OVERTAKEN: usize = 4;
 
-/// What a wire does to segments.
+/// How a wire disturbs segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disturbance {
     /// Some are lost.
@@ -58,7 +58,7 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// What a storm did, both directions together.
+/// The disturbances of a storm, both directions together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Segments that did not arrive.
@@ -86,7 +86,7 @@ struct State {
 }
 
 struct Direction {
-    dice: Dice,
+    random: Random,
     /// Held back, each with how many may still overtake it.
     held: Vec<(Carried, usize)>,
     /// Datagrams in segments that arrived.
@@ -97,7 +97,7 @@ impl Storm {
     /// Begins on a wire of this kind.
     pub fn begin(relay: &Relay, kind: Kind, seed: u64, disturbance: Disturbance) -> Self {
         let direction = |stream| Direction {
-            dice: Dice::new(seed, stream, 0),
+            random: Random::new(seed, stream, 0),
             held: Vec::new(),
             arrived: Tally::default(),
         };
@@ -118,7 +118,7 @@ impl Storm {
         lock(&self.0).disturbance = Disturbance::NONE;
     }
 
-    /// What it did so far.
+    /// Its disturbances so far.
     pub fn done(&self) -> Done {
         lock(&self.0).done
     }
@@ -167,8 +167,8 @@ impl Direction {
     fn disturb(&mut self, frame: Carried, what: Disturbance, done: &mut Done) -> Vec<Carried> {
         // All are drawn, whatever is asked for, so that each alone is the same
         // as it is among the others.
-        let [lost, held, doubled] = [(); 3].map(|()| self.dice.once_in(ONE_IN));
-        let overtaken = self.dice.between(1, OVERTAKEN);
+        let [lost, held, doubled] = [(); 3].map(|()| self.random.once_in(ONE_IN));
+        let overtaken = self.random.between(1, OVERTAKEN);
         let mut arriving = Vec::new();
         let mut later = Vec::new();
         if what.loses && lost {

@@ -1,4 +1,4 @@
-//! What an attachment leaves on a host.
+//! Traces that an attachment leaves on a host.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What hosts put on the wire.
+//! The packets that hosts put on the wire.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl Passage {
         Ok(Self(captures.collect::<Result<_>>()?))
     }
 
-    /// What passed on the client's side so far.
+    /// The frames that have passed on the client's side so far.
     pub fn peek<R>(&self, look: impl FnOnce(&[Frame]) -> R) -> R {
         self.0[0].1.peek(|frames| look(frames))
     }

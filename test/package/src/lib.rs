@@ -1,4 +1,4 @@
-//! What the tests of packages share.
+//! Code that the tests of packages share.
 //!
 //! | module | what it gives |
 //! |---|---|

@@ -65,8 +65,8 @@ impl Machine {
                 .is_ok_and(|state| state.trim() == "running")
         });
         machine._systemd.with_output(booted)?;
-        // Nobody tells this systemd of interfaces: there is no udev, which would
-        // have the kernel announce the devices of the host anew.
+        // This systemd gets no events about interfaces: there is no udev, which would
+        // make the kernel announce the devices of the host again.
         let device = format!("sys-subsystem-net-devices-{}.device", Host::DEV);
         machine.run("systemctl", &["mask", &device])?;
         Ok(machine)

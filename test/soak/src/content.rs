@@ -1,4 +1,4 @@
-//! Datagrams that tell which they are. Every byte follows from a name, so that a
+//! Datagrams that name themselves. Every byte follows from a name, so that a
 //! receiver knows the whole datagram from its head.
 
 use anyhow::{Context, Result, ensure};
@@ -27,7 +27,7 @@ impl Way {
         }
     }
 
-    /// What datagrams that are too short for a name are filled with.
+    /// The filling of datagrams that are too short for a name.
     fn filling(self) -> u8 {
         match self {
             Self::Question => b'?',
@@ -36,7 +36,7 @@ impl Way {
     }
 }
 
-/// What a datagram is.
+/// The name of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// One of a kind.
@@ -74,7 +74,7 @@ impl Name {
         }
     }
 
-    /// What a datagram is that is exactly as it was made.
+    /// The name of a datagram, if all its bytes are as they were made.
     pub fn read(way: Way, bytes: &[u8]) -> Result<Self> {
         let name = if bytes.len() < HEAD {
             Self::Short(u8::try_from(bytes.len())?)
@@ -92,7 +92,7 @@ impl Name {
         };
         ensure!(
             bytes == name.datagram(way),
-            "{} bytes that nobody sent, such as {:02x?}",
+            "{} bytes that neither client nor server sent, such as {:02x?}",
             bytes.len(),
             &bytes[..bytes.len().min(32)]
         );

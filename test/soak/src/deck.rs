@@ -1,13 +1,14 @@
-//! In which order things go wrong.
+//! The order of the disturbances.
 
 use std::time::Duration;
 
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 use xdptun_lab::topology::Router;
 use xdptun_test_net::mode;
 
-use crate::disturbance::{Disturbance, Kind, OFFLOADS};
+use crate::disturbance::{Disturbance, Kind};
 use crate::forgery::{self, Burst};
+use crate::peer::OFFLOADS;
 
 /// Ports that a router gives at a time, and where they begin.
 const PORTS: u16 = 1000;
@@ -36,7 +37,7 @@ pub enum Pace {
 /// Draws disturbances: every kind once in each round, in a new order each time.
 #[derive(Debug)]
 pub struct Deck {
-    dice: Dice,
+    random: Random,
     clients: usize,
     kinds: Vec<Kind>,
     round: Vec<Kind>,
@@ -50,7 +51,7 @@ impl Deck {
     pub fn new(seed: u64, clients: usize, kinds: &[Kind], pace: Pace) -> Self {
         let kinds = if kinds.is_empty() { &Kind::ALL } else { kinds };
         Self {
-            dice: Dice::new(seed, 0, 0),
+            random: Random::new(seed, 0, 0),
             clients,
             kinds: kinds.to_vec(),
             round: Vec::new(),
@@ -69,86 +70,104 @@ impl Deck {
         if self.round.is_empty() {
             self.round.clone_from(&self.kinds);
         }
-        let kind = self.round.swap_remove(self.dice.below(self.round.len()));
+        let kind = self.round.swap_remove(self.random.below(self.round.len()));
         let quiet = self.millis(200, 1500);
         (quiet, self.details(kind))
     }
 
     fn details(&mut self, kind: Kind) -> Disturbance {
-        // The server is the last of the peers.
-        let peers = self.clients + 1;
         match kind {
             Kind::ConntrackFlushed => Disturbance::ConntrackFlushed,
-            Kind::PortsRebound => {
-                let first = self.dice.pick(&FIRST_PORTS);
-                Disturbance::PortsRebound {
-                    ports: first..=first + PORTS - 1,
-                }
-            }
+            Kind::PortsRebound => self.ports_rebound(),
             Kind::SynBlocked => Disturbance::SynBlocked {
-                client: self.dice.below(self.clients),
+                client: self.client(),
                 pause: self.millis(1000, 5000),
             },
             Kind::RouterLinkDown => Disturbance::RouterLinkDown {
-                dev: match self.dice.below(peers) {
-                    number if number < self.clients => Router::lan(number),
-                    _ => Router::WAN.to_owned(),
-                },
+                dev: self.router_dev(),
                 pause: self.millis(1000, 3000),
             },
             Kind::ClientLinkDown => Disturbance::ClientLinkDown {
-                client: self.dice.below(self.clients),
+                client: self.client(),
                 pause: self.millis(100, 1500),
             },
             Kind::ServerLinkDown => Disturbance::ServerLinkDown {
                 pause: self.millis(100, 1500),
             },
             Kind::Restarted => Disturbance::Restarted {
-                peer: self.dice.below(peers),
+                peer: self.peer(),
                 pause: self.millis(0, 1500),
-                mode: self.dice.pick(&mode::ALL),
+                mode: self.random.pick(&mode::ALL),
             },
             Kind::DaemonKilled => Disturbance::DaemonKilled {
-                peer: self.dice.below(peers),
+                peer: self.peer(),
                 pause: self.millis(0, 1500),
             },
-            Kind::DaemonReplaced => Disturbance::DaemonReplaced {
-                peer: self.dice.below(peers),
-            },
-            Kind::SegmentsForged => Disturbance::SegmentsForged(Burst {
-                kind: self.dice.pick(&forgery::Kind::ALL),
-                to_server: self.dice.once_in(2),
-                count: self.dice.between(1, FORGED),
-                seed: self.dice.number().into(),
-            }),
+            Kind::DaemonReplaced => Disturbance::DaemonReplaced { peer: self.peer() },
+            Kind::SegmentsForged => Disturbance::SegmentsForged(self.burst()),
             Kind::OffloadSwitched => Disturbance::OffloadSwitched {
-                peer: self.dice.below(peers),
-                feature: self.dice.pick(&OFFLOADS),
-                on: self.dice.once_in(2),
+                peer: self.peer(),
+                feature: self.random.pick(&OFFLOADS),
+                on: self.random.once_in(2),
             },
             Kind::Reordered => Disturbance::Reordered {
                 pause: self.millis(2000, 6000),
             },
             Kind::PathNarrowed => Disturbance::PathNarrowed {
-                mtu: self.dice.pick(&NARROW),
+                mtu: self.random.pick(&NARROW),
                 pause: self.millis(500, 2000),
             },
             Kind::ClientNarrowed => Disturbance::ClientNarrowed {
-                client: self.dice.below(self.clients),
-                mtu: self.dice.pick(&NARROW),
+                client: self.client(),
+                mtu: self.random.pick(&NARROW),
                 pause: self.millis(500, 2000),
             },
-            Kind::ClientRoamed => {
-                let client = self.dice.below(self.clients);
-                let host = HOSTS[self.moves[client] % HOSTS.len()];
-                self.moves[client] += 1;
-                Disturbance::ClientRoamed { client, host }
-            }
+            Kind::ClientRoamed => self.client_roamed(),
         }
     }
 
+    fn client(&mut self) -> usize {
+        self.random.below(self.clients)
+    }
+
+    /// A host with xdptun: a client, or the server, which has the last number.
+    fn peer(&mut self) -> usize {
+        self.random.below(self.clients + 1)
+    }
+
+    /// The router's interface to a peer.
+    fn router_dev(&mut self) -> String {
+        match self.peer() {
+            number if number < self.clients => Router::lan(number),
+            _ => Router::WAN.to_owned(),
+        }
+    }
+
+    fn ports_rebound(&mut self) -> Disturbance {
+        let first = self.random.pick(&FIRST_PORTS);
+        Disturbance::PortsRebound {
+            ports: first..=first + PORTS - 1,
+        }
+    }
+
+    fn burst(&mut self) -> Burst {
+        Burst {
+            kind: self.random.pick(&forgery::Kind::ALL),
+            to_server: self.random.once_in(2),
+            count: self.random.between(1, FORGED),
+            seed: self.random.number().into(),
+        }
+    }
+
+    fn client_roamed(&mut self) -> Disturbance {
+        let client = self.client();
+        let host = HOSTS[self.moves[client] % HOSTS.len()];
+        self.moves[client] += 1;
+        Disturbance::ClientRoamed { client, host }
+    }
+
     fn millis(&mut self, least: usize, most: usize) -> Duration {
-        let drawn = Duration::from_millis(self.dice.between(least, most) as u64);
+        let drawn = Duration::from_millis(self.random.between(least, most) as u64);
         match self.pace {
             Pace::Natural => drawn,
             Pace::Brisk => drawn / 4,

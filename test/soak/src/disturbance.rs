@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The disturbances.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,9 +15,6 @@ use crate::forgery::Burst;
 use crate::path;
 use crate::world::World;
 
-/// Offloads that are switched.
-pub const OFFLOADS: [&str; 2] = ["tx", "rx"];
-
 /// Kinds of disturbances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -33,13 +30,13 @@ pub enum Kind {
     ClientLinkDown,
     /// The server's interface is down for a while.
     ServerLinkDown,
-    /// xdptun ends and starts anew, without memory.
+    /// xdptun ends and restarts, without its state.
     Restarted,
     /// The daemon is killed, and started again.
     DaemonKilled,
     /// A new daemon takes over from the one that runs.
     DaemonReplaced,
-    /// Somebody forges segments of the flows.
+    /// The router sends forged segments of the flows.
     SegmentsForged,
     /// Checksum offloads of a host are switched.
     OffloadSwitched,

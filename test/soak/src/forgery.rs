@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 use xdptun_lab::topology::Router;
 use xdptun_lab::{Host, Netns, Routed, burst, link};
 pub use xdptun_test_net::forgery::{Kind, PAYLOAD};
@@ -14,7 +14,7 @@ use xdptun_test_net::{PORT, raw};
 /// A burst, sent by the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// What.
+    /// The kind of its segments.
     pub kind: Kind,
     /// Whether it goes to the server, or to a client.
     pub to_server: bool,
@@ -29,12 +29,12 @@ impl Burst {
     /// connection tracking does not see it.
     pub fn send(self, net: &Routed) -> Result<()> {
         let mut flows = flows(&net.router)?;
-        // A client that has moved has left some behind.
+        // A client that has other addresses now has left flows behind.
         flows.retain(|flow| client_of(net, flow).is_some());
         if flows.is_empty() {
             return Ok(());
         }
-        let mut dice = Dice::new(self.seed, 0, 0);
+        let mut random = Random::new(self.seed, 0, 0);
         let mut links = Links::default();
         for index in 0..self.count {
             let flow = &flows[index % flows.len()];
@@ -46,8 +46,8 @@ impl Burst {
                 let dev = Router::lan(number);
                 (flow.server, flow.client, dev, &net.clients[number])
             };
-            let numbers = |dice: &mut Dice| (dice.number(), dice.number());
-            let packet = self.kind.forge(from, to, &mut dice, numbers)?;
+            let numbers = |random: &mut Random| (random.number(), random.number());
+            let packet = self.kind.forge(from, to, &mut random, numbers)?;
             links.add(&net.router.netns, dev, host, &packet)?;
         }
         for (dev, link) in &links.0 {
@@ -64,7 +64,7 @@ fn client_of(net: &Routed, flow: &Flow) -> Option<usize> {
     clients.position(|host| [host.v4.into(), host.v6.into()].contains(&address))
 }
 
-/// What the router is about to send, by interface.
+/// The frames that the router is about to send, by interface.
 #[derive(Debug, Default)]
 struct Links(BTreeMap<String, Link>);
 

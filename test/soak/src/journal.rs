@@ -1,4 +1,4 @@
-//! What happened, and what was found.
+//! The log of a run, and its findings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ const KEPT: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flaw {
-    /// A datagram arrived that nobody sent so.
+    /// A datagram arrived that differs from all that were sent.
     Altered,
     /// A datagram arrived twice.
     Duplicated,
@@ -73,7 +73,7 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Tells a user what happens.
+/// Tells the user of each step.
 pub type Say = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The log of a run.
@@ -107,12 +107,12 @@ impl Journal {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Tells what happens.
+    /// Tells the user of a step.
     pub fn say(&self, text: &str) {
         (self.say)(text);
     }
 
-    /// Notes what must not be.
+    /// Notes a finding.
     pub fn find(&self, flaw: Flaw, text: &str) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         let count = findings.counts.entry(flaw).or_default();
@@ -134,7 +134,7 @@ impl Journal {
             .ok()
     }
 
-    /// What was found so far.
+    /// The findings so far.
     pub fn findings(&self) -> Findings {
         let findings = self.findings.lock();
         findings.unwrap_or_else(PoisonError::into_inner).clone()

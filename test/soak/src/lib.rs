@@ -7,8 +7,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`content`] | datagrams that tell which they are |
-//! | [`book`] | what was sent and has arrived |
+//! | [`content`] | datagrams that name themselves |
+//! | [`account`] | the datagrams of one socket, sent and arrived |
+//! | [`ledger`] | the same of all clients |
 //! | [`traffic`] | sockets and threads of clients and server |
 //! | [`peer`] | a host with xdptun |
 //! | [`world`] | the network with its peers, traffic and wires |
@@ -17,17 +18,18 @@
 //! | [`path`] | a path that reorders or gets narrow |
 //! | [`quiet`] | a while in which nothing may be lost |
 //! | [`forgery`] | segments that no peer sent |
-//! | [`wire`] | a judgement of what crosses the router |
-//! | [`journal`] | what happened, and what was found |
+//! | [`wire`] | a judgement of the frames that cross the router |
+//! | [`journal`] | the log of a run, and its findings |
 //! | [`run`] | a whole run |
-//! | [`report`] | what came of it |
+//! | [`report`] | the results of a run |
 
-pub mod book;
+pub mod account;
 pub mod content;
 pub mod deck;
 pub mod disturbance;
 pub mod forgery;
 pub mod journal;
+pub mod ledger;
 pub mod path;
 pub mod peer;
 pub mod quiet;

@@ -16,22 +16,25 @@ use crate::traffic::Gate;
 /// The owned port as an argument.
 const PORT: &str = "8000";
 
+/// Offloads of a host that a disturbance switches.
+pub const OFFLOADS: [&str; 2] = ["tx", "rx"];
+
 /// Seconds after which a flow without datagrams is ended: short, so that the end
 /// of a run can wait for it, and longer than any disturbance.
 pub const IDLE: &str = "10";
 
-/// What a daemon may grow by: datagrams that wait for a handshake, in the memory
+/// How much a daemon may grow: datagrams that wait for a handshake, in the memory
 /// that the allocator keeps.
 const GROWTH_KIB: u64 = 32 << 10;
 
-/// A host, and what runs on it.
+/// A host, and the xdptun that runs on it.
 #[derive(Debug)]
 pub struct Peer {
-    /// What it is called in the log.
+    /// Its name in the log.
     pub name: String,
     /// The host.
     pub host: Host,
-    /// What sends on the host passes it.
+    /// Every sender on the host passes it.
     pub gate: Arc<Gate>,
     journal: Arc<Journal>,
     before: Traces,
@@ -133,7 +136,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Adds to an error what xdptun there counted and said.
+    /// Adds to an error the counters and the output of xdptun there.
     pub fn explain<T>(&self, result: Result<T>) -> Result<T> {
         match &self.running {
             Some(running) => running.attached.explain(result),
@@ -152,7 +155,7 @@ impl Peer {
         format!("{}: {flows:#?}\n{}", self.name, last.join("\n"))
     }
 
-    /// What differs on the host from before the first attachment.
+    /// The difference of the host from before the first attachment.
     pub fn remains(&self) -> Result<Option<String>> {
         let now = Traces::of(&self.host)?;
         let differ = now != self.before;

@@ -13,12 +13,12 @@ use crate::world::World;
 /// How long the last answers may take.
 pub const LAST: Duration = Duration::from_secs(1);
 
-/// Waits for a while. What is sent then must be answered.
+/// Waits for a while. Every datagram sent meanwhile must be answered.
 pub fn rest(world: &World, pause: Duration, journal: &Journal) {
     let now = || -> Vec<(Arc<Stream>, u32)> {
         let streams = world.clients.iter().flat_map(Client::streams);
         streams
-            .map(|stream| (Arc::clone(&stream), stream.book.next()))
+            .map(|stream| (Arc::clone(&stream), stream.account.next()))
             .collect()
     };
     let before = now();
@@ -27,7 +27,7 @@ pub fn rest(world: &World, pause: Duration, journal: &Journal) {
     let pairs = || before.iter().zip(&after);
     let sent: u32 = pairs().map(|((_, from), (_, to))| to - from).sum();
     let lost = || -> usize {
-        let lost = pairs().map(|((stream, from), (_, to))| stream.book.unanswered(*from..*to));
+        let lost = pairs().map(|((stream, from), (_, to))| stream.account.unanswered(*from..*to));
         lost.sum()
     };
     if wait::until(LAST, "all answers", || lost() == 0).is_err() {

@@ -1,4 +1,4 @@
-//! What came of a run: as a table, and as JSON.
+//! The results of a run: as a table, and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::disturbance::Kind;
 use crate::journal::{Finding, Findings, Flaw};
-use crate::traffic::Ledger;
+use crate::ledger::Ledger;
 use crate::wire::Seen;
 use crate::world::Ended;
 
@@ -62,10 +62,10 @@ pub struct Row {
 /// Totals of datagrams.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Datagrams {
-    /// Sent by clients, and what arrived of it.
+    /// Sent by clients, and arrived at the server.
     asked: u64,
     heard: u64,
-    /// Sent by the server, and what arrived of it.
+    /// Sent by the server, and arrived at the clients.
     answered: u64,
     returned: u64,
     /// Sent by the server, and arrived where the router had moved the port to.
@@ -101,7 +101,7 @@ impl Datagrams {
     }
 }
 
-/// What a run did and found; its JSON names do not change.
+/// The actions and findings of a run; its JSON names do not change.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     seed: u64,

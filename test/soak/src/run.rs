@@ -11,16 +11,17 @@ use xdptun_lab::wait;
 use crate::deck::{Deck, Pace};
 use crate::disturbance::Kind;
 use crate::journal::{Flaw, Journal, Say};
+use crate::ledger::Ledger;
 use crate::quiet::{LAST, rest};
 use crate::report::{Datagrams, Recoveries, Report};
-use crate::traffic::{Ledger, Stream};
+use crate::traffic::Stream;
 use crate::world::{CLIENTS, World};
 
 /// How long a client may wait for its next answer on an idle machine.
 pub const RECOVERY: Duration = Duration::from_secs(3);
 
-/// How long a run waits for it all the same, to tell how long it took: longer
-/// than any timer of xdptun.
+/// How long a run waits for a late answer, to report how late it was: longer than any
+/// timer of xdptun.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// How long a run is.
@@ -32,7 +33,7 @@ pub enum Length {
     Round,
 }
 
-/// What a run is to be.
+/// The order for a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// How long it is.
@@ -45,7 +46,7 @@ pub struct Plan {
     pub only: Vec<Kind>,
 }
 
-/// Runs; an error means that it could not go on. What was found is in the report.
+/// Runs; an error means that it could not go on. The report has the findings.
 pub fn run(plan: Plan, say: Say) -> Result<Report> {
     let journal = Arc::new(Journal::start(say));
     let ledger = Arc::new(Ledger::new(Arc::clone(&journal)));
@@ -87,7 +88,7 @@ pub fn run(plan: Plan, say: Say) -> Result<Report> {
     for client in &mut world.clients {
         client.quiet();
     }
-    // What is lost never comes; the totals tell.
+    // Lost datagrams never come; the totals count them.
     let counts = &ledger.counts;
     let complete =
         || counts.returned.load(Ordering::Relaxed) >= counts.asked.load(Ordering::Relaxed);
@@ -135,7 +136,7 @@ fn recover(world: &World, after: &str, journal: &Journal) -> Result<Vec<Option<D
         late |= elapsed > limit;
         waiting.iter().all(|client| client.time.is_some())
     };
-    // Whoever is not there by then is told of already.
+    // The journal has the clients that got no answer in time.
     let _all = wait::until(PATIENCE, "answers", || look(&mut waiting));
     Ok(waiting.into_iter().map(|client| client.time).collect())
 }
@@ -150,7 +151,7 @@ struct Waiting {
 impl Waiting {
     fn from_now(streams: Vec<Arc<Stream>>) -> Self {
         let streams = streams.into_iter().map(|stream| {
-            let next = stream.book.next();
+            let next = stream.account.next();
             (stream, next)
         });
         Self {
@@ -161,7 +162,7 @@ impl Waiting {
 
     fn look(&mut self, elapsed: Duration) {
         self.streams
-            .retain(|(stream, next)| !stream.book.is_answered_from(*next));
+            .retain(|(stream, next)| !stream.account.is_answered_from(*next));
         if self.streams.is_empty() && self.time.is_none() {
             self.time = Some(elapsed);
         }
@@ -169,8 +170,8 @@ impl Waiting {
 
     fn unanswered(&self) -> String {
         let streams = self.streams.iter().map(|(stream, _)| {
-            let book = &stream.book;
-            format!("stream {} over {}", book.stream(), book.family())
+            let account = &stream.account;
+            format!("stream {} over {}", account.stream(), account.family())
         });
         streams.collect::<Vec<_>>().join(", ")
     }

@@ -1,4 +1,4 @@
-//! A judgement of what crosses the router, in constant memory.
+//! A judgement of the frames that cross the router, in constant memory.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::journal::{Flaw, Journal};
 /// Violations on an interface that are kept in words.
 const KEPT: usize = 20;
 
-/// What crossed an interface.
+/// The frames that crossed an interface.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Seen {
     /// All frames.
@@ -96,7 +96,7 @@ impl Wires {
         Ok(Self(wires.collect::<Result<_>>()?))
     }
 
-    /// Tells the journal what was seen since the last time that must not be.
+    /// Tells the journal of the violations since the last call.
     pub fn tell(&mut self, journal: &Journal) {
         for wire in &mut self.0 {
             let new = wire
@@ -107,7 +107,7 @@ impl Wires {
         }
     }
 
-    /// Ends it, and returns what was seen on each interface.
+    /// Ends the captures, and returns the counts of each interface.
     pub fn stop(self, journal: &Journal) -> BTreeMap<String, Seen> {
         let mut all = BTreeMap::new();
         for Wire { dev, capture, told } in self.0 {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 use xdptun_lab::topology::Router;
 use xdptun_lab::{Routed, path, wait};
 use xdptun_test_net::{mode, status};
 
-use crate::disturbance::OFFLOADS;
 use crate::journal::{Flaw, Journal};
-use crate::peer::Peer;
-use crate::traffic::{Client, Ledger, Server};
+use crate::ledger::Ledger;
+use crate::peer::{OFFLOADS, Peer};
+use crate::traffic::{Client, Server};
 use crate::wire::{Seen, Wires};
 
 /// Clients behind the router.
@@ -23,10 +23,10 @@ pub const CLIENTS: u8 = 2;
 /// what opening or ending may take.
 const EXPIRED: Duration = Duration::from_secs(45);
 
-/// What is left of a world.
+/// The results that a world leaves.
 #[derive(Debug)]
 pub struct Ended {
-    /// What crossed the router, by interface.
+    /// The frames that crossed the router, by interface.
     pub wires: BTreeMap<String, Seen>,
     /// The most that a daemon grew by.
     pub growth_kib: u64,
@@ -36,12 +36,12 @@ pub struct Ended {
 /// traffic ends before it could be seen undisguised.
 #[derive(Debug)]
 pub struct World {
-    /// Those who ask.
+    /// The clients: they ask.
     pub clients: Vec<Client>,
     _server: Server,
-    /// What was sent and came.
+    /// The datagrams that were sent and arrived.
     pub ledger: Arc<Ledger>,
-    /// What crosses the router.
+    /// Captures of the router's interfaces.
     pub wires: Wires,
     /// The hosts of the clients, then the server's.
     pub peers: Vec<Peer>,
@@ -74,8 +74,8 @@ impl World {
         let clients = (1..).zip(net.clients.iter().zip(&peers));
         let clients: Result<Vec<_>> = clients
             .map(|(stream, (host, peer))| {
-                let dice = Dice::new(seed, stream, 0);
-                Client::start(host, &net.server, &peer.gate, dice, ledger)
+                let random = Random::new(seed, stream, 0);
+                Client::start(host, &net.server, &peer.gate, random, ledger)
             })
             .collect();
         Ok(Self {
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Detaches everywhere, and looks for what is left.
+    /// Detaches everywhere, and looks for remains.
     pub fn end(self, journal: &Journal) -> Result<Ended> {
         let Self {
             clients,

@@ -1,4 +1,4 @@
-//! What the suites share that run in guests only (`cargo xtask vm`).
+//! Code shared by the suites that run only in guests (`cargo xtask vm`).
 //!
 //! | module | what it gives |
 //! |---|---|

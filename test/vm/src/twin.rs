@@ -15,7 +15,7 @@ const PORT: u16 = 9000;
 /// The other guest boots meanwhile, and verifiers take their time.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the leading guest wants of the other one.
+/// An order of the leading guest to the other one.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// `xdptun attach` with these arguments.
@@ -28,7 +28,7 @@ pub enum Order {
         address: String,
         /// MTU of its interface.
         mtu: u32,
-        /// What `wg setconf` takes.
+        /// The input of `wg setconf`.
         setconf: String,
     },
     /// Remove WireGuard.
@@ -46,7 +46,7 @@ impl Twin {
     pub fn lead(host: &Host, other: Ipv4Addr) -> Result<Self> {
         let connect = || TcpStream::connect_timeout(&(other, PORT).into(), LIMIT);
         let stream = wait::until_some(LIMIT, "the other guest", || {
-            // Until it has its address there is nobody to answer.
+            // The other guest cannot answer until it has its address.
             Ok(host.netns.enter(connect)?.ok())
         })?;
         Self::new(stream)

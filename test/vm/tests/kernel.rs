@@ -1,4 +1,4 @@
-//! What a kernel cannot do is refused by name, and nothing is left behind.
+//! A feature that the kernel lacks is refused by name, and nothing is left behind.
 
 use nix::sys::utsname::uname;
 use xdptun_lab::{Attached, Direct, Host};

@@ -32,7 +32,7 @@ fn calm(netns: &Netns) {
 
 /// Sends until the flow is open, then the rest; returns how many were sent.
 ///
-/// What is sent before a lost SYN is repeated may be lost, as on any network;
+/// Datagrams sent before a lost SYN is repeated may be lost, as on any network;
 /// an application then sends again.
 fn send(net: &Direct, socket: &UdpSocket) -> u32 {
     let local = socket.local_addr().unwrap().to_string();
@@ -64,7 +64,7 @@ fn receive(socket: &UdpSocket) -> Tally {
     }
 }
 
-/// What arrived on the wire, before the programs of the receiver.
+/// The datagrams that arrived on the wire, before the programs of the receiver.
 fn arrived(frames: &[Frame]) -> Tally {
     let mut tally = Tally::default();
     for frame in frames.iter().filter(|frame| !frame.outgoing) {

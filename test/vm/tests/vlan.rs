@@ -11,7 +11,7 @@ struct Stack {
     dev: &'static str,
     /// The tags on the wire, outermost first.
     tags: &'static [u16],
-    /// What leaves room for them: a veth takes one tag beyond its MTU.
+    /// The MTU that leaves room for them: a veth takes one tag beyond its MTU.
     mtu: usize,
 }
 

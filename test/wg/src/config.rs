@@ -16,7 +16,7 @@ pub struct Config {
     pub address: String,
     /// MTU of the tunnel's interface.
     pub mtu: u32,
-    /// What `wg setconf` takes.
+    /// The input of `wg setconf`.
     pub setconf: String,
 }
 

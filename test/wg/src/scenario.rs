@@ -42,7 +42,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// What lies between the hosts.
+/// The network between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Between {
     /// One wire, as in the reference measurement.

@@ -13,7 +13,7 @@ use crate::user_space::{Program, UserSpace};
 /// The name of the tunnel's interface on every host.
 pub const DEV: &str = "wg0";
 
-/// Who does the encryption.
+/// The WireGuard implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
     /// The kernel's own WireGuard.
@@ -31,7 +31,7 @@ pub enum Implementation {
 pub const CHOICE: &str = "XDPTUN_WIREGUARD";
 
 impl Implementation {
-    /// What [`CHOICE`] asks for, or what this machine offers.
+    /// The implementation that [`CHOICE`] names, or the one that this machine offers.
     pub fn chosen() -> Result<Self> {
         let Some(choice) = std::env::var_os(CHOICE) else {
             return Self::probe();
@@ -52,7 +52,7 @@ impl Implementation {
         }
     }
 
-    /// What this machine offers, found by trying.
+    /// The implementation that this machine offers, found by trying.
     pub fn probe() -> Result<Self> {
         static FOUND: OnceLock<Implementation> = OnceLock::new();
         if let Some(found) = FOUND.get() {

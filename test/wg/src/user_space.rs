@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    /// What gets it.
+    /// The command that installs it.
     fn advice(self) -> &'static str {
         match self {
             Self::Boringtun => {

@@ -9,7 +9,7 @@ use xdptun_test_wg::{Between, Path, Scenario, TUNNEL_PORT};
 /// Large enough for the sequence number to pass many windows.
 const MIB: usize = 64;
 
-/// What attaching may add to a host and detaching must remove.
+/// The traces that attaching may add to a host and detaching must remove.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     links: Vec<String>,

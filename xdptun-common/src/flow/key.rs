@@ -1,4 +1,4 @@
-//! What a flow is called.
+//! The key of a flow: addresses and ports.
 
 use core::net::{IpAddr, SocketAddr};
 

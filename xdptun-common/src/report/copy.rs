@@ -1,10 +1,9 @@
 //! Copies of packets for `xdptun capture`: as a program met them, and as it left
 //! them.
 //!
-//! A copy is a [`Record`] and bytes of the packet. The two copies of one packet
-//! come from the same CPU, one after the other, and have the same time in them;
-//! between the two of an inbound packet there may be those of the acknowledgement
-//! that it caused.
+//! A copy is a [`Record`] and bytes of the packet. Both copies of a packet come from
+//! one CPU and have the same timestamp. The two copies of an acknowledgement that it
+//! caused may lie between them.
 
 /// The head of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +47,12 @@ pub enum Hook {
     Xdp = 2,
 }
 
-impl Hook {
+crate::from_raw! {
     /// The hook stored as `value`.
-    #[must_use]
-    pub const fn from_raw(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Egress),
-            1 => Some(Self::Ingress),
-            2 => Some(Self::Xdp),
-            _ => None,
-        }
-    }
+    pub Hook: u32 { Egress, Ingress, Xdp }
+}
 
+impl Hook {
     /// How a person calls it.
     #[must_use]
     pub const fn name(self) -> &'static str {

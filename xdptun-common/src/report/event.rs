@@ -35,18 +35,9 @@ pub enum Kind {
     Reset = 3,
 }
 
-impl Kind {
+crate::from_raw! {
     /// The kind stored as `value`.
-    #[must_use]
-    pub const fn from_raw(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Queued),
-            1 => Some(Self::Established),
-            2 => Some(Self::Finished),
-            3 => Some(Self::Reset),
-            _ => None,
-        }
-    }
+    pub Kind: u32 { Queued, Established, Finished, Reset }
 }
 
 /// A record with room for a frame of up to `N` bytes. The kernel reserves fixed

@@ -155,6 +155,18 @@ pub enum Request {
     Confirm = Self::BASE + 6,
 }
 
+crate::from_raw! {
+    Request: u32 {
+        Acknowledge,
+        RetransmitSyn,
+        Probe,
+        Finish,
+        Reopen,
+        OwnError,
+        Confirm,
+    }
+}
+
 impl Request {
     /// "xdp" and a number, so that a user's own marks do not meet it by chance.
     const BASE: u32 = 0x7864_7000;
@@ -163,16 +175,7 @@ impl Request {
     #[inline(always)]
     #[must_use]
     pub const fn from_mark(mark: u32) -> Option<Self> {
-        match mark.wrapping_sub(Self::BASE) {
-            0 => Some(Self::Acknowledge),
-            1 => Some(Self::RetransmitSyn),
-            2 => Some(Self::Probe),
-            3 => Some(Self::Finish),
-            4 => Some(Self::Reopen),
-            5 => Some(Self::OwnError),
-            6 => Some(Self::Confirm),
-            _ => None,
-        }
+        Self::from_raw(mark)
     }
 
     /// The mark that stands for it.

@@ -14,9 +14,9 @@
 //! +---------+---------+--------------------------+
 //! ```
 //!
-//! Four bits say in which of sixteen epochs the number was made, scrambled by the hash,
-//! so that one hash is enough to check it. Four more keep it far from the numbers of the
-//! flow before ([`far_from`]). A guess is right once in 2^24 times.
+//! Bits 24-27 hold the epoch modulo 16, masked by the hash, so one hash checks a number.
+//! Bits 28-31 keep it far from the previous flow's numbers ([`far_from`]). A guess is right
+//! once in 2^24 times.
 
 use crate::flow::key::FlowKey;
 use crate::wire::IpFields;

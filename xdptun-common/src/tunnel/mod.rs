@@ -1,9 +1,10 @@
-//! The tunnel: the fake connection, and how a header becomes the other.
+//! The fake TCP connection, and the translation between UDP and TCP headers.
 
 pub mod ack;
 pub mod config;
 pub mod handshake;
 pub mod isn;
+pub mod options;
 pub mod outcome;
 pub mod proof;
 pub mod replay;

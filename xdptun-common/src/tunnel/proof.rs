@@ -75,7 +75,7 @@ impl KeySet {
         if keys.len() > MAX_KEYS {
             return None;
         }
-        // The first again where there are no more: no key that nobody chose admits.
+        // Unused places repeat the first key: a key of zeros would admit its guesser.
         let mut set = [*keys.first()?; MAX_KEYS];
         set[..keys.len()].copy_from_slice(keys);
         Some(Self(set))

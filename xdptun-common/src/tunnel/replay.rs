@@ -1,5 +1,4 @@
-//! Which proofs were seen before: a Bloom filter for each proof epoch that forgets
-//! nothing as long as a proof is good.
+//! A Bloom filter per epoch that keeps each proof until it expires.
 //!
 //! A proof sets [`HASHES`] one-byte cells of its epoch's partition to the epoch's stamp,
 //! and was seen if all of them carry it. Four epochs take turns with the four

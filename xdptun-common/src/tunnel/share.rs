@@ -1,15 +1,14 @@
-//! What part of the flow table flows may take that wait for their first answer.
+//! The part of the flow table that waiting flows may use.
 //!
-//! A flow waits until this host sends a datagram on it, if the peer opened it, or until
-//! the peer answers the SYN, if this host did. Until then it cost its opener two segments
-//! or one datagram, so that a stranger, or a program of this host, can make as many as it
-//! likes. Flows that were answered are not limited, and nothing here ends them.
+//! A flow is *waiting* until this host sends a datagram on it (the peer opened it) or the
+//! peer answers the SYN (this host opened it). Waiting flows are cheap to make: two segments
+//! of a stranger, or one datagram of this host. So they get a share. Flows that were
+//! answered are not limited, and nothing here ends them.
 //!
 //! The programs count flows that they make and that are answered ([`Tally`]). The daemon
 //! reads the whole table at each sweep and notes how far those counts are off by then
-//! ([`Settled`]). So no count can drift: an entry that goes, a lost race and a daemon that
-//! is killed between two steps are all put right by the next sweep, and without a daemon
-//! no entry goes.
+//! ([`Settled`]). The next sweep corrects counts after a removed entry, a lost race or a
+//! killed daemon. Without a daemon no entry is removed.
 
 use crate::address::is_mapped;
 use crate::tunnel::state::Opener;

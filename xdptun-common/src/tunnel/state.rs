@@ -22,6 +22,12 @@ pub enum State {
     FinSent = 4,
 }
 
+crate::from_raw! {
+    /// The state stored as `value`. A number that no version wrote counts as
+    /// closed, which every path treats as "start again".
+    pub State: u32 { Closed, SynSent, SynReceived, Established, FinSent } else Closed
+}
+
 impl State {
     /// Every state, in the order of a flow's life.
     pub const ALL: [Self; 5] = [
@@ -31,20 +37,6 @@ impl State {
         Self::Established,
         Self::FinSent,
     ];
-
-    /// The state stored as `value`. A number that no version wrote counts as
-    /// closed, which every path treats as "start again".
-    #[inline(always)]
-    #[must_use]
-    pub const fn from_raw(value: u32) -> Self {
-        match value {
-            1 => Self::SynSent,
-            2 => Self::SynReceived,
-            3 => Self::Established,
-            4 => Self::FinSent,
-            _ => Self::Closed,
-        }
-    }
 
     /// The name used in status output.
     #[must_use]
@@ -285,8 +277,8 @@ impl Flow {
 pub const REMEMBERED: u16 = u16::MAX;
 
 /// The bit in the number of SYNs that tells that they were counted anew once: the
-/// peer had a flow in the way. Once only, or who spoofs what looks like that could
-/// keep a handshake from ending.
+/// peer had a flow in the way. Once only: otherwise an attacker who forges such
+/// segments could keep a handshake from ending.
 pub const RESTARTED: u16 = 1 << 15;
 
 /// The count of SYNs goes no further: without a daemon a flow may go on sending them for

@@ -5,7 +5,10 @@
 
 use crate::checksum::Sum;
 use crate::tunnel::window::{is_without_df, with_df};
-use crate::wire::{Flags, Ip, Protocol, TcpHeader, UdpHeader};
+use crate::wire::{Flags, Ip, Protocol, TcpFields, TcpHeader, UdpHeader};
+
+/// How much longer a TCP header is than a UDP header: the cost of the disguise, in bytes.
+pub const GROWTH: usize = TcpHeader::LEN - UdpHeader::LEN;
 
 /// The fields of a segment that a datagram does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +43,16 @@ pub fn disguise<I: Ip>(
     payload: PayloadSum,
     numbers: Numbers,
 ) -> (I, TcpHeader) {
-    let tcp_len = udp.length().wrapping_add(TcpHeader::GROWTH as u16);
-    let header = TcpHeader::new(
-        udp.source(),
-        udp.destination(),
-        numbers.sequence,
-        numbers.acknowledgment,
-        Flags::PSH.with(Flags::ACK),
-        with_df(numbers.window, ip.has_df()),
-        0,
-    );
+    let tcp_len = udp.length().wrapping_add(GROWTH as u16);
+    let header = TcpHeader::new(TcpFields {
+        source: udp.source(),
+        destination: udp.destination(),
+        sequence: numbers.sequence,
+        acknowledgment: numbers.acknowledgment,
+        flags: Flags::PSH.with(Flags::ACK),
+        window: with_df(numbers.window, ip.has_df()),
+        options_len: 0,
+    });
     let sum = match payload {
         PayloadSum::Known(sum) => header
             .sum()

@@ -14,7 +14,7 @@
 //! | C | a challenge (RFC 5961) |
 //! | D | a segment whose datagram had no DF (IPv4) |
 //!
-//! A TCP of another make takes it for a window, which is large whatever the bits are.
+//! An ordinary TCP reads it as a window, which is large in every case.
 
 /// The window field of a segment: about 62 MB after scaling by ten bits, with low bits that
 /// differ from one segment to the next. A receiver's GRO merges segments only

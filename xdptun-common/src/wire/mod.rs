@@ -2,19 +2,17 @@
 //!
 //! Every header is a record of byte arrays, big-endian in the bytes and native
 //! in the accessors, without padding; the size is checked at compile time. The
-//! alignment is that of the widest field, so that BPF, which has no unaligned
-//! load, copies it in words.
+//! alignment is that of the widest field, so that the compiler copies it in words
+//! on BPF: it would split an unaligned read into bytes.
 
 mod ethernet;
 mod icmp;
 mod ip;
-mod options;
 mod tcp;
 mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol};
-pub use options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
-pub use tcp::{Flags, TcpHeader};
+pub use tcp::{Flags, TcpFields, TcpHeader};
 pub use udp::UdpHeader;

@@ -91,6 +91,25 @@ pub struct TcpHeader {
 
 crate::plain!(TcpHeader: 20);
 
+/// What a [`TcpHeader`] is made of, in native numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpFields {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgment: u32,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window field, unscaled.
+    pub window: u16,
+    /// How many bytes of options follow, a multiple of four.
+    pub options_len: usize,
+}
+
 impl TcpHeader {
     /// Length in bytes, without options.
     pub const LEN: usize = size_of::<Self>();
@@ -102,30 +121,19 @@ impl TcpHeader {
     pub const CHECKSUM_OFFSET: usize = offset_of!(Self, checksum);
     /// Where the header's own length is.
     pub const LENGTH_OFFSET: usize = offset_of!(Self, data_offset);
-    /// How much longer than a UDP header: the cost of the disguise, in bytes.
-    pub const GROWTH: usize = Self::LEN - super::UdpHeader::LEN;
 
-    /// A header with checksum zero; `options` is their length in bytes, a
-    /// multiple of four. All numbers are native.
+    /// A header with these fields, and checksum zero.
     #[inline(always)]
     #[must_use]
-    pub const fn new(
-        source: u16,
-        destination: u16,
-        sequence: u32,
-        acknowledgment: u32,
-        flags: Flags,
-        window: u16,
-        options: usize,
-    ) -> Self {
+    pub const fn new(fields: TcpFields) -> Self {
         Self {
-            source: source.to_be_bytes(),
-            destination: destination.to_be_bytes(),
-            sequence: sequence.to_be_bytes(),
-            acknowledgment: acknowledgment.to_be_bytes(),
-            data_offset: (((Self::LEN + options) / 4) << 4) as u8,
-            flags: flags.0,
-            window: window.to_be_bytes(),
+            source: fields.source.to_be_bytes(),
+            destination: fields.destination.to_be_bytes(),
+            sequence: fields.sequence.to_be_bytes(),
+            acknowledgment: fields.acknowledgment.to_be_bytes(),
+            data_offset: (((Self::LEN + fields.options_len) / 4) << 4) as u8,
+            flags: fields.flags.0,
+            window: fields.window.to_be_bytes(),
             checksum: [0; 2],
             urgent: [0; 2],
         }

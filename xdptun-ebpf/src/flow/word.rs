@@ -1,18 +1,10 @@
 //! Words of shared memory that several CPUs change at once.
 //!
-//! `core::sync::atomic` offers BPF no read-modify-write operation, so these are
-//! the compiler's intrinsics, which become `BPF_ATOMIC` instructions (kernel
-//! 5.12). They are sequentially consistent because LLVM (22) turns a relaxed
-//! addition into the instruction without `BPF_FETCH`, whether or not its result
-//! is used, and the result is then the addend.
-//!
 //! Plain loads and stores are volatile: one instruction each, in no order that
-//! other CPUs could rely on. Whoever reads a new state beside an old number
-//! misjudges one segment, as if it had come a moment earlier; nothing here needs
-//! more than that.
+//! other CPUs could rely on. A reader that sees a new state with an old number
+//! misjudges one segment, as if it had come a moment earlier. That is harmless here.
 
-use core::intrinsics::AtomicOrdering::SeqCst;
-use core::intrinsics::{atomic_cxchg, atomic_xadd};
+use crate::machine::Atomic;
 
 /// A word inside a map value.
 #[derive(Clone, Copy)]
@@ -29,12 +21,14 @@ impl<T: Copy> Word<T> {
         Self(word)
     }
 
+    /// The value.
     #[inline(always)]
     pub fn load(self) -> T {
         // SAFETY: valid and aligned by the contract of `new`.
         unsafe { self.0.read_volatile() }
     }
 
+    /// Sets the value.
     #[inline(always)]
     pub fn store(self, value: T) {
         // SAFETY: as in `load`.
@@ -53,24 +47,18 @@ impl Word<u64> {
     }
 }
 
-macro_rules! read_modify_write {
-    ($($word:ty),+) => {$(
-        impl Word<$word> {
-            /// Adds, and returns the value before.
-            #[inline(always)]
-            pub fn fetch_add(self, value: $word) -> $word {
-                // SAFETY: valid and aligned by the contract of `new`.
-                unsafe { atomic_xadd::<$word, $word, { SeqCst }>(self.0, value) }
-            }
+impl<T: Atomic> Word<T> {
+    /// Adds, and returns the value before.
+    #[inline(always)]
+    pub fn fetch_add(self, value: T) -> T {
+        // SAFETY: valid and aligned by the contract of `new`.
+        unsafe { T::fetch_add(self.0, value) }
+    }
 
-            /// Sets `new` if the value is still `old`; whether it was.
-            #[inline(always)]
-            pub fn replace(self, old: $word, new: $word) -> bool {
-                // SAFETY: as in `fetch_add`.
-                unsafe { atomic_cxchg::<$word, { SeqCst }, { SeqCst }>(self.0, old, new).1 }
-            }
-        }
-    )+};
+    /// Sets `new` if the value is still `old`; whether it was.
+    #[inline(always)]
+    pub fn replace(self, old: T, new: T) -> bool {
+        // SAFETY: as in `fetch_add`.
+        unsafe { T::replace(self.0, old, new) }
+    }
 }
-
-read_modify_write!(u32, u64);

@@ -1,10 +1,9 @@
 //! Copies of packets for `xdptun capture`, before they are changed and after.
 //!
-//! Nothing of this is in the programs unless packets are recorded: the verifier
-//! removes it. Subprograms throughout, called where nothing else is on the stack.
-//! Between the two copies of a packet, what is noted of it is in `skb->cb`. A map of
-//! each CPU would not do: a clone that becomes the acknowledgement runs the egress
-//! program in between, and would overwrite it.
+//! If no capture runs, the verifier removes this code. All of it is in subprograms,
+//! which the entry points call where nothing else is on the stack. Notes between the two
+//! copies are in `skb->cb`: the acknowledgement's clone runs egress in between and would
+//! overwrite a per-CPU map.
 
 use core::ffi::c_void;
 
@@ -16,7 +15,7 @@ use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
 use xdptun_common::tunnel::outcome::Outcome;
-use xdptun_common::wire::TcpHeader;
+use xdptun_common::tunnel::translate::GROWTH;
 
 use crate::packet::direction::Direction;
 use crate::packet::skb::Skb as _;
@@ -176,7 +175,7 @@ pub fn left_by_xdp(ctx: &XdpContext, met: u64, outcome: Outcome, len: usize) {
         return;
     }
     let len = match outcome {
-        Outcome::RxRestored => len - TcpHeader::GROWTH,
+        Outcome::RxRestored => len - GROWTH,
         _ => len,
     };
     copy_left_by_xdp(ctx.ctx, met, end_of(outcome), len as u32);

@@ -18,8 +18,9 @@ use xdptun_common::wire::{
 use crate::host::interface::ifindex;
 use crate::host::redirect::{send_out, send_up};
 use crate::packet::access::View;
+use crate::packet::error::PacketError;
 use crate::packet::link::has_ethernet;
-use crate::packet::resize::{ResizeError, make_linear, pop_tag, push_link, push_tag};
+use crate::packet::resize::{make_linear, pop_tag, push_link, push_tag};
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::packet::version::skb_ip_version;
 
@@ -62,7 +63,7 @@ pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
 /// theirs starts, but not that it is pending, and so that place does not move with
 /// the headers (`skb_headers_offset_update`). Some kernels then refuse to cut them.
 #[inline(always)]
-pub fn make_headroom(ctx: &TcContext, field: usize) -> Result<(), ResizeError> {
+pub fn make_headroom(ctx: &TcContext, field: usize) -> Result<(), PacketError> {
     if !has_ethernet() || ctx.has_tag() || device_finishes_a_checksum(ctx, field) != Some(true) {
         return Ok(());
     }

@@ -1,15 +1,17 @@
-//! What becomes of a packet, and how the kernel is told.
+//! Maps outcomes to verdicts of tc and XDP.
 
-use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC};
+use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_TRAP, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::programs::TcContext;
 use xdptun_common::tunnel::outcome::{Fate, Outcome};
-use xdptun_common::wire::Ip;
+use xdptun_common::wire::{EtherType, Ip};
 
 use crate::host::capture::{note, note_answer};
 use crate::host::counters::count;
 use crate::host::interface::ifindex;
 use crate::host::redirect::{send_out, send_up, swallow};
 use crate::host::split::hand_over;
+use crate::packet::direction::Direction;
+use crate::packet::error::PacketError;
 
 /// What became of a packet that is ours.
 #[derive(Clone, Copy)]
@@ -18,8 +20,8 @@ pub enum Verdict {
     Ended(Outcome),
     /// The packet was turned into an answer, which leaves where it came in.
     Answered(Outcome),
-    /// Nothing yet: its options must be set aside first.
-    SetAside,
+    /// Nothing yet: its options must be stashed first.
+    Stash,
     /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
     Segment,
     /// Nothing yet: it is an ICMP message that leaves.
@@ -33,48 +35,159 @@ impl From<Outcome> for Verdict {
     }
 }
 
-/// Stands for [`Verdict::SetAside`]; no verdict of the kernel's.
-pub const SET_ASIDE: i32 = 0x7864;
-/// Stands for [`Verdict::Segment`].
-pub const SEGMENT: i32 = 0x7865;
-/// Stands for [`Verdict::Message`].
-pub const MESSAGE: i32 = 0x7866;
-
 impl Verdict {
     /// What the log shows: the index of the outcome.
     #[inline(always)]
     pub fn index(self) -> u32 {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
-            Self::SetAside | Self::Segment | Self::Message => u32::MAX,
+            Self::Stash | Self::Segment | Self::Message => u32::MAX,
         }
     }
 
-    /// Counts it, and gives tc's verdict for a packet of IP version `I`, or
-    /// what stands for the others. `TC_ACT_UNSPEC` is `TCX_NEXT`: filters after ours still
-    /// see the packet.
+    /// Counts it, and gives what the entry point does next with a packet of IP version `I`.
     #[inline(always)]
-    pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> i32 {
+    pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> Step {
         match self {
-            Self::SetAside => SET_ASIDE,
-            Self::Segment => SEGMENT,
-            Self::Message => MESSAGE,
+            Self::Stash => Step::Stash,
+            Self::Segment => Step::Segment,
+            Self::Message => Step::Message,
             Self::Answered(outcome) => {
                 count(outcome);
                 note_answer(ctx, outcome);
-                send_out(ifindex())
+                Step::Done(send_out(ifindex()))
             }
-            Self::Ended(outcome) => {
-                count(outcome);
-                note(ctx, outcome);
-                match outcome.fate() {
-                    Fate::Pass => TC_ACT_UNSPEC,
-                    Fate::Split => hand_over(ctx, I::ETHER_TYPE),
-                    Fate::Return => send_up(ifindex()),
-                    Fate::Take => swallow(),
-                    Fate::Drop => TC_ACT_SHOT,
-                }
-            }
+            Self::Ended(outcome) => Step::Done(end_at_tc(ctx, outcome, I::ETHER_TYPE)),
+        }
+    }
+}
+
+/// What the entry point of a tc program does next. The programs of each IP version are
+/// functions that return a number, so it travels as one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Return this verdict of tc.
+    Done(i32),
+    /// Stash the options, and process the packet again.
+    Stash,
+    /// Note the connection of the segment, and let it pass.
+    Segment,
+    /// Look into the ICMP message.
+    Message,
+}
+
+/// The numbers of the steps that are no verdict.
+const STASH: i32 = 0x7864;
+const SEGMENT: i32 = 0x7865;
+const MESSAGE: i32 = 0x7866;
+
+// No verdict of tc, the last of which is `TC_ACT_TRAP`, reads as another step.
+const _: () = {
+    let mut verdict = TC_ACT_UNSPEC;
+    while verdict <= TC_ACT_TRAP {
+        assert!(matches!(Step::from_raw(verdict), Step::Done(same) if same == verdict));
+        verdict += 1;
+    }
+    assert!(matches!(Step::from_raw(Step::Stash.to_raw()), Step::Stash));
+    assert!(matches!(
+        Step::from_raw(Step::Segment.to_raw()),
+        Step::Segment
+    ));
+    assert!(matches!(
+        Step::from_raw(Step::Message.to_raw()),
+        Step::Message
+    ));
+};
+
+impl Step {
+    /// Leave the packet to the filters after ours: `TC_ACT_UNSPEC` is `TCX_NEXT`.
+    pub const PASS: Self = Self::Done(TC_ACT_UNSPEC);
+
+    /// Its number.
+    #[inline(always)]
+    pub const fn to_raw(self) -> i32 {
+        match self {
+            Self::Done(verdict) => verdict,
+            Self::Stash => STASH,
+            Self::Segment => SEGMENT,
+            Self::Message => MESSAGE,
+        }
+    }
+
+    /// The step with this number.
+    #[inline(always)]
+    pub const fn from_raw(number: i32) -> Self {
+        match number {
+            STASH => Self::Stash,
+            SEGMENT => Self::Segment,
+            MESSAGE => Self::Message,
+            verdict => Self::Done(verdict),
+        }
+    }
+}
+
+/// What a hook does with a packet.
+enum Action {
+    Pass,
+    Split,
+    Return,
+    Swallow,
+    Drop,
+}
+
+/// What a hook does with a packet of this fate.
+#[inline(always)]
+const fn action(fate: Fate) -> Action {
+    match fate {
+        Fate::Pass | Fate::PassEmpty => Action::Pass,
+        Fate::Split => Action::Split,
+        Fate::Return => Action::Return,
+        Fate::Hold => Action::Swallow,
+        Fate::Consume | Fate::Lose => Action::Drop,
+    }
+}
+
+/// Counts how a packet ended at tc, and gives the verdict.
+#[inline(always)]
+fn end_at_tc(ctx: &TcContext, outcome: Outcome, ether_type: EtherType) -> i32 {
+    count(outcome);
+    note(ctx, outcome);
+    match action(outcome.fate()) {
+        Action::Pass => TC_ACT_UNSPEC,
+        Action::Split => hand_over(ctx, ether_type),
+        Action::Return => send_up(ifindex()),
+        Action::Swallow => swallow(),
+        Action::Drop => TC_ACT_SHOT,
+    }
+}
+
+/// Counts how a packet ended at XDP, and gives the verdict. XDP can send nothing to the
+/// splitter or back, and has no sender to please.
+#[inline(always)]
+pub fn end_at_xdp(outcome: Outcome) -> u32 {
+    count(outcome);
+    match action(outcome.fate()) {
+        Action::Pass => xdp_action::XDP_PASS,
+        Action::Split | Action::Return | Action::Swallow | Action::Drop => xdp_action::XDP_DROP,
+    }
+}
+
+/// The outcome of a packet that could not be read or changed.
+#[inline(always)]
+pub const fn refused(error: PacketError, direction: Direction) -> Outcome {
+    match (error, direction) {
+        (
+            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
+            Direction::Outbound,
+        ) => Outcome::TxDropResize,
+        (
+            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
+            Direction::Inbound,
+        ) => Outcome::RxDropResize,
+        (PacketError::OutOfBounds, Direction::Outbound) => Outcome::TxDropMalformed,
+        (PacketError::TooLong, Direction::Outbound) => Outcome::TxDropTooLong,
+        (PacketError::OutOfBounds | PacketError::TooLong, Direction::Inbound) => {
+            Outcome::RxDropMalformed
         }
     }
 }

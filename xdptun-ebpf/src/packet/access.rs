@@ -4,8 +4,7 @@
 //! pointer out: reads copy, writes take the value, and both check the bounds
 //! anew.
 
-use core::arch::asm;
-use core::mem::{MaybeUninit, offset_of};
+use core::mem::MaybeUninit;
 
 use aya_ebpf::bindings::{__sk_buff, xdp_md};
 use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_xdp_get_buff_len};
@@ -13,8 +12,15 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
 use xdptun_common::parse::Bytes;
 
+use crate::machine::{load, packet_pointer, store};
+
 /// A packet whose linear part can be read and written.
-pub trait Packet {
+///
+/// # Safety
+///
+/// All bytes from `start` to `end` are the packet's: they can be read and written as long as no
+/// helper moves the packet, and nothing else refers to them.
+pub unsafe trait Packet {
     /// Address of the first byte.
     fn start(&self) -> usize;
     /// Address after the last byte of the linear part.
@@ -27,11 +33,8 @@ pub trait Packet {
         if at + size_of::<T>() > self.end() {
             return None;
         }
-        // SAFETY: inside the packet by the check above, and `Plain` accepts any
-        // bytes. Headers lie at multiples of two only, but an unaligned read
-        // would be split into bytes; the CPUs that run this load words from
-        // any address, and the verifier of any other CPU refuses the program.
-        Some(unsafe { (at as *const T).read() })
+        // SAFETY: inside the packet by the check above.
+        Some(unsafe { load(at) })
     }
 
     /// Writes a record at `offset`; `None` if it does not lie in the linear part.
@@ -42,33 +45,13 @@ pub trait Packet {
             return None;
         }
         // SAFETY: as in `read`.
-        unsafe { (at as *mut T).write(value) };
+        unsafe { store(at, value) };
         Some(())
     }
 }
 
-/// Loads a packet pointer from a field of the context. The kernel declares the
-/// field 32 bits wide and the verifier widens the load; the compiler knows
-/// nothing of that and would move the value about in 32-bit registers, which
-/// ends its life as a pointer. So it sees only the 64-bit result.
-macro_rules! packet_pointer {
-    ($context:expr, $type:ty, $field:ident) => {{
-        let pointer: usize;
-        // SAFETY: the context is valid for the whole program run.
-        unsafe {
-            asm!(
-                "{pointer} = *(u32 *)({context} + {field})",
-                pointer = out(reg) pointer,
-                context = in(reg) $context,
-                field = const offset_of!($type, $field),
-                options(nostack, preserves_flags)
-            );
-        }
-        pointer
-    }};
-}
-
-impl Packet for TcContext {
+// SAFETY: the kernel gives a program these two for this.
+unsafe impl Packet for TcContext {
     #[inline(always)]
     fn start(&self) -> usize {
         packet_pointer!(self.skb.skb, __sk_buff, data)
@@ -80,7 +63,8 @@ impl Packet for TcContext {
     }
 }
 
-impl Packet for XdpContext {
+// SAFETY: as above.
+unsafe impl Packet for XdpContext {
     #[inline(always)]
     fn start(&self) -> usize {
         packet_pointer!(self.ctx, xdp_md, data)
@@ -133,5 +117,31 @@ impl Bytes for View<'_, TcContext> {
         }
         // SAFETY: written just now, and `Plain` accepts any bytes.
         Some(unsafe { value.assume_init() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::buffer::Buffer;
+
+    #[test]
+    fn a_record_lies_in_the_linear_part_or_is_not_touched() {
+        let packet = Buffer::new(b"0123456789");
+        assert_eq!(packet.read::<[u8; 4]>(6), Some(*b"6789"));
+        assert_eq!(packet.read::<[u8; 4]>(7), None);
+        assert_eq!(packet.write(6, *b"abcd"), Some(()));
+        assert_eq!(packet.write(7, *b"efgh"), None);
+        assert_eq!(packet.bytes(), b"012345abcd");
+    }
+
+    /// IPv4 addresses lie at odd multiples of two behind an Ethernet header.
+    #[test]
+    fn a_word_is_read_and_written_wherever_it_lies() {
+        for offset in 0..8 {
+            let packet = Buffer::new(&[0; 16]);
+            packet.write(offset, 0x0123_4567_89ab_cdef_u64).unwrap();
+            assert_eq!(packet.read(offset), Some(0x0123_4567_89ab_cdef_u64));
+        }
     }
 }

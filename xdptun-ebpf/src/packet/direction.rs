@@ -4,8 +4,8 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::wire::EthernetHeader;
 
 use crate::packet::access::Packet as _;
+use crate::packet::error::PacketError;
 use crate::packet::link::has_ethernet;
-use crate::packet::resize::ResizeError;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,13 @@ pub enum Direction {
 
 /// Turns the packet round: it goes to the station that it came from.
 #[inline(always)]
-pub fn reverse_link(ctx: &TcContext) -> Result<(), ResizeError> {
+pub fn reverse_link(ctx: &TcContext) -> Result<(), PacketError> {
     if !has_ethernet() {
         return Ok(());
     }
-    let link: EthernetHeader = ctx.read(0).ok_or(ResizeError)?;
-    ctx.write(0, link.reversed()).ok_or(ResizeError)
+    let link: EthernetHeader = ctx.read(0).ok_or(PacketError::OutOfBounds)?;
+    ctx.write(0, link.reversed())
+        .ok_or(PacketError::OutOfBounds)
 }
 
 /// The link header of a packet as it must be to reach the peer.

@@ -1,7 +1,11 @@
-//! The bytes of a packet, and what the kernel tells of it. Knows nothing of flows or of the tunnel.
+//! The bytes of a packet, and what the kernel tells of it. Knows nothing of flows. Of the tunnel
+//! it takes one constant: the length of an Ethernet header ([`link`]).
 
 pub mod access;
+#[cfg(test)]
+pub mod buffer;
 pub mod direction;
+pub mod error;
 pub mod extensions;
 pub mod link;
 pub mod options;

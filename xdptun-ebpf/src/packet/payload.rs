@@ -1,15 +1,15 @@
-//! What looks at every byte of a payload: its sum, and its move.
+//! Sums and moves payload bytes.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
 use xdptun_common::checksum::{LongSum, Sum};
-use xdptun_common::wire::TcpHeader;
 
-use crate::packet::access::Packet as _;
-use crate::packet::resize::{ResizeError, make_linear};
+use crate::machine::{load, opaque, store};
+use crate::packet::access::Packet;
+use crate::packet::error::PacketError;
+use crate::packet::resize::make_linear;
 use crate::packet::skb::Skb as _;
-use crate::packet::verifier::opaque;
 
 /// Bytes handled in one step.
 const BLOCK: usize = 64;
@@ -19,65 +19,38 @@ pub const MAX_LEN: usize = 16 * 1024;
 
 /// Adds up `len` bytes from `offset`, which must be even.
 #[inline(always)]
-pub fn sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeError> {
-    if len > MAX_LEN || (ctx.len() as usize) < offset + len {
-        return Err(ResizeError);
+pub fn sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, PacketError> {
+    if len > MAX_LEN {
+        return Err(PacketError::TooLong);
+    }
+    if (ctx.len() as usize) < offset + len {
+        return Err(PacketError::OutOfBounds);
     }
     make_linear(ctx, offset + len)?;
     let sum = xdptun_sum(ctx.raw(), offset as u32, len as u32);
     Ok(Sum::new().words(sum.to_ne_bytes()))
 }
 
-/// Moves `len` bytes from `offset`, which must be even, towards the end of the
-/// packet by what a TCP header is longer than a UDP header. The caller has made
-/// room for them.
+/// Whether `len` bytes from `offset` can be moved `by` bytes towards the end of the packet,
+/// before any are.
 #[inline(always)]
-pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<(), ResizeError> {
-    has_room(ctx, offset, len)?;
-    xdptun_shift(ctx.raw(), offset as u32, len as u32);
-    Ok(())
-}
-
-/// Moves bytes as [`shift`] does, and adds them up on the way.
-#[inline(always)]
-pub fn shift_and_sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, ResizeError> {
-    has_room(ctx, offset, len)?;
-    let sum = xdptun_shift_and_sum(ctx.raw(), offset as u32, len as u32);
-    Ok(Sum::new().words(sum.to_ne_bytes()))
-}
-
-/// Whether bytes can be moved, before any are.
-#[inline(always)]
-fn has_room(ctx: &TcContext, offset: usize, len: usize) -> Result<(), ResizeError> {
-    let end = offset + len + TcpHeader::GROWTH;
-    if len > MAX_LEN || ctx.start() + end > ctx.end() {
-        return Err(ResizeError);
+pub fn has_room(ctx: &TcContext, offset: usize, len: usize, by: usize) -> Result<(), PacketError> {
+    let end = offset + len + by;
+    if len > MAX_LEN {
+        return Err(PacketError::TooLong);
+    }
+    if ctx.start() + end > ctx.end() {
+        return Err(PacketError::OutOfBounds);
     }
     Ok(())
 }
 
-// Global functions (the verifier's word), which the verifier walks once and not
-// once for each way that leads to them.
-
-/// See [`sum`].
+/// See [`sum`]. A global function (the verifier's word), which the verifier walks once and
+/// not once for each way that leads to it.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
     walk::<0, true>(&TcContext::new(skb), offset as usize, len as usize)
-}
-
-/// See [`shift`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<{ TcpHeader::GROWTH }, false>(&TcContext::new(skb), offset as usize, len as usize)
-}
-
-/// See [`shift_and_sum`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<{ TcpHeader::GROWTH }, true>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
 /// Moves `len` bytes from `offset` `BY` bytes towards the end, and adds them up if
@@ -89,32 +62,36 @@ extern "C" fn xdptun_shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -
 /// of the steps before, the verifier would follow what comes after once for each
 /// way through these.
 #[inline(always)]
-fn walk<const BY: usize, const SUM: bool>(ctx: &TcContext, offset: usize, len: usize) -> u32 {
+pub fn walk<const BY: usize, const SUM: bool>(
+    packet: &impl Packet,
+    offset: usize,
+    len: usize,
+) -> u32 {
     if offset > MAX_LEN || len > MAX_LEN {
         return 0;
     }
     let mut rest = Sum::new();
     if len & 1 != 0 {
-        let byte = piece::<u8, BY>(ctx, offset + within(len, !1));
+        let byte = piece::<u8, BY>(packet, offset + within(len, !1));
         rest = rest.word([byte.unwrap_or(0), 0]);
     }
     if len & 2 != 0 {
-        let word = piece::<u16, BY>(ctx, offset + within(len, !3));
+        let word = piece::<u16, BY>(packet, offset + within(len, !3));
         rest = rest.word(word.unwrap_or(0).to_ne_bytes());
     }
     if len & 4 != 0 {
-        let words = piece::<u32, BY>(ctx, offset + within(len, !7));
+        let words = piece::<u32, BY>(packet, offset + within(len, !7));
         rest = rest.words(words.unwrap_or(0).to_ne_bytes());
     }
     let mut sum = LongSum::new();
     if len & 8 != 0 {
-        run::<1, BY, SUM>(ctx, offset + within(len, !15), &mut sum);
+        run::<1, BY, SUM>(packet, offset + within(len, !15), &mut sum);
     }
     if len & 16 != 0 {
-        run::<2, BY, SUM>(ctx, offset + within(len, !31), &mut sum);
+        run::<2, BY, SUM>(packet, offset + within(len, !31), &mut sum);
     }
     if len & 32 != 0 {
-        run::<4, BY, SUM>(ctx, offset + within(len, !63), &mut sum);
+        run::<4, BY, SUM>(packet, offset + within(len, !63), &mut sum);
     }
     // Of which the compiler must not know that there are no more than the loop has
     // rounds: it would count to this number alone, and kernel 6.1 forgets its bound.
@@ -124,7 +101,7 @@ fn walk<const BY: usize, const SUM: bool>(ctx: &TcContext, offset: usize, len: u
             break;
         }
         let start = within(len - block * BLOCK - BLOCK, !(BLOCK - 1));
-        run::<{ BLOCK / 8 }, BY, SUM>(ctx, offset + start, &mut sum);
+        run::<{ BLOCK / 8 }, BY, SUM>(packet, offset + start, &mut sum);
     }
     rest.combine(sum.sum()).unfolded()
 }
@@ -132,10 +109,10 @@ fn walk<const BY: usize, const SUM: bool>(ctx: &TcContext, offset: usize, len: u
 /// Moves one record, and tells what it is; `None` if it or its new place lies
 /// beyond the packet.
 #[inline(always)]
-fn piece<T: Plain, const BY: usize>(ctx: &TcContext, offset: usize) -> Option<T> {
-    let value = ctx.read::<T>(offset)?;
+fn piece<T: Plain, const BY: usize>(packet: &impl Packet, offset: usize) -> Option<T> {
+    let value = packet.read::<T>(offset)?;
     if BY != 0 {
-        ctx.write(offset + BY, value)?;
+        packet.write(offset + BY, value)?;
     }
     Some(value)
 }
@@ -143,22 +120,21 @@ fn piece<T: Plain, const BY: usize>(ctx: &TcContext, offset: usize) -> Option<T>
 /// Moves a run of 64-bit words, and adds them up if `SUM` says so.
 #[inline(always)]
 fn run<const WORDS: usize, const BY: usize, const SUM: bool>(
-    ctx: &TcContext,
+    packet: &impl Packet,
     offset: usize,
     sum: &mut LongSum,
 ) {
-    let at = ctx.start() + offset;
-    if at + WORDS * 8 + BY > ctx.end() {
+    let at = packet.start() + offset;
+    if at + WORDS * 8 + BY > packet.end() {
         return;
     }
     for word in (0..WORDS).rev() {
         let at = at + word * 8;
-        // SAFETY: inside the packet by the check above; for the alignment see
-        // `Packet::read`.
+        // SAFETY: inside the packet by the check above.
         unsafe {
-            let value = (at as *const u64).read();
+            let value: u64 = load(at);
             if BY != 0 {
-                ((at + BY) as *mut u64).write(value);
+                store(at + BY, value);
             }
             if SUM {
                 *sum = sum.long(value);
@@ -172,4 +148,73 @@ fn run<const WORDS: usize, const BY: usize, const SUM: bool>(
 #[inline(always)]
 fn within(len: usize, mask: usize) -> usize {
     opaque(len as u64) as usize & (2 * MAX_LEN - 1) & mask
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::packet::buffer::Buffer;
+
+    /// Behind Ethernet, IPv4 and UDP.
+    const OFFSET: usize = 14 + 20 + 8;
+    const GROWTH: usize = 12;
+
+    /// Every length up to some blocks, and those around the longest.
+    fn lengths() -> impl Iterator<Item = usize> {
+        (0..4 * BLOCK).chain(MAX_LEN - BLOCK..=MAX_LEN)
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len)
+            .map(|index| (index * 37 + index / 256) as u8)
+            .collect()
+    }
+
+    fn folded(sum: u32) -> u16 {
+        Sum::new().words(sum.to_ne_bytes()).folded()
+    }
+
+    #[test]
+    fn a_sum_is_of_all_bytes_and_no_other() {
+        for len in lengths() {
+            let packet = bytes(OFFSET + len + 9);
+            let sum = walk::<0, true>(&Buffer::new(&packet), OFFSET, len);
+            let expected = Sum::new().bytes(&packet[OFFSET..OFFSET + len]);
+            assert_eq!(folded(sum), expected.folded(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_payload_is_moved_whole_and_added_up_on_the_way() {
+        for len in lengths() {
+            let before = bytes(OFFSET + len + GROWTH + 9);
+            let packet = Buffer::new(&before);
+            let sum = walk::<GROWTH, true>(&packet, OFFSET, len);
+            let payload = &before[OFFSET..OFFSET + len];
+            let after = packet.bytes();
+            let moved = OFFSET + GROWTH..OFFSET + GROWTH + len;
+            assert!(after[moved.clone()] == *payload, "{len} bytes");
+            assert_eq!(after[moved.end..], before[moved.end..], "{len} bytes");
+            assert_eq!(after[..OFFSET], before[..OFFSET], "{len} bytes");
+            assert_eq!(
+                folded(sum),
+                Sum::new().bytes(payload).folded(),
+                "{len} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_behind_the_packet_is_written() {
+        for len in 0..4 * BLOCK {
+            for missing in 1..=GROWTH {
+                let before = bytes(OFFSET + len + GROWTH - missing);
+                let packet = Buffer::new(&before);
+                walk::<GROWTH, true>(&packet, OFFSET, len);
+                assert_eq!(packet.bytes()[..OFFSET], before[..OFFSET]);
+            }
+        }
+    }
 }

@@ -12,11 +12,12 @@ use xdptun_common::Plain;
 use xdptun_common::wire::{EtherType, EthernetHeader, Ip};
 
 use crate::packet::access::Packet as _;
+use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::skb::Skb as _;
 
-/// The most bytes that are set aside: all that IPv4 can have, and more than
-/// IPv6 hosts send.
+/// The most bytes of options that are stashed: all that IPv4 can have, and more
+/// than IPv6 hosts send.
 pub const MAX_OPTIONS: usize = 64;
 
 #[unsafe(no_mangle)]
@@ -28,28 +29,24 @@ fn shrink_twice() -> bool {
     SHRINK_TWICE.load() != 0
 }
 
-/// The kernel refused to resize a packet (out of memory, or a kind of buffer
-/// that cannot be resized).
-pub struct ResizeError;
-
 /// Puts the first `len` bytes into the linear part, if they are not there yet.
 #[inline(always)]
-pub fn make_linear(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+pub fn make_linear(ctx: &TcContext, len: usize) -> Result<(), PacketError> {
     if ctx.start() + len <= ctx.end() {
         return Ok(());
     }
-    ctx.pull_data(len as u32).map_err(|_| ResizeError)
+    ctx.pull_data(len as u32).map_err(|_| PacketError::Access)
 }
 
 /// Sets the length of the packet, cutting its end off or appending zeros. The kernel
 /// refuses it for a packet with another inside whose checksum is pending
 /// (`skb->encapsulation`).
 #[inline(always)]
-pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), PacketError> {
     // SAFETY: the context is valid; the helper checks the length.
     match unsafe { bpf_skb_change_tail(ctx.raw(), len as u32, 0) } {
         0 => Ok(()),
-        _ => Err(ResizeError),
+        _ => Err(PacketError::Resize),
     }
 }
 
@@ -57,7 +54,7 @@ pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
 /// with it any checksum that the device was to write: bytes beyond its start
 /// are pulled away, which makes the kernel forget it (see `disguise::settle`).
 #[inline(always)]
-pub fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), ResizeError> {
+pub fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), PacketError> {
     let header = link_len() + I::LEN;
     // One even number of bytes more than can lie before the transport header.
     let pull = header + MAX_OPTIONS + 2;
@@ -69,7 +66,7 @@ pub fn replace_transport<I: Ip>(ctx: &TcContext, len: usize) -> Result<(), Resiz
 /// Removes `by` bytes after the fixed IP header, and with them a pending
 /// checksum that starts less than `by` bytes from the start of the packet.
 #[inline(always)]
-pub fn shrink_after_ip(ctx: &TcContext, by: usize) -> Result<(), ResizeError> {
+pub fn shrink_after_ip(ctx: &TcContext, by: usize) -> Result<(), PacketError> {
     if shrink_twice() {
         adjust_after_ip(ctx, -(by as i32 - 1))?;
         return adjust_after_ip(ctx, -1);
@@ -80,7 +77,7 @@ pub fn shrink_after_ip(ctx: &TcContext, by: usize) -> Result<(), ResizeError> {
 /// Writes a record in a way that a device's sum over the whole packet
 /// (`CHECKSUM_COMPLETE`) stays true. Not for the link header, which is not in it.
 #[inline(always)]
-pub fn store<T: Plain>(ctx: &TcContext, offset: usize, value: &T) -> Result<(), ResizeError> {
+pub fn store<T: Plain>(ctx: &TcContext, offset: usize, value: &T) -> Result<(), PacketError> {
     // SAFETY: the context is valid; the helper checks the offset, and reads as
     // many bytes as the record has.
     let result = unsafe {
@@ -94,54 +91,54 @@ pub fn store<T: Plain>(ctx: &TcContext, offset: usize, value: &T) -> Result<(), 
     };
     match result {
         0 => Ok(()),
-        _ => Err(ResizeError),
+        _ => Err(PacketError::Access),
     }
 }
 
 /// Inserts (`by` > 0) or removes (`by` < 0) bytes after the fixed IP header.
 #[inline(always)]
-pub fn adjust_after_ip(ctx: &TcContext, by: i32) -> Result<(), ResizeError> {
+pub fn adjust_after_ip(ctx: &TcContext, by: i32) -> Result<(), PacketError> {
     ctx.adjust_room(by, BPF_ADJ_ROOM_NET, 0)
-        .map_err(|_| ResizeError)
+        .map_err(|_| PacketError::Resize)
 }
 
 /// Puts a link header before a packet that has none.
 #[inline(always)]
-pub fn push_link(ctx: &TcContext, link: EthernetHeader) -> Result<(), ResizeError> {
+pub fn push_link(ctx: &TcContext, link: EthernetHeader) -> Result<(), PacketError> {
     // SAFETY: the context is valid; the helper checks the length.
     match unsafe { bpf_skb_change_head(ctx.raw(), EthernetHeader::LEN as u32, 0) } {
-        0 => ctx.write(0, link).ok_or(ResizeError),
-        _ => Err(ResizeError),
+        0 => ctx.write(0, link).ok_or(PacketError::OutOfBounds),
+        _ => Err(PacketError::Resize),
     }
 }
 
 /// Puts a VLAN tag with number 0 beside the packet; one that is there moves into it.
 #[inline(always)]
-pub fn push_tag(ctx: &TcContext) -> Result<(), ResizeError> {
+pub fn push_tag(ctx: &TcContext) -> Result<(), PacketError> {
     let protocol = EtherType::VLAN.0.to_be();
     // SAFETY: the context is valid.
     match unsafe { bpf_skb_vlan_push(ctx.raw(), protocol, 0) } {
         0 => Ok(()),
-        _ => Err(ResizeError),
+        _ => Err(PacketError::Resize),
     }
 }
 
 /// Takes the outermost VLAN tag off.
 #[inline(always)]
-pub fn pop_tag(ctx: &TcContext) -> Result<(), ResizeError> {
+pub fn pop_tag(ctx: &TcContext) -> Result<(), PacketError> {
     // SAFETY: the context is valid.
     match unsafe { bpf_skb_vlan_pop(ctx.raw()) } {
         0 => Ok(()),
-        _ => Err(ResizeError),
+        _ => Err(PacketError::Resize),
     }
 }
 
 /// Moves the start of the packet `by` bytes forward.
 #[inline(always)]
-pub fn cut_head(ctx: &XdpContext, by: usize) -> Result<(), ResizeError> {
+pub fn cut_head(ctx: &XdpContext, by: usize) -> Result<(), PacketError> {
     // SAFETY: the context is valid; the helper checks the length.
     match unsafe { bpf_xdp_adjust_head(ctx.ctx, by as i32) } {
         0 => Ok(()),
-        _ => Err(ResizeError),
+        _ => Err(PacketError::Resize),
     }
 }

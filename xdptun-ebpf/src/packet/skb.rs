@@ -1,4 +1,5 @@
-//! What the kernel tells of a packet beside its bytes.
+//! Packet metadata from the kernel: mark, frame type, VLAN tag, socket, GSO size, pending
+//! checksum, MTU.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::bpf_check_mtu;

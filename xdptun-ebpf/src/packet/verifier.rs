@@ -1,23 +1,9 @@
-//! Values that the compiler knows nothing about.
+//! Bounds that the verifier sees.
 //!
-//! It tests one register and then uses another that it knows to be equal, and
-//! kernels before 6.18 learn nothing about the second from the first.
+//! The compiler tests one register and then uses a copy of another width. Linux 6.1 did not
+//! learn the bounds of the copy from that test.
 
-use core::arch::asm;
-
-/// The same value, as far as the compiler can tell some other.
-#[inline(always)]
-pub fn opaque(mut value: u64) -> u64 {
-    // SAFETY: moves a register to itself.
-    unsafe {
-        asm!(
-            "{value} = {value}",
-            value = inout(reg) value,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    value
-}
+use crate::machine::opaque;
 
 /// A length that the verifier knows to be from 1 to `MAX`; `None` if it is not.
 /// (Kernel 6.1 does not learn from `len != 0` that it is at least 1.)
@@ -28,4 +14,19 @@ pub fn bounded<const MAX: usize>(len: u32) -> Option<u32> {
         return None;
     }
     Some(last as u32 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_length_is_from_one_to_the_most() {
+        for len in 1..=64 {
+            assert_eq!(bounded::<64>(len), Some(len));
+        }
+        for len in [0, 65, 0x8000_0000, u32::MAX] {
+            assert_eq!(bounded::<64>(len), None);
+        }
+    }
 }

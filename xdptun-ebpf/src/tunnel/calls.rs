@@ -1,9 +1,10 @@
 //! TCP connections that this host, or a host behind it, opens from an owned port.
 //!
-//! The kernel may pick an owned port for connections of its own, a NAT router may give it
-//! to hosts behind it. A lookup finds sockets of this host only, and no program of Linux 6.1 can ask
-//! connection tracking. So `egress` remembers which connections were opened from owned
-//! ports, and `ingress` leaves their segments alone. A flow of the tunnel goes first.
+//! The kernel may choose an owned port for this host's connections; a NAT router may choose
+//! it for hosts behind it. A lookup finds sockets of this host only, and xdptun does not ask
+//! connection tracking: aya cannot call kernel functions (kfuncs). So `egress` remembers which
+//! connections were opened from owned ports, and `ingress` leaves their segments alone. A flow
+//! of the tunnel goes first.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
 use aya_ebpf::macros::map;

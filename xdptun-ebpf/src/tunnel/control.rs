@@ -11,26 +11,26 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::handshake::Reply;
+use xdptun_common::tunnel::options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
 use xdptun_common::tunnel::outcome::Sent;
 use xdptun_common::tunnel::state::KeptFields;
 use xdptun_common::tunnel::window::{asking, challenging, window};
-use xdptun_common::wire::{
-    Flags, Ip, IpFields, Offer, OptionWalk, Protocol, SynOptions, TcpHeader, TimestampedSynOptions,
-};
+use xdptun_common::wire::{Flags, Ip, IpFields, Protocol, TcpFields, TcpHeader};
 
 use crate::host::clock::now;
 use crate::host::counters::count_sent;
 use crate::host::interface::mtu;
+use crate::machine::opaque;
 use crate::packet::access::Packet as _;
 use crate::packet::direction::{Direction, reverse_link};
+use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
-use crate::packet::resize::{ResizeError, replace_transport, store};
+use crate::packet::resize::{replace_transport, store};
 use crate::packet::skb::Skb as _;
-use crate::packet::verifier::opaque;
 use crate::tunnel::cookie::label;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::proof::proven;
-use crate::tunnel::rules::hidden;
+use crate::tunnel::rules::has_secret;
 use crate::tunnel::table::find;
 
 /// What the segment that is about to be made needs.
@@ -54,7 +54,7 @@ pub fn rewrite<I: Ip>(
     direction: Direction,
     flow: &FlowKey,
     segment: &Reply,
-) -> Result<(), ResizeError> {
+) -> Result<(), PacketError> {
     let offer = if !segment.flags.contains(Flags::SYN) {
         Offer(0)
     } else if direction == Direction::Outbound {
@@ -74,18 +74,16 @@ fn rewrite_as_prepared<I: Ip>(
     direction: Direction,
     flow: &FlowKey,
     segment: &Reply,
-) -> Result<(), ResizeError> {
+) -> Result<(), PacketError> {
     // SAFETY: a per-CPU value, which only this program run touches.
-    let prepared = unsafe { &*PREPARED.get_ptr(0).ok_or(ResizeError)? };
+    let prepared = unsafe { &*PREPARED.get_ptr(0).ok_or(PacketError::NoScratch)? };
     let at = link_len() + I::LEN;
     let is_syn = segment.flags.contains(Flags::SYN);
-    let proves = is_syn && hidden() && direction == Direction::Outbound;
-    let options_len = if !is_syn {
-        0
-    } else if proves {
-        TimestampedSynOptions::LEN
-    } else {
-        prepared.offer.options_len()
+    let proves = is_syn && has_secret() && direction == Direction::Outbound;
+    let options_len = match (is_syn, proves) {
+        (false, _) => 0,
+        (true, true) => TimestampedSynOptions::LEN,
+        (true, false) => prepared.offer.options_len(),
     };
     let tcp_len = TcpHeader::LEN + options_len;
     replace_transport::<I>(ctx, tcp_len)?;
@@ -96,24 +94,11 @@ fn rewrite_as_prepared<I: Ip>(
         let offer = prepared.offer;
         let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves, offer);
         if stored < 0 {
-            return Err(ResizeError);
+            return Err(PacketError::Access);
         }
         sum = sum.word((stored as u16).to_ne_bytes());
     }
-    let flags = if prepared.offer.contains(Offer::ECN) {
-        segment.flags | Flags::ECE
-    } else {
-        segment.flags
-    };
-    let header = TcpHeader::new(
-        flow.local_port(),
-        flow.remote_port(),
-        segment.sequence,
-        segment.acknowledgment,
-        flags,
-        window_of::<I>(segment),
-        options_len,
-    );
+    let header = header::<I>(flow, segment, prepared.offer, options_len);
     let ip = I::bare(
         flow.local_address(),
         flow.remote_address(),
@@ -131,6 +116,25 @@ fn rewrite_as_prepared<I: Ip>(
     }
     count_sent(segment.kind);
     Ok(())
+}
+
+/// The TCP header of a segment without data, and without its checksum.
+#[inline(always)]
+fn header<I: Ip>(flow: &FlowKey, segment: &Reply, offer: Offer, options_len: usize) -> TcpHeader {
+    let flags = if offer.contains(Offer::ECN) {
+        segment.flags | Flags::ECE
+    } else {
+        segment.flags
+    };
+    TcpHeader::new(TcpFields {
+        source: flow.local_port(),
+        destination: flow.remote_port(),
+        sequence: segment.sequence,
+        acknowledgment: segment.acknowledgment,
+        flags,
+        window: window_of::<I>(segment),
+        options_len,
+    })
 }
 
 /// The window field of a segment without data.

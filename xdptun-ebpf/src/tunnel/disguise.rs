@@ -4,21 +4,25 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
 use xdptun_common::checksum::Sum;
 use xdptun_common::tunnel::outcome::Outcome;
-use xdptun_common::tunnel::translate::{Numbers, PayloadSum, disguise};
+use xdptun_common::tunnel::translate::{GROWTH, Numbers, PayloadSum, disguise};
 use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
+use crate::host::verdict::refused;
 use crate::packet::access::Packet as _;
+use crate::packet::direction::Direction;
+use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::payload;
-use crate::packet::resize::{ResizeError, adjust_after_ip, set_len, shrink_after_ip};
+use crate::packet::resize::{adjust_after_ip, set_len, shrink_after_ip};
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::tunnel::sent;
+use crate::tunnel::shift::{shift, shift_and_sum};
 use crate::tunnel::table::Entry;
 
 /// Payload bytes that are taken out and put back to settle a pending checksum
-/// (see [`settle`]): together with the UDP header they must be longer than
+/// (see `settle`): together with the UDP header they must be longer than
 /// the link and IP header, 14 + 20 or 14 + 40 bytes.
 pub trait Settle: Ip {
     /// Room for them on the stack.
@@ -40,10 +44,10 @@ impl Settle for Ipv6Header {
 /// A subprogram that reads the headers again: keeping them alive across all
 /// that precedes costs more stack than BPF has.
 #[inline(never)]
-pub fn run<I: Settle>(ctx: &TcContext, flow: &Entry) -> Outcome {
+pub fn into_segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Outcome {
     match segment::<I>(ctx, flow) {
         Ok(()) => Outcome::TxDisguised,
-        Err(Refusal::Resize) => Outcome::TxDropResize,
+        Err(Refusal::Packet(error)) => refused(error, Direction::Outbound),
         Err(Refusal::PendingInside) => Outcome::TxDropPending,
     }
 }
@@ -54,28 +58,28 @@ const LONGEST_MOVED: usize = 2048;
 
 /// Why a datagram cannot become a segment.
 enum Refusal {
-    /// See [`ResizeError`].
-    Resize,
+    /// It could not be read or changed.
+    Packet(PacketError),
     /// It has no checksum, and a pending one belongs to a packet inside it: what
     /// the payload will add up to is not known.
     PendingInside,
 }
 
-impl From<ResizeError> for Refusal {
+impl From<PacketError> for Refusal {
     #[inline(always)]
-    fn from(_: ResizeError) -> Self {
-        Self::Resize
+    fn from(error: PacketError) -> Self {
+        Self::Packet(error)
     }
 }
 
 #[inline(always)]
 fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
     let at = link_len() + I::LEN;
-    let ip: I = ctx.read(link_len()).ok_or(ResizeError)?;
-    let udp: UdpHeader = ctx.read(at).ok_or(ResizeError)?;
+    let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
+    let udp: UdpHeader = ctx.read(at).ok_or(PacketError::OutOfBounds)?;
     let payload_len = usize::from(udp.length())
         .checked_sub(UdpHeader::LEN)
-        .ok_or(ResizeError)?;
+        .ok_or(PacketError::OutOfBounds)?;
     let payload = make_room::<I>(ctx, at, &ip, udp, payload_len)?;
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let now = now();
@@ -91,10 +95,10 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         label => ip.with_label(label),
     };
     let (ip, tcp) = disguise(ip, udp, payload, numbers);
-    let len = udp.length().wrapping_add(TcpHeader::GROWTH as u16);
+    let len = udp.length().wrapping_add(GROWTH as u16);
     sent::remember(&ip, &tcp, len, now);
-    ctx.write(link_len(), ip).ok_or(ResizeError)?;
-    ctx.write(at, tcp).ok_or(ResizeError)?;
+    ctx.write(link_len(), ip).ok_or(PacketError::OutOfBounds)?;
+    ctx.write(at, tcp).ok_or(PacketError::OutOfBounds)?;
     Ok(())
 }
 
@@ -121,7 +125,7 @@ fn make_room<I: Settle>(
     // of addresses in a tunnel, whose packets are then refused.
     let pending = udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending();
     let field = offset + UdpHeader::CHECKSUM_OFFSET;
-    let finishes = || device_finishes_a_checksum(ctx, field).ok_or(ResizeError);
+    let finishes = || device_finishes_a_checksum(ctx, field).ok_or(PacketError::Access);
     if absent && finishes()? {
         return Err(Refusal::PendingInside);
     }
@@ -132,17 +136,17 @@ fn make_room<I: Settle>(
         && (pending || absent || !finishes()?);
     let payload = offset + UdpHeader::LEN;
     if behind {
-        set_len(ctx, payload + payload_len + TcpHeader::GROWTH)?;
+        set_len(ctx, payload + payload_len + GROWTH)?;
     }
     // Whether its checksum speaks for the payload. Where it does, the sum is zero and
     // not left out: the compiler would spill what has no value, and the verifier refuses
     // to load that.
     let speaks = !pending && !absent;
     let sum = match (speaks, behind) {
-        (false, true) => payload::shift_and_sum(ctx, payload, payload_len)?,
+        (false, true) => shift_and_sum(ctx, payload, payload_len)?,
         (false, false) => payload::sum(ctx, payload, payload_len)?,
         (true, true) => {
-            payload::shift(ctx, payload, payload_len)?;
+            shift(ctx, payload, payload_len)?;
             Sum::new()
         }
         (true, false) => Sum::new(),
@@ -155,7 +159,7 @@ fn make_room<I: Settle>(
     if pending {
         settle::<I>(ctx, offset, room, payload_len)?;
     } else if !behind {
-        adjust_after_ip(ctx, TcpHeader::GROWTH as i32)?;
+        adjust_after_ip(ctx, GROWTH as i32)?;
     }
     Ok(if speaks {
         PayloadSum::InUdpChecksum
@@ -177,16 +181,16 @@ fn settle<I: Settle>(
     offset: usize,
     room: usize,
     payload_len: usize,
-) -> Result<(), ResizeError> {
+) -> Result<(), PacketError> {
     let saved_len = size_of::<I::Saved>();
     if payload_len < saved_len {
         set_len(ctx, offset + room + saved_len)?;
     }
-    let saved: I::Saved = ctx.read(offset + room).ok_or(ResizeError)?;
+    let saved: I::Saved = ctx.read(offset + room).ok_or(PacketError::OutOfBounds)?;
     shrink_after_ip(ctx, room + saved_len)?;
     adjust_after_ip(ctx, (TcpHeader::LEN + saved_len) as i32)?;
     ctx.write(offset + TcpHeader::LEN, saved)
-        .ok_or(ResizeError)?;
+        .ok_or(PacketError::OutOfBounds)?;
     if payload_len < saved_len {
         set_len(ctx, offset + TcpHeader::LEN + payload_len)?;
     }

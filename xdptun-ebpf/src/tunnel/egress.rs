@@ -9,25 +9,26 @@ use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::handshake::{Endpoint, Reply};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::State;
-use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::tunnel::translate::GROWTH;
+use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, UdpHeader};
 
 use crate::host::clock::now;
 use crate::host::events::queue_frame;
-use crate::host::rate_limit::Budget;
 use crate::host::split::{make_headroom, splitter};
-use crate::host::verdict::Verdict;
+use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::{Direction, link_to_peer};
 use crate::packet::link::link_len;
 use crate::packet::options;
-use crate::packet::resize::{ResizeError, make_linear, set_len};
+use crate::packet::resize::{make_linear, set_len};
 use crate::packet::skb::{Skb as _, exceeded_mtu};
 use crate::tunnel::control::{mss, rewrite};
 use crate::tunnel::cookie::next_iss;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::disguise::Settle;
+use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
-use crate::tunnel::rules::hidden;
+use crate::tunnel::rules::has_secret;
 use crate::tunnel::share::{admits_host, note_answered};
 use crate::tunnel::table::{Entry, find, insert};
 use crate::tunnel::{disguise, fragments, icmp, rules};
@@ -92,13 +93,7 @@ fn send<I: Settle + Icmp>(
         return Outcome::TxDropVlan.into();
     }
     if ctx.is_super_packet() {
-        let checksum = located.offset + UdpHeader::CHECKSUM_OFFSET;
-        return match splitter() {
-            Some(_) if make_headroom(ctx, checksum).is_ok() => Outcome::TxSplit,
-            Some(_) => Outcome::TxDropResize,
-            None => Outcome::TxDropSuperPacket,
-        }
-        .into();
+        return split(ctx, located.offset + UdpHeader::CHECKSUM_OFFSET).into();
     }
     match located.shape {
         Shape::Plain => {}
@@ -109,27 +104,17 @@ fn send<I: Settle + Icmp>(
             return Outcome::TxDropFragment.into();
         }
     }
-    let offset = located.offset;
-    let Some(udp) = View(ctx).read::<UdpHeader>(offset) else {
-        return Outcome::TxDropMalformed.into();
-    };
-    let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
-    if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
-        return Outcome::TxDropMalformed.into();
+    if let Err(outcome) = trim(ctx, located) {
+        return outcome.into();
     }
-    // Trailing bytes beyond the IP packet (Ethernet padding of a bridged frame)
-    // would land inside the segment.
-    if packet_len > offset + len && set_len(ctx, offset + len).is_err() {
-        return Outcome::TxDropResize.into();
-    }
-    if let Some(mtu) = exceeded_mtu(ctx, TcpHeader::GROWTH) {
+    if let Some(mtu) = exceeded_mtu(ctx, GROWTH) {
         return icmp::too_big::<I>(ctx, mtu).into();
     }
     let flow = match flow.map(|flow| (flow, flow.state())) {
         Some((flow, State::Established)) => {
             return match located.shape {
                 Shape::Plain => disguised::<I>(ctx, key, flow).into(),
-                _ => Verdict::SetAside,
+                _ => Verdict::Stash,
             };
         }
         Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
@@ -146,10 +131,38 @@ fn send<I: Settle + Icmp>(
     }
 }
 
+/// A super-packet, whose checksum field is at `checksum`, goes to the splitter.
+#[inline(always)]
+fn split(ctx: &TcContext, checksum: usize) -> Outcome {
+    match splitter().map(|_| make_headroom(ctx, checksum)) {
+        Some(Ok(())) => Outcome::TxSplit,
+        Some(Err(error)) => refused(error, Direction::Outbound),
+        None => Outcome::TxDropSuperPacket,
+    }
+}
+
+/// Makes the packet end where its datagram ends: trailing bytes beyond the IP packet (Ethernet
+/// padding of a bridged frame) would land inside the segment.
+#[inline(always)]
+fn trim<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Outcome> {
+    let offset = located.offset;
+    let Some(udp) = View(ctx).read::<UdpHeader>(offset) else {
+        return Err(Outcome::TxDropMalformed);
+    };
+    let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
+    if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
+        return Err(Outcome::TxDropMalformed);
+    }
+    if packet_len > offset + len {
+        set_len(ctx, offset + len).map_err(|error| refused(error, Direction::Outbound))?;
+    }
+    Ok(())
+}
+
 /// A datagram of an established flow becomes a segment.
 #[inline(always)]
 fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
-    let outcome = disguise::run::<I>(ctx, &flow);
+    let outcome = disguise::into_segment::<I>(ctx, &flow);
     if outcome == Outcome::TxDisguised && flow.has_just_answered() {
         note_answered(key);
     }
@@ -171,10 +184,10 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     }
     // A program that sends to ever more addresses must not fill the table faster than the
     // daemon clears it.
-    let refused = if !admits_host(ctx.raw()) || !Budget::Opens.take() {
+    let refused = if !admits_host(ctx.raw()) || !Limit::Opens.take() {
         Outcome::TxDropOpening
     } else {
-        let _ = insert(key, &Endpoint::opening(iss), link, now);
+        let _ = insert(key, &Endpoint::opening(iss), &link, now);
         Outcome::TxDropTableFull
     };
     // Another CPU may have made it a moment ago, and have taken the last room.
@@ -208,7 +221,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     ) {
         (Ok(()), true) => Outcome::TxOpened,
         (Ok(()), false) => Outcome::TxOpenedLost,
-        (Err(ResizeError), _) => Outcome::TxDropResize,
+        (Err(error), _) => refused(error, Direction::Outbound),
     }
 }
 
@@ -219,7 +232,7 @@ const ASKS_FOR_ECN: u8 = 1;
 #[inline(always)]
 fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
     let sequence = flow.iss();
-    if hidden() {
+    if has_secret() {
         prove(key, sequence, flow.syns(), mss::<I>());
     }
     // Not again in a repeated one: some firewalls drop SYNs that ask (RFC 3168 section
@@ -329,10 +342,10 @@ fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
 
 #[inline(always)]
 fn requested<I: Ip>(ctx: &TcContext, was: Direction, key: &FlowKey, segment: Reply) -> Outcome {
-    // The mark was a note to this program, not to whoever comes after.
+    // The mark was a note to this program; later programs must not see it.
     ctx.set_mark(0);
     match rewrite::<I>(ctx, was, key, &segment) {
         Ok(()) => Outcome::TxRequested,
-        Err(ResizeError) => Outcome::TxDropResize,
+        Err(error) => refused(error, Direction::Outbound),
     }
 }

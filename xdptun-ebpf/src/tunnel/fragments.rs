@@ -1,5 +1,6 @@
-//! Fragments. Half a datagram cannot become a segment, so the first fragment,
-//! which names the ports, is dropped, and the others, which do not, with it.
+//! Fragments. Part of a datagram cannot become a segment. The program drops the
+//! first fragment, which has the ports, and remembers the datagram to drop its
+//! other fragments.
 //!
 //! Subprograms that parse again: the common path keeps its stack.
 

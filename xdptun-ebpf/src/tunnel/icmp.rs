@@ -11,17 +11,20 @@ use xdptun_common::quote::{Quote, quoted};
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
+use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::rate_limit::Budget;
+use crate::host::verdict::refused;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::{Direction, reverse_link};
+use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::payload;
-use crate::packet::resize::{ResizeError, replace_transport, store};
+use crate::packet::resize::{replace_transport, store};
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
+use crate::tunnel::limits::Limit;
 use crate::tunnel::sent::{Quoted, was_sent};
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::{fragments, rules};
@@ -42,25 +45,27 @@ pub fn too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Outcome {
     match try_too_big::<I>(ctx, mtu) {
         Ok(true) => Outcome::TxTooBig,
         Ok(false) => Outcome::TxDropTooBig,
-        Err(ResizeError) => Outcome::TxDropResize,
+        Err(error) => refused(error, Direction::Outbound),
     }
 }
 
 #[inline(always)]
-fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, ResizeError> {
-    let located = locate::<I>(&View(ctx), link_len()).ok_or(ResizeError)?;
+fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, PacketError> {
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
     // An error about a packet to many would not be one about a socket.
-    if is_multicast_or_broadcast(located.ip.destination()) || !Budget::Errors.take() {
+    if is_multicast_or_broadcast(located.ip.destination()) || !Limit::Errors.take() {
         return Ok(false);
     }
-    let udp: UdpHeader = View(ctx).read(located.offset).ok_or(ResizeError)?;
+    let udp: UdpHeader = View(ctx)
+        .read(located.offset)
+        .ok_or(PacketError::OutOfBounds)?;
     let outer = I::bare(
         located.ip.destination(),
         located.ip.source(),
         I::ICMP,
         message_len::<I>() as u16,
     );
-    let icmp = I::too_big(mtu.saturating_sub(TcpHeader::GROWTH as u32));
+    let icmp = I::too_big(mtu.saturating_sub(GROWTH as u32));
     emit(ctx, outer, icmp, located.ip, udp)?;
     reverse_link(ctx)?;
     ctx.set_mark(Request::OwnError.mark());
@@ -225,7 +230,7 @@ fn is_intact<I: Icmp>(ctx: &TcContext) -> bool {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
         return false;
     };
-    // Bounds that the verifier of 6.1 knows, which forgets those of a big-endian word.
+    // New bounds: the verifier forgets those of a big-endian word when it is swapped.
     let (Some(at), Some(len)) = (
         bounded::<MAX_OFFSET>(located.offset as u32),
         bounded::<MAX_LEN>(located.len as u32),
@@ -293,18 +298,19 @@ pub fn reveals_datagram<I: Icmp>(ctx: &TcContext) -> bool {
 fn translate<I: Icmp>(ctx: &TcContext) -> Outcome {
     match try_translate::<I>(ctx) {
         Ok(()) => Outcome::RxIcmp,
-        Err(ResizeError) => Outcome::RxDropResize,
+        Err(error) => refused(error, Direction::Inbound),
     }
 }
 
 #[inline(always)]
-fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), ResizeError> {
-    let located = locate::<I>(&View(ctx), link_len()).ok_or(ResizeError)?;
-    let at = bounded::<MAX_OFFSET>(located.offset as u32).ok_or(ResizeError)? as usize;
-    let icmp: IcmpHeader = View(ctx).read(at).ok_or(ResizeError)?;
-    let quote = quoted::<I>(&View(ctx), at + IcmpHeader::LEN).ok_or(ResizeError)?;
-    let (source, destination) = ports_at(&View(ctx), quote.offset).ok_or(ResizeError)?;
-    let udp_len = quote.len.saturating_sub(TcpHeader::GROWTH) as u16;
+fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), PacketError> {
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
+    let at = bounded::<MAX_OFFSET>(located.offset as u32).ok_or(PacketError::OutOfBounds)? as usize;
+    let icmp: IcmpHeader = View(ctx).read(at).ok_or(PacketError::OutOfBounds)?;
+    let quote = quoted::<I>(&View(ctx), at + IcmpHeader::LEN).ok_or(PacketError::OutOfBounds)?;
+    let (source, destination) =
+        ports_at(&View(ctx), quote.offset).ok_or(PacketError::OutOfBounds)?;
+    let udp_len = quote.len.saturating_sub(GROWTH) as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
     // Options of the message go.
     let len = message_len::<I>() as u16;
@@ -312,7 +318,7 @@ fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), ResizeError> {
     emit(
         ctx,
         outer.with_fresh_checksum(),
-        I::about_shorter(icmp, TcpHeader::GROWTH as u32),
+        I::about_shorter(icmp, GROWTH as u32),
         quote.ip,
         udp,
     )
@@ -327,7 +333,7 @@ fn emit<I: Icmp>(
     icmp: IcmpHeader,
     ip: I,
     udp: UdpHeader,
-) -> Result<(), ResizeError> {
+) -> Result<(), PacketError> {
     let at = link_len() + I::LEN;
     let quoted = ip
         .with_options(Protocol::UDP, 0, Sum::new(), udp.length())

@@ -21,19 +21,19 @@ use crate::host::events::report;
 use crate::host::interface::ifindex;
 use crate::host::socket::Socket;
 use crate::host::split::splitter;
-use crate::host::verdict::Verdict;
+use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::{Direction, link_to_peer};
 use crate::packet::link::link_len;
 use crate::packet::options;
 use crate::packet::resize::make_linear;
 use crate::packet::skb::Skb as _;
+use crate::tunnel::answers::may_answer;
 use crate::tunnel::calls::host_socket;
 use crate::tunnel::control::rewrite;
 use crate::tunnel::cookie::{gave, next_iss};
 use crate::tunnel::proof::is_proven;
-use crate::tunnel::resets::may_answer;
-use crate::tunnel::rules::{REMOTES, hidden};
+use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::verify::refusal;
 use crate::tunnel::{calls, fragments, restore, rules};
@@ -41,7 +41,7 @@ use crate::tunnel::{calls, fragments, restore, rules};
 #[unsafe(no_mangle)]
 static XDP: Global<u32> = Global::new(0);
 
-/// Who restores inbound data. If XDP does, it has refused plain UDP as well.
+/// Which program restores inbound data. If XDP does, it has refused plain UDP as well.
 #[inline(always)]
 pub fn xdp() -> IngressMode {
     match XDP.load() {
@@ -130,7 +130,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         return None;
     }
     if flow.is_none() {
-        if !hidden() {
+        if !has_secret() {
             if calls::takes(ctx.raw(), key, located.offset) {
                 return Some(Outcome::RxToHost.into());
             }
@@ -147,7 +147,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     }
     match located.shape {
         Shape::Plain => {}
-        Shape::Options if options::fit(located) => return Some(Verdict::SetAside),
+        Shape::Options if options::fit(located) => return Some(Verdict::Stash),
         Shape::Options | Shape::Extensions => return Some(Outcome::RxDropOptions.into()),
         Shape::FirstFragment | Shape::LaterFragment => {
             fragments::refuse::<I>(ctx, Direction::Inbound);
@@ -158,19 +158,18 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
     if (ctx.len() as usize) < at + located.len {
         return Some(Outcome::RxDropMalformed.into());
     }
-    let tcp = match make_linear(ctx, at + TcpHeader::LEN) {
-        Ok(()) => ctx.read::<TcpHeader>(at),
-        Err(_) => None,
-    };
-    let Some(tcp) = tcp else {
+    if let Err(error) = make_linear(ctx, at + TcpHeader::LEN) {
+        return Some(refused(error, Direction::Inbound).into());
+    }
+    let Some(tcp) = ctx.read::<TcpHeader>(at) else {
         return Some(Outcome::RxDropMalformed.into());
     };
     let Some(segment) = segment(&tcp, located.len) else {
         return Some(Outcome::RxDropMalformed.into());
     };
     // Options must be readable too; the header is at most 60 bytes.
-    if make_linear(ctx, at + tcp.header_len()).is_err() {
-        return Some(Outcome::RxDropMalformed.into());
+    if let Err(error) = make_linear(ctx, at + tcp.header_len()) {
+        return Some(refused(error, Direction::Inbound).into());
     }
     Some(take::<I>(ctx, key, flow, &segment))
 }
@@ -274,7 +273,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
         Outcome::RxDropUnproven | Outcome::RxDropChecksum | Outcome::RxDropAddress
     ) || decision.outcome == Outcome::RxDropNoFlow
         && decision.endpoint.state == State::SynReceived;
-    if hidden() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
+    if has_secret() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
         return Outcome::RxToHost.into();
     }
     if !may_answer(key, segment, before, &decision) {
@@ -299,7 +298,7 @@ fn step(
     let link = link_to_peer(ctx, Direction::Inbound);
     let after = &decision.endpoint;
     let Some(flow) = flow else {
-        let inserted = insert(key, after, link, now);
+        let inserted = insert(key, after, &link, now);
         if inserted.is_ok() && after.state == State::Established {
             note_established(key);
         }
@@ -349,7 +348,7 @@ fn decide(
     *decision = receive(before, segment, &listener);
 }
 
-/// Whom a port answers.
+/// The rules of a port for its callers.
 struct Listener<'a> {
     skb: *mut __sk_buff,
     flow: &'a FlowKey,
@@ -364,17 +363,17 @@ impl Door for Listener<'_> {
 
     #[inline(always)]
     fn admits(&self, syn: &Segment) -> bool {
-        !hidden() || is_proven(self.skb, syn.sequence, self.flow)
+        !has_secret() || is_proven(self.skb, syn.sequence, self.flow)
     }
 
     #[inline(always)]
     fn is_contested(&self) -> bool {
-        hidden() && host_socket(self.skb, self.flow) == Socket::Connected
+        has_secret() && host_socket(self.skb, self.flow) == Socket::Connected
     }
 
     #[inline(always)]
     fn is_hidden(&self) -> bool {
-        hidden()
+        has_secret()
     }
 }
 
@@ -403,10 +402,10 @@ fn note_established(key: &FlowKey) {
 /// Turns the packet into `reply` and sends it back where it came from.
 #[inline(always)]
 fn answer<I: Ip>(ctx: &TcContext, key: &FlowKey, outcome: Outcome, reply: &Reply) -> Verdict {
-    if rewrite::<I>(ctx, Direction::Inbound, key, reply).is_err() {
-        return Outcome::RxDropResize.into();
+    match rewrite::<I>(ctx, Direction::Inbound, key, reply) {
+        Ok(()) => Verdict::Answered(outcome),
+        Err(error) => refused(error, Direction::Inbound).into(),
     }
-    Verdict::Answered(outcome)
 }
 
 /// Restores the datagram, and acknowledges it if that is due.
@@ -425,8 +424,8 @@ fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> 
         let _ = ctx.clone_redirect(ifindex(), 0);
         ctx.set_mark(mark);
     }
-    match restore::run::<I>(ctx) {
+    match restore::into_datagram::<I>(ctx) {
         Ok(()) => Outcome::RxRestored.into(),
-        Err(_) => Outcome::RxDropResize.into(),
+        Err(error) => refused(error, Direction::Inbound).into(),
     }
 }

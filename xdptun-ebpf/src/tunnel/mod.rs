@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`answers`] | whether an answer may be sent now |
 //! | [`calls`] | TCP connections from owned ports, of this host and of hosts behind it |
 //! | [`control`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`cookie`] | initial sequence numbers |
@@ -11,18 +12,20 @@
 //! | [`fragments`] | datagrams in fragments, which are dropped |
 //! | [`icmp`] | ICMP errors, received and sent |
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
+//! | [`limits`] | how many answers may leave and flows may be opened in a second |
 //! | [`proof`] | whether a caller knows the secret |
-//! | [`resets`] | whether an answer may be sent now |
 //! | [`restore`] | a segment becomes a datagram |
 //! | [`rules`] | which ports and peers are ours |
 //! | [`scope`] | which packets a capture copies |
 //! | [`sent`] | segments that left lately, which an ICMP error has to quote |
 //! | [`share`] | who may still open a flow |
-//! | [`table`] | the flow table |
+//! | [`shift`] | moves a payload behind a TCP header |
+//! | [`table`] | the flow table: look-ups, states, and what flows count |
 //! | [`verify`] | addresses and checksums, before the handshake sees a segment |
 //! | [`vlan`] | datagrams behind VLAN tags |
 //! | [`xdp`] | restores data of established flows before tc |
 
+pub mod answers;
 pub mod calls;
 pub mod control;
 pub mod cookie;
@@ -32,13 +35,14 @@ pub mod egress;
 pub mod fragments;
 pub mod icmp;
 pub mod ingress;
+pub mod limits;
 pub mod proof;
-pub mod resets;
 pub mod restore;
 pub mod rules;
 pub mod scope;
 pub mod sent;
 pub mod share;
+pub mod shift;
 pub mod table;
 pub mod verify;
 pub mod vlan;

@@ -9,11 +9,12 @@ use aya_ebpf::maps::{Array, LpmTrie, LruHashMap, PerCpuArray};
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::MAX_PEERS;
+use xdptun_common::tunnel::options::TimestampedSynOptions;
 use xdptun_common::tunnel::proof::{
     KeySet, MAX_KEY_SETS, ProofKey, count_of, epoch_of, proof_epoch,
 };
 use xdptun_common::tunnel::replay::{PAGE, Place};
-use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader, TimestampedSynOptions};
+use xdptun_common::wire::{Ip as _, Ipv4Header, Ipv6Header, TcpHeader};
 
 use crate::packet::access::Packet as _;
 use crate::packet::link::link_len;

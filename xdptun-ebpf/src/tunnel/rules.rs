@@ -32,9 +32,9 @@ fn peers_only() -> bool {
 #[unsafe(no_mangle)]
 static HIDDEN: Global<u32> = Global::new(0);
 
-/// Whether a caller must prove that it knows a secret.
+/// Whether there is a secret, and a caller must prove that it knows it.
 #[inline(always)]
-pub fn hidden() -> bool {
+pub fn has_secret() -> bool {
     HIDDEN.load() != 0
 }
 

@@ -1,4 +1,4 @@
-//! Who may still open a flow (`xdptun_common::tunnel::share`).
+//! The share of the table that unanswered flows may use (`xdptun_common::tunnel::share`).
 
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{__sk_buff, BPF_NOEXIST};

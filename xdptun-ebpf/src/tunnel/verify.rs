@@ -1,10 +1,10 @@
-//! What a TCP verifies of a segment before it looks at flags and numbers.
+//! Checks that the kernel's IP and TCP would make: frame type, checksums and, without a flow,
+//! addresses.
 //!
-//! tc ingress comes before the kernel's own IP and TCP, so all that goes to the state
-//! machine is verified here: how the frame was addressed, the checksums of the IPv4 header
-//! and of the segment with all its payload, and without a flow the addresses. A datagram of
-//! an open flow is not: it is restored, and the kernel's IP and UDP verify it. The time to
-//! live counts where Linux looks at it, in what is forwarded.
+//! tc ingress comes before the kernel's IP and TCP, so a segment is checked here before the
+//! state machine sees its flags and numbers. A datagram of an open flow is not checked here;
+//! the kernel's IP and UDP check it after restoring. TTL is checked only if this host
+//! forwards the segment, because Linux checks it only then.
 
 use core::mem::MaybeUninit;
 
@@ -67,7 +67,7 @@ fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
     let Some(ip) = ctx.read::<I>(link_len()) else {
         return false;
     };
-    // A bound that the verifier of 6.1 knows, which forgets that of a big-endian word. No
+    // A new bound: the verifier forgets that of a big-endian word when it is swapped. No
     // segment of xdptun is longer.
     let len = bounded::<{ payload::MAX_LEN }>(ip.payload_len().unwrap_or(0) as u32);
     let (true, Some(len)) = (ip.is_intact(), len) else {

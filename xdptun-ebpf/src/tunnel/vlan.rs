@@ -1,6 +1,6 @@
 //! Frames with a VLAN tag among their bytes: a second tag, one that a packet
-//! socket wrote, or one that the device leaves in place. None is disguised, so
-//! a datagram of an owned port must not hide behind one.
+//! socket wrote, or one that the device leaves in place. xdptun disguises no
+//! tagged frame, so these programs drop tagged datagrams of owned ports.
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::parse::{Bytes as _, Shape, locate};

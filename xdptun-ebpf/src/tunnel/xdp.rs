@@ -11,7 +11,9 @@ use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;
 use crate::host::interface::mtu;
+use crate::host::verdict::refused;
 use crate::packet::access::{Packet as _, View};
+use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::tunnel::ingress::segment;
 use crate::tunnel::table::find;
@@ -63,8 +65,8 @@ fn restore_established<I: Ip>(
         return None;
     }
     flow.receive_datagram(&segment, now);
-    Some(match restore::run::<I>(ctx) {
+    Some(match restore::into_datagram::<I>(ctx) {
         Ok(()) => Outcome::RxRestored,
-        Err(_) => Outcome::RxDropResize,
+        Err(error) => refused(error, Direction::Inbound),
     })
 }

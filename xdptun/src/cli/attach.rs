@@ -7,18 +7,18 @@ use std::rc::Rc;
 use anyhow::{Error, Result};
 use clap::Args;
 
-use super::front::Terminal;
+use super::terminal::Terminal;
 use crate::config::{
-    Config, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig, Seconds, Secrets,
+    Config, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig, Seconds, Secrets,
+    TcChoice,
 };
-use crate::daemon::{IDLE_TIMEOUT, KEEPALIVE};
-use crate::datapath::{IngressChoice, TcChoice};
-use crate::ports::PortRange;
+use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
+use crate::host::ports::PortRange;
 use crate::service::{self, Mode};
 
 /// Disguise UDP as TCP on an interface until Ctrl-C or SIGTERM.
 ///
-/// A datagram is ours if its local or its remote port is one of the given ones.
+/// It carries datagrams whose local or remote port is one of the given ports.
 /// Run it on both hosts before the programs that use the port.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -58,8 +58,8 @@ pub struct Arguments {
     idle_timeout: Seconds<IDLE_TIMEOUT>,
 
     /// Answer only callers that know the secret in this file, the same on both
-    /// hosts; whatever else comes to the ports is left to this host's own TCP. May be
-    /// repeated: the first is proved to peers, any admits callers.
+    /// hosts; other TCP to the ports goes to this host's own sockets. May be repeated:
+    /// this host proves the first to peers, and any admits callers.
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
     secret: Vec<PathBuf>,
 
@@ -83,15 +83,15 @@ pub struct Arguments {
 
 const SECRET_HELP: &str = "\
 Answer only callers that know the secret in this file, the same on both hosts; \
-whatever else comes to the ports is left to this host's own TCP.
+other TCP to the ports goes to this host's own sockets.
 
 So a web server can share port 443 with the tunnel, and where nothing listens, a \
 scan finds nothing. The clocks of both hosts must agree within three minutes. \
-Needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md says what \
+Needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md tells what \
 it does not hide.
 
-May be repeated, up to four times, while one secret is changed for another: the first \
-is proved to peers, any of them admits callers. docs/security.md has the three steps.";
+May be repeated, up to four times, while one secret replaces another: this host proves \
+the first to peers, and any of them admits callers. docs/security.md has the three steps.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,12 +103,12 @@ Examples:
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let front = Rc::new(Terminal::new(arguments.log_level).with_way_out("; Ctrl-C detaches"));
+    let frontend = Rc::new(Terminal::new(arguments.log_level).with_way_out("; Ctrl-C detaches"));
     let mode = Mode {
         file: None,
-        take_over: arguments.take_over,
+        incumbent: super::incumbent(arguments.take_over),
     };
-    super::block_on(service::run(arguments.try_into()?, mode, front))
+    super::block_on(async { Ok(service::run(arguments.try_into()?, mode, frontend).await?) })
 }
 
 impl TryFrom<Arguments> for Config {
@@ -117,7 +117,7 @@ impl TryFrom<Arguments> for Config {
     fn try_from(arguments: Arguments) -> Result<Self> {
         let secret = match arguments.secret {
             files if files.is_empty() => None,
-            files => Some(Secrets::try_from(files).map_err(Error::msg)?),
+            files => Some(Secrets::try_from(files)?),
         };
         let interface = InterfaceConfig {
             ports: arguments.port,

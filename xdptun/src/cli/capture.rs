@@ -16,17 +16,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 use xdptun_common::report::copy::MAX_COPIED;
 
-use crate::capture::listen::{Captured, Listener, Wanted};
-use crate::signals::Termination;
+use crate::observe::capture::listen::{Captured, Listener, Wanted};
+use crate::process::signals::Termination;
 
 /// Write the packets of an interface to a file for Wireshark, on the wire and restored.
 ///
-/// Each packet that xdptun carries is in it twice, as a segment on the interface
-/// "eth0 (on the wire)" and as a datagram on "eth0 (restored)"; one that is dropped
-/// once, on the side it came from. Its comment tells what became of it, and why. The
-/// file holds what users send: only its owner can read it.
+/// Each packet that xdptun carries is in it twice: as a segment on the interface
+/// "eth0 (on the wire)" and as a datagram on "eth0 (restored)". A dropped packet is in
+/// it once, on the side it came from. The comment of a packet tells how it ended, and
+/// why. The file holds data of users: only its owner can read it.
 ///
-/// Until Ctrl-C, unless told otherwise. Traffic goes on; nothing is lost when a
+/// Ends at Ctrl-C, or at a limit that is given. Traffic goes on; nothing is lost when a
 /// capture begins or ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FILE")]
     write: PathBuf,
 
-    /// End after so many packets; one that is in the file on both sides counts once.
+    /// End after so many packets; a packet that is in the file twice counts once.
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
 
-    /// Only what is dropped or refused.
+    /// Only packets that are dropped or refused.
     #[arg(long)]
     drops: bool,
 
@@ -97,7 +97,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
             "`-w -` would write packets to the terminal; name a file, or pipe it into `tshark -r -`"
         );
     }
-    // Before anything is done for it.
+    // Caught before the capture begins.
     let is_new = !to_output && !write.exists();
     let out = if to_output {
         File::from(io::stdout().as_fd().try_clone_to_owned()?)
@@ -129,7 +129,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
         if on_terminal {
             let _unseen = show(so_far);
         }
-        // Where nothing passes, no write would tell.
+        // Without traffic there is no write that would fail.
         !is_gone(&reader)
     };
     let captured = listener
@@ -147,7 +147,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Whether whoever reads a pipe has gone.
+/// Whether the reader of a pipe has gone.
 fn is_gone(pipe: &File) -> bool {
     let mut watched = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
     let told = poll(&mut watched, PollTimeout::ZERO);
@@ -155,8 +155,8 @@ fn is_gone(pipe: &File) -> bool {
     told.is_ok() && watched.any().unwrap_or_default()
 }
 
-/// Opens a file that only its owner may read, also if it was there before; what is in it
-/// stays as yet. What is no file, like a pipe, keeps its permissions.
+/// Opens a file and makes it readable for its owner only, also if it existed before; does
+/// not truncate it yet. Leaves the permissions of a pipe or device alone.
 fn create(path: &Path) -> io::Result<File> {
     const PRIVATE: u32 = 0o600;
     let file = OpenOptions::new()
@@ -168,7 +168,9 @@ fn create(path: &Path) -> io::Result<File> {
     let metadata = file.metadata()?;
     if metadata.is_file() {
         if metadata.uid() != geteuid().as_raw() {
-            return Err(io::Error::other("it is another user's, who could read it"));
+            return Err(io::Error::other(
+                "it belongs to another user, who could read it",
+            ));
         }
         file.set_permissions(Permissions::from_mode(PRIVATE))?;
     }

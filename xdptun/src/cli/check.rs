@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use nix::net::if_::if_nametoindex;
 
-use super::front::Terminal;
 use super::report::join;
+use super::terminal::Terminal;
 use crate::config::{Config, DEFAULT_PATH, LogLevel, Peer};
-use crate::secret;
+use crate::tunnel::secret;
 
-/// Tell whether a configuration file is right; changes nothing.
+/// Check a configuration file; change nothing.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  xdptun check\n  xdptun check ./two-links.toml")]
 pub struct Arguments {
@@ -19,14 +19,14 @@ pub struct Arguments {
     #[arg(value_name = "FILE", default_value = DEFAULT_PATH)]
     file: PathBuf,
 
-    /// The same, as `run` takes it.
+    /// The same as an option, as `run` takes it.
     #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    // Whatever reads the file warns through the log.
+    // Warnings about the file go through the log.
     let _log = Terminal::new(LogLevel::Warn);
     let file = arguments.config.as_ref().unwrap_or(&arguments.file);
     let config = Config::read(file)?;

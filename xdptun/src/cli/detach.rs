@@ -1,9 +1,9 @@
-//! `xdptun detach`: end an attachment, or remove what a killed one left.
+//! `xdptun detach`: end an attachment, or remove what a killed process left.
 
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::detach::{self, Detached};
+use crate::tunnel::detach::{self, Detached};
 
 /// Detach from an interface, and remove what a killed process left there.
 ///

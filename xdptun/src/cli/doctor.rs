@@ -1,4 +1,4 @@
-//! `xdptun doctor`: what on this host is in the way, and how to mend it.
+//! `xdptun doctor`: find problems on this host, and tell how to mend them.
 
 use std::io::{self, Write as _};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::doctor::{self, Finding, Level};
-use crate::ports::PortRange;
+use crate::host::ports::PortRange;
 
 /// Look for what would keep datagrams from passing, and tell how to mend it.
 ///
@@ -20,13 +20,13 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
-    /// UDP port, or range like 8000-8010, to look at besides those that are
-    /// attached: firewall rules and TCP servers; may be repeated.
+    /// UDP port, or range like 8000-8010, to look at beside the attached ones:
+    /// firewall rules and TCP servers; may be repeated.
     #[arg(long, short, value_name = "PORT[-PORT]", value_delimiter = ',')]
     port: Vec<PortRange>,
 
     /// Print JSON: an array of {check, level, what, mend}; `level` is ok, warn or
-    /// fail, `mend` is a command, or null if none mends it here.
+    /// fail, `mend` is a command, or null if no command mends it.
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +42,7 @@ Examples:
   xdptun doctor --iface eth0 --port 51820        before attaching
   xdptun doctor --json | jq '.[] | select(.level != \"ok\")'";
 
-/// Runs the verb; whether nothing fails.
+/// Runs the verb; returns whether nothing fails.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let findings = doctor::examine(arguments.iface.as_deref(), &arguments.port);
     let mut out = io::stdout().lock();

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
-use crate::datapath::maps::TX_LOST_IN_QUEUE;
+use crate::tunnel::maps::TX_LOST_IN_QUEUE;
 
 /// Tell what a counter of `xdptun status` means and what to do about it.
 #[derive(Args)]
@@ -17,7 +17,7 @@ pub struct Arguments {
     counter: Option<String>,
 }
 
-/// A counter in words.
+/// A counter, explained.
 struct Entry {
     name: &'static str,
     meaning: &'static str,
@@ -71,7 +71,7 @@ fn entries() -> impl Iterator<Item = Entry> {
     let queue = Entry {
         name: TX_LOST_IN_QUEUE,
         meaning: "Datagrams lost while they waited with the daemon for a handshake.",
-        advice: "Nobody answered for ten seconds: look whether xdptun is attached at the peer, \
+        advice: "No peer answered for ten seconds: look whether xdptun is attached at the peer, \
                  with the same secret if any, and whether the network lets the TCP port through.",
     };
     outcomes.chain(sent).chain([queue])

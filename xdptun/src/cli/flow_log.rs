@@ -1,4 +1,4 @@
-//! What is logged of flows: a line each as long as they are few. Strangers can make
+//! The log of flows: a line for each change as long as there are few. Strangers can make
 //! flows come and go, and must not be able to fill a disk with lines about them.
 
 use std::cell::RefCell;
@@ -13,19 +13,19 @@ use tracing::{info, warn};
 use xdptun_common::flow::key::FlowKey;
 
 use super::limit::{Limiter, Verdict};
-use crate::daemon::News;
+use crate::tunnel::daemon::News;
 
-/// The log of all flows. What it has kept back it tells when it is dropped.
+/// The log of all flows. Dropping it logs what it has kept back.
 #[derive(Default)]
 pub struct FlowLog {
-    /// What becomes of flows.
+    /// Changes of flows.
     changes: RefCell<Limiter<Changes>>,
-    /// Peers that do not answer: apart from those, so that changes cannot hide them.
+    /// Peers that do not answer: counted apart, so that changes cannot hide them.
     unanswered: RefCell<Limiter<Unanswered>>,
 }
 
 impl FlowLog {
-    /// Logs what happened to a flow, now or in the next sum. Within a `LocalSet`.
+    /// Logs a change of a flow, now or in the next summary. Needs a `LocalSet`.
     pub fn tell(self: &Rc<Self>, flow: &FlowKey, news: News) {
         let now = Instant::now();
         let verdict = match news {
@@ -95,7 +95,7 @@ fn log(flow: &FlowKey, news: News) {
     }
 }
 
-/// What became of flows that have no line of their own.
+/// The summary of changes without a line of their own.
 #[derive(Default)]
 struct Changes {
     up: u64,
@@ -111,7 +111,7 @@ impl Changes {
             News::Closed => &mut self.closed,
             News::Reset => &mut self.reset,
             News::Reopened { .. } => &mut self.reopened,
-            // Has a sum of its own.
+            // Has a summary of its own.
             News::Unanswered { .. } => return,
         };
         *count += 1;
@@ -135,7 +135,7 @@ impl Changes {
     }
 }
 
-/// Handshakes without an answer that have no line of their own.
+/// The summary of unanswered handshakes without a line of their own.
 #[derive(Default)]
 struct Unanswered {
     handshakes: u64,

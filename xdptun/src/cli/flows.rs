@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
 use crate::config::network;
-use crate::status::{FlowStatus, Status};
+use crate::observe::status::{FlowStatus, Status};
 
 /// Show the flows of this network namespace.
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     peer: Vec<IpNet>,
 
-    /// What to sort by; numbers are sorted from the largest on.
+    /// What to sort by; numbers descend.
     #[arg(long, value_enum, default_value = "remote")]
     sort: Order,
 
@@ -56,7 +56,7 @@ enum Order {
 }
 
 impl Order {
-    /// Flows that are equal in it stand in the order of their ends.
+    /// Flows that compare equal are sorted by their ends.
     fn compare(self, a: &FlowStatus, b: &FlowStatus) -> Ordering {
         let order = match self {
             Self::Remote => Ordering::Equal,

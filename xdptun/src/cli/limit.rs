@@ -1,15 +1,15 @@
-//! How many lines of one kind are logged in a while, and when the rest is summed up.
+//! A rate limit for log lines of one kind, with a summary of the lines beyond it.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// How many lines of one kind are logged in each [`WINDOW`]: more than a person
-/// reads, fewer than fill a disk.
+/// How many lines of one kind are logged in each [`WINDOW`]: more than an operator reads,
+/// fewer than fill a disk.
 pub const LINES: u32 = 20;
-/// How long a window is. The first line after one has ended begins the next.
+/// The length of a window. The first line after its end begins the next.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
-/// Admits so many lines in a window, and keeps what the others would have told.
+/// Admits the first lines of a window, and adds the others to a summary.
 #[derive(Default)]
 pub struct Limiter<T> {
     began: Option<Instant>,
@@ -18,21 +18,21 @@ pub struct Limiter<T> {
     has_rest: bool,
 }
 
-/// What becomes of a line.
+/// The verdict on a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is to be logged.
+    /// Log it.
     Log,
-    /// It was added to the rest. The first of a window names the moment at which
-    /// [`Limiter::take_rest`] is to be called.
+    /// It was added to the summary. The first such line of a window gives the time at which
+    /// to call [`Limiter::take_rest`].
     Kept(Option<Instant>),
 }
 
 impl<T: Default> Limiter<T> {
-    /// Judges a line; `keep` adds it to the rest if it is not to be logged.
+    /// Judges a line; `keep` adds it to the summary if it is not to be logged.
     pub fn admit(&mut self, now: Instant, keep: impl FnOnce(&mut T)) -> Verdict {
         let began = match self.began {
-            // What is kept is summed up before another window begins.
+            // The summary is taken before another window begins.
             Some(began) if self.has_rest || now < began + WINDOW => began,
             _ => {
                 self.admitted = 0;
@@ -49,7 +49,7 @@ impl<T: Default> Limiter<T> {
         Verdict::Kept(is_first.then(|| began + WINDOW))
     }
 
-    /// Ends the window: what was kept in it, if anything was.
+    /// Ends the window; returns its summary, if any line was kept.
     pub fn take_rest(&mut self) -> Option<T> {
         self.began = None;
         let has_rest = mem::take(&mut self.has_rest);

@@ -1,5 +1,6 @@
 //! The command line: a file for each verb.
 
+mod announce;
 mod attach;
 mod capture;
 mod check;
@@ -8,12 +9,14 @@ mod doctor;
 mod explain;
 mod flow_log;
 mod flows;
-mod front;
 mod limit;
+#[cfg(test)]
+mod reference;
 mod reload;
 mod report;
 mod run;
 mod status;
+mod terminal;
 mod watch;
 
 use std::io;
@@ -24,7 +27,10 @@ use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::task::LocalSet;
 
-/// Carry UDP (WireGuard, QUIC) through networks that only let TCP live.
+use crate::error::Error;
+use crate::tunnel::Incumbent;
+
+/// Carry UDP (WireGuard, QUIC) through networks that pass only TCP.
 ///
 /// Run it on both hosts, on the interface that leads to the other one. Every
 /// UDP datagram from or to the given ports leaves as a TCP segment and arrives
@@ -43,7 +49,7 @@ Examples:
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   the same live, as rates
-  xdptun doctor                                  what is in the way, and cures
+  xdptun doctor                                  problems on this host, cures
   xdptun capture --iface eth0 -w tunnel.pcapng   packets, for Wireshark
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
@@ -92,7 +98,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough.
+        // The reader of the pipe has closed it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xdptun: {error:#}");
@@ -101,10 +107,19 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What `--take-over` asks for.
+fn incumbent(take_over: bool) -> Incumbent {
+    match take_over {
+        true => Incumbent::TakeOver,
+        false => Incumbent::Respect,
+    }
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let mut causes = error.chain().filter_map(|cause| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        io.or_else(|| cause.downcast_ref::<serde_json::Error>()?.io_error_kind())
+        io.or_else(|| cause.downcast_ref::<Error>()?.io_kind())
+            .or_else(|| cause.downcast_ref::<serde_json::Error>()?.io_error_kind())
     });
     causes.any(|kind| kind == io::ErrorKind::BrokenPipe)
 }
@@ -113,11 +128,26 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn block_on(verb: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // Threads that looked a name up keep the privileges of that moment.
+        // Threads that looked a name up still have the privileges of that time.
         .thread_keep_alive(Duration::from_millis(100))
         .build()?;
     let result = LocalSet::new().block_on(&runtime, verb);
-    // A name server that does not answer would keep the process for its time.
+    // Do not wait for a name server that does not answer.
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_found_below_any_message() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let of_library = Error::from(broken()).context("cannot write").into();
+        let errors = [broken().into(), Error::from(broken()).into(), of_library];
+        assert!(errors.iter().all(is_broken_pipe));
+        let other = io::Error::from(io::ErrorKind::NotFound);
+        assert!(!is_broken_pipe(&Error::from(other).into()));
+    }
 }

@@ -1,5 +1,5 @@
-//! What the verbs that only look have in common: tables, short numbers, and what
-//! is said where there is nothing to show.
+//! Output that several verbs share: tables, short numbers, and the line for an empty
+//! result.
 
 use std::io;
 use std::time::Duration;
@@ -7,25 +7,24 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::datapath;
-use crate::status::{FlowStatus, Status};
+use crate::observe::status::{FlowStatus, Status};
+use crate::tunnel::pinned;
 
-/// Columns that a table may take: what still fits beside something else, and into
-/// a mail.
+/// The widest table, in columns: it fits beside another window, and into a mail.
 const WIDTH: usize = 100;
 
-/// A flow as the tables show it.
+/// A row of a table of flows.
 pub struct FlowRow<'a> {
     /// The flow.
     pub flow: &'a FlowStatus,
-    /// What it sent.
+    /// The text of the column SENT.
     pub sent: String,
-    /// What it received.
+    /// The text of the column RECEIVED.
     pub received: String,
 }
 
 impl<'a> FlowRow<'a> {
-    /// With what it carried since it was opened.
+    /// A row with the bytes since the flow was opened.
     pub fn total(flow: &'a FlowStatus) -> Self {
         Self {
             flow,
@@ -35,9 +34,9 @@ impl<'a> FlowRow<'a> {
     }
 }
 
-/// A table of flows. If a line for each would be too wide, as with long IPv6
-/// addresses, it takes two: the remote end below the local one, and what belongs
-/// to it below the rest.
+/// A table of flows. If one line per flow would be too wide, as with long IPv6
+/// addresses, a flow takes two: the remote end below the local one, and the other
+/// columns on the second line.
 pub fn flow_table(rows: &[FlowRow<'_>]) -> String {
     let lines = one_line_each(rows);
     if lines.lines().all(|line| line.trim_end().len() <= WIDTH) {
@@ -105,15 +104,15 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
     table
 }
 
-/// Says so if there is no attachment, or none that can be seen.
+/// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
-    let hidden = datapath::hidden()?;
+    let hidden = pinned::unseen()?;
     if !hidden.is_empty() {
         writeln!(
             out,
             "{}: attached, but {}",
             hidden.join(", "),
-            datapath::PINS_ARE_HIDDEN
+            pinned::PINS_ARE_HIDDEN
         )?;
     } else if status.interfaces.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use anyhow::Result;
 use clap::Args;
 
-use super::front::Terminal;
+use super::terminal::Terminal;
 use crate::config::{Config, DEFAULT_PATH};
 use crate::service::{self, Mode};
 
 /// Carry UDP as TCP on all interfaces of a file, until Ctrl-C or SIGTERM.
 ///
-/// `xdptun reload` or SIGHUP reads the file again. Interfaces and names of peers
-/// that are not there yet are waited for.
+/// `xdptun reload` or SIGHUP makes it read the file again. It waits for interfaces and
+/// names of peers that do not exist yet.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  xdptun run\n  xdptun run --config ./two-links.toml")]
 pub struct Arguments {
@@ -30,10 +30,10 @@ pub struct Arguments {
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
-    let front = Rc::new(Terminal::new(config.log_level));
+    let frontend = Rc::new(Terminal::new(config.log_level));
     let mode = Mode {
         file: Some(arguments.config),
-        take_over: arguments.take_over,
+        incumbent: super::incumbent(arguments.take_over),
     };
-    super::block_on(service::run(config, mode, front))
+    super::block_on(async { Ok(service::run(config, mode, frontend).await?) })
 }

@@ -1,4 +1,4 @@
-//! `xdptun status`: what is attached, what was counted, which flows there are.
+//! `xdptun status`: attachments, their counters and flows.
 
 use std::io::{self, Write as _};
 
@@ -8,8 +8,8 @@ use xdptun_common::tunnel::state::State;
 
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
-use crate::service::Stage;
-use crate::status::{InterfaceStatus, Status};
+use crate::control::ReportedState;
+use crate::observe::status::{InterfaceStatus, Status};
 
 /// Show attachments of this network namespace, their counters and flows.
 #[derive(Args)]
@@ -45,9 +45,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for report in status.service.iter().flatten() {
         let name = &report.name;
         match (report.state, &report.reason) {
-            (Stage::Carrying, _) => {}
-            (Stage::Waiting, _) => writeln!(out, "{name}: `xdptun run` waits for the interface")?,
-            (Stage::GivenUp, reason) => writeln!(
+            (ReportedState::Carrying, _) => {}
+            (ReportedState::Waiting, _) => {
+                writeln!(out, "{name}: `xdptun run` waits for the interface")?;
+            }
+            (ReportedState::GivenUp, reason) => writeln!(
                 out,
                 "{name}: `xdptun run` gave it up: {}",
                 reason.as_deref().unwrap_or_default()
@@ -100,12 +102,16 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
             }
         )?,
     }
+    print_flows(out, interface)?;
+    print_counters(out, interface)
+}
 
+fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     if interface.flows.is_empty() {
         writeln!(out, "  no flows")?;
     } else {
         let states = &interface.flow_states;
-        // Also of more flows than fit on a screen.
+        // The numbers also help if there are more flows than fit on a screen.
         let states = State::ALL.map(|state| (states.get(state.name()), state.name()));
         let states = states.into_iter().filter_map(|(count, name)| match count {
             None | Some(0) => None,
@@ -115,7 +121,10 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         let rows: Vec<_> = interface.flows.iter().map(FlowRow::total).collect();
         writeln!(out, "{}", flow_table(&rows))?;
     }
+    Ok(())
+}
 
+fn print_counters(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     let mut counters = table(["COUNTER", "PACKETS"], 1);
     for (name, value) in interface.counters.iter().filter(|(_, value)| **value != 0) {
         counters.add_row([(*name).to_owned(), value.to_string()]);

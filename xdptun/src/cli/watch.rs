@@ -1,4 +1,4 @@
-//! `xdptun watch`: what happens now, as rates.
+//! `xdptun watch`: live rates.
 
 mod screen;
 
@@ -11,9 +11,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
 
-use crate::rates::{FlowRates, InterfaceRates, Rates};
-use crate::signals::Termination;
-use crate::status::Status;
+use crate::observe::rates::{FlowRates, InterfaceRates, Rates};
+use crate::observe::status::Status;
+use crate::process::signals::Termination;
 use screen::Screen;
 
 /// Show what the attachments of this network namespace carry and drop, live.
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
-    /// Time between two looks, in seconds.
+    /// Time between two readings, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
@@ -53,14 +53,14 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not between 0.1 and 86400; write 1 or 0.5".into())
 }
 
-/// How long nothing may be readable, or one interval if that is longer.
+/// How long readings may fail, or one and a half intervals if that is longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let result = super::block_on(watch(arguments));
     result.or_else(|error| match error.downcast_ref::<io::Error>() {
-        // Whoever reads has seen enough.
+        // The reader of the pipe has closed it.
         Some(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         _ => Err(error),
     })
@@ -88,7 +88,7 @@ async fn watch(arguments: &Arguments) -> Result<()> {
         }
         let mut after = match Look::now() {
             Ok(look) => look,
-            // What comes or goes at this moment cannot be read; the next look tells.
+            // A reading fails while an attachment comes or goes; the next one succeeds.
             Err(_) if before.at.elapsed() < patience => continue,
             Err(error) => return Err(error),
         };
@@ -113,7 +113,7 @@ async fn watch(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What there was at one moment.
+/// The status at one moment.
 struct Look {
     at: Instant,
     status: Status,
@@ -127,7 +127,7 @@ impl Look {
     }
 }
 
-/// One block, with an empty line at its end.
+/// Prints the rates of one interval, with an empty line at the end.
 fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()> {
     say_if_nothing(out, status)?;
     for interface in &rates.interfaces {
@@ -193,7 +193,7 @@ fn bits(per_second: f64) -> String {
     const UNITS: [&str; 4] = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
     let mut value = per_second;
     let mut unit = 0;
-    // What would be rounded to 1000.
+    // The next prefix for a number that would be rounded to 1000.
     while value >= 999.5 && unit + 1 < UNITS.len() {
         value /= 1000.0;
         unit += 1;

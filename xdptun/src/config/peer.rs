@@ -1,4 +1,4 @@
-//! Whom a port answers.
+//! Peers: the addresses, networks and host names that a port serves.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,14 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use xdptun_common::tunnel::config::MAX_PEERS;
 
 use super::Secrets;
+use crate::error::{Error, Kind, bail};
 
-/// A peer, and what only that one must know.
+/// A peer, and its own secrets if it has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
     /// The peer.
@@ -56,7 +57,7 @@ impl<'de> Deserialize<'de> for PeerConfig {
                 )
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<PeerConfig, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PeerConfig, E> {
                 text.parse().map_err(E::custom)
             }
 
@@ -70,7 +71,7 @@ impl<'de> Deserialize<'de> for PeerConfig {
     }
 }
 
-/// The peer that stands twice among these with different secrets, if there is one.
+/// A peer that is listed twice with different secrets, if there is one.
 pub fn contradiction(peers: &[PeerConfig]) -> Option<&Peer> {
     let mut all = BTreeMap::new();
     let twice = peers.iter().find(|one| {
@@ -84,9 +85,9 @@ pub fn contradiction(peers: &[PeerConfig]) -> Option<&Peer> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Peer {
-    /// Addresses. A single one is a network of its own.
+    /// Addresses. A single address is a network of one.
     Net(IpNet),
-    /// A host name, looked up again and again.
+    /// A host name, looked up again from time to time.
     Host(String),
 }
 
@@ -101,13 +102,19 @@ impl Peer {
     }
 }
 
-/// Why something is no peer.
+/// The error for a text that is no peer.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "`{0}` is no address, network or host name; \
      write 203.0.113.7, 203.0.113.0/24, 2001:db8::/32 or gateway.example.org"
 )]
 pub struct PeerError(String);
+
+impl From<PeerError> for Error {
+    fn from(cause: PeerError) -> Self {
+        Self::caused_by(Kind::Invalid, cause)
+    }
+}
 
 impl FromStr for Peer {
     type Err = PeerError;
@@ -140,35 +147,37 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A network, or an address that stands for itself alone.
+/// A network; a single address becomes a network of one.
 ///
 /// # Errors
 ///
 /// If it is neither.
-pub fn network(text: &str) -> Result<IpNet, &'static str> {
+pub fn network(text: &str) -> Result<IpNet, Error> {
     let address = || text.parse::<IpAddr>().map(IpNet::from);
     let network = text.parse::<IpNet>().map(|network| network.trunc());
-    network
-        .or_else(|_| address())
-        .map_err(|_| "no address or network; write 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32")
+    network.or_else(|_| address()).map_err(|_| {
+        let why = "no address or network; write 203.0.113.7, 203.0.113.0/24 or 2001:db8::/32";
+        Error::new(Kind::Invalid, why)
+    })
 }
 
-/// Whether the programs have room for so many networks of peers.
+/// Checks that the programs have room for so many networks of peers.
 ///
 /// # Errors
 ///
 /// Says how many there may be.
-pub fn peers_fit(peers: usize) -> Result<(), String> {
+pub fn peers_fit(peers: usize) -> Result<(), Error> {
     if peers > MAX_PEERS as usize {
-        return Err(format!(
+        bail!(
+            Invalid,
             "{peers} peers are too many, the table holds {MAX_PEERS}; write networks"
-        ));
+        );
     }
     Ok(())
 }
 
-/// The preferred syntax of RFC 1123 section 2.1, whose last label is no number,
-/// or a mistyped address would be one.
+/// The preferred syntax of RFC 1123 section 2.1. The last label must not be a number:
+/// that is a mistyped address.
 fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,16 +1,18 @@
-//! The files that secrets are in.
+//! The files of secrets.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use xdptun_common::tunnel::proof::MAX_KEYS;
 
-/// One file or some: the secret in the first is proved to peers, those in all of them
-/// admit callers.
+use crate::error::{Error, bail};
+
+/// One file or a list. This host proves the secret of the first to its peers; those of all
+/// files admit callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secrets(Vec<PathBuf>);
 
@@ -22,23 +24,25 @@ impl Secrets {
 }
 
 impl TryFrom<Vec<PathBuf>> for Secrets {
-    type Error = String;
+    type Error = Error;
 
-    fn try_from(files: Vec<PathBuf>) -> Result<Self, String> {
+    fn try_from(files: Vec<PathBuf>) -> Result<Self, Error> {
         let mut all = BTreeSet::new();
         if let Some(twice) = files.iter().find(|file| !all.insert(*file)) {
-            return Err(format!(
+            bail!(
+                Invalid,
                 "{}: the same secret twice; name it once",
                 twice.display()
-            ));
+            );
         }
         match files.len() {
-            0 => Err("no file with a secret; leave `secret` out instead".to_owned()),
+            0 => bail!(Invalid, "no file with a secret; leave `secret` out instead"),
             1..=MAX_KEYS => Ok(Self(files)),
-            more => Err(format!(
+            more => bail!(
+                Invalid,
                 "{more} secrets are too many, {MAX_KEYS} hold at once; take out those that no \
                  peer proves any more"
-            )),
+            ),
         }
     }
 }
@@ -54,13 +58,13 @@ impl<'de> Deserialize<'de> for Secrets {
                 f.write_str("a file like \"/etc/xdptun/secret\" or a list of files")
             }
 
-            fn visit_str<E: Error>(self, file: &str) -> Result<Secrets, E> {
+            fn visit_str<E: de::Error>(self, file: &str) -> Result<Secrets, E> {
                 vec![file.into()].try_into().map_err(E::custom)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, files: A) -> Result<Secrets, A::Error> {
                 let files: Vec<PathBuf> = Vec::deserialize(SeqAccessDeserializer::new(files))?;
-                files.try_into().map_err(A::Error::custom)
+                files.try_into().map_err(de::Error::custom)
             }
         }
 

@@ -1,8 +1,8 @@
-//! A whole hash map in few system calls, and one entry in a single one. aya has no
-//! such calls.
+//! Reads a whole hash map in few system calls, and takes one entry in a single call. aya
+//! has neither.
 //!
-//! The table of flows is read several times a second; key by key that would be
-//! two calls for each of its flows.
+//! The daemon reads the table of flows several times a second; key by key that would
+//! be two calls for each flow.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use nix::errno::Errno;
 use xdptun_common::Plain;
 
-use super::sys::bpf;
+use super::bpf::bpf;
 
-/// Entries of one call: more than share a bucket.
+/// Entries of one call: more than any bucket holds.
 const AT_ONCE: usize = 4096;
 
 /// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd` (kernel 5.6).
@@ -33,8 +33,8 @@ struct Batch {
     flags: u64,
 }
 
-/// Reads the entries of a hash map whose keys and values are `K` and `V`. One
-/// that comes or goes meanwhile may be left out.
+/// Reads the entries of a hash map whose keys and values are `K` and `V`. Entries
+/// that come or go meanwhile may be missing.
 ///
 /// # Errors
 ///
@@ -49,8 +49,8 @@ pub fn entries<K: Plain, V: Plain>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
     Ok(all)
 }
 
-/// Removes an entry of a hash map whose keys and values are `K` and `V`; what it was
-/// at that moment, if there was one.
+/// Removes an entry of a hash map whose keys and values are `K` and `V`, and returns it as
+/// it was at that moment, if there was one.
 ///
 /// # Errors
 ///
@@ -85,12 +85,12 @@ pub fn take<K: Plain, V: Plain>(map: impl AsFd, key: &K) -> io::Result<Option<V>
     }
 }
 
-/// What one call returned, and where the next goes on.
+/// The result of one call, and where the next continues.
 struct Part<K, V> {
     keys: Vec<MaybeUninit<K>>,
     values: Vec<MaybeUninit<V>>,
     count: usize,
-    /// The kernel's own note of a place in a hash map.
+    /// The kernel's cursor in the hash map, opaque to user space.
     place: u32,
     started: bool,
 }
@@ -106,7 +106,7 @@ impl<K: Plain, V: Plain> Part<K, V> {
         }
     }
 
-    /// Reads the next entries; whether there may be more after them.
+    /// Reads the next entries; returns whether there may be more.
     fn read(&mut self, map: &impl AsFd) -> io::Result<bool> {
         let place = &raw mut self.place as u64;
         let mut batch = Batch {
@@ -119,12 +119,12 @@ impl<K: Plain, V: Plain> Part<K, V> {
             elem_flags: 0,
             flags: 0,
         };
-        // SAFETY: every address is of a buffer of this object, with room for
-        // `count` keys or values, or for a place; the record has the kernel's
-        // layout.
+        // SAFETY: every address is that of a buffer of this object, with room for
+        // `count` keys or values, or for a cursor; the attributes have the
+        // kernel's layout.
         let more = match unsafe { bpf(LOOKUP_BATCH, &mut batch) } {
             Ok(_) => true,
-            // The end of the map; what was before it counts.
+            // The end of the map; the entries before it are valid.
             Err(Errno::ENOENT) => false,
             Err(error) => return Err(error.into()),
         };

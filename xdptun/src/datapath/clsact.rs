@@ -2,13 +2,13 @@
 
 use std::io;
 
-use anyhow::{Context as _, Result};
 use aya::programs::TcAttachType;
 use aya::programs::tc::{TcError, qdisc_add_clsact, qdisc_detach_program};
 use futures_util::StreamExt as _;
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 
-use crate::netlink;
+use crate::error::{Context as _, Result};
+use crate::host::netlink;
 
 /// Whether an interface has the qdisc.
 pub fn exists(ifindex: u32) -> Result<bool> {
@@ -37,7 +37,7 @@ pub fn add(interface: &str) -> Result<()> {
     }
 }
 
-/// Removes a filter by its name; whether there was one.
+/// Removes a filter by its name; returns whether there was one.
 pub fn remove_filter(interface: &str, hook: TcAttachType, program: &str) -> Result<bool> {
     match qdisc_detach_program(interface, hook, program) {
         Ok(()) => Ok(true),
@@ -57,7 +57,7 @@ pub fn remove_filter(interface: &str, hook: TcAttachType, program: &str) -> Resu
     }
 }
 
-/// Removes the qdisc, unless someone else has put a filter there meanwhile.
+/// Removes the qdisc, unless another process has put a filter there.
 pub fn remove_if_unused(ifindex: u32) -> Result<()> {
     let index = ifindex.cast_signed();
     netlink::block_on(async move |handle| {

@@ -1,10 +1,8 @@
-//! One program on one hook: attached anew, or put in the place of an older one
-//! without a packet between them that neither sees.
+//! Attaches a program, or atomically replaces an older one: no packet passes without a
+//! program.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
@@ -13,35 +11,9 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp,
 use nix::libc;
 use xdptun_common::attachment::{FilterPlace, IngressMode};
 
-use super::{XDP_FRAGS_PROGRAM, XDP_PROGRAM, clsact, pins};
-
-/// A tc program; the number is that of its place in the record of the attachment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcProgram {
-    Ingress = 0,
-    Egress = 1,
-    /// At the splitter's far end.
-    Splitter = 2,
-}
-
-impl TcProgram {
-    /// Its name in the object.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "xdptun_ingress",
-            Self::Egress => "xdptun_egress",
-            Self::Splitter => "xdptun_splitter",
-        }
-    }
-
-    /// Where it is attached.
-    pub const fn hook(self) -> TcAttachType {
-        match self {
-            Self::Egress => TcAttachType::Egress,
-            Self::Ingress | Self::Splitter => TcAttachType::Ingress,
-        }
-    }
-}
+use super::programs::{TcProgram, XDP_FRAGS_PROGRAM, XDP_PROGRAM};
+use super::{clsact, pins};
+use crate::error::{Context as _, Error, Kind, Result, bail, io_error};
 
 /// How the tc programs of an attachment are held.
 pub enum Held<'a> {
@@ -51,29 +23,7 @@ pub enum Held<'a> {
     Clsact(&'a mut [FilterPlace; 3]),
 }
 
-/// Why an interface does not take the XDP program.
-#[derive(Debug, thiserror::Error)]
-pub enum XdpRefusal {
-    #[error(
-        "{0}: another XDP program is attached; `ip link show {0}` shows it. \
-         Detach it, or set `ingress` to `tc`"
-    )]
-    Taken(String),
-    #[error("{0}: its driver does not take the XDP program; set `ingress` to `tc`")]
-    Unsupported(String, #[source] ProgramError),
-}
-
-impl XdpRefusal {
-    /// The reason alone, where the way out has been taken already.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Taken(_) => "another XDP program is attached",
-            Self::Unsupported(..) => "the driver does not take the program",
-        }
-    }
-}
-
-/// The mode in which XDP is attached, if it is.
+/// The mode in which XDP is attached; `None` for tc alone.
 pub const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
     match ingress {
         IngressMode::Tc => None,
@@ -82,17 +32,19 @@ pub const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
     }
 }
 
-/// Loads the XDP program that fits, and names it. A kernel that knows no packets
-/// in several buffers (before 5.18) gets the one that takes none. So does the
-/// stack, which puts such packets into one piece by itself: of a packet that it
-/// copies for the other program it forgets the length of the link header
+/// Loads the XDP program that fits, and names it. A kernel without packets in
+/// several buffers (before 5.18) gets the program that takes none. So does generic
+/// XDP: the stack makes such packets linear for that program. For the other program
+/// the stack copies the packet and loses the length of the link header
 /// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
 fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
     if mode != XdpMode::Skb && program::<Xdp>(ebpf, XDP_FRAGS_PROGRAM)?.load().is_ok() {
         return Ok(XDP_FRAGS_PROGRAM);
     }
     let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
-    program.load().with_context(|| rejected(XDP_PROGRAM))?;
+    program
+        .load()
+        .map_err(|error| rejected(XDP_PROGRAM, error))?;
     Ok(XDP_PROGRAM)
 }
 
@@ -100,11 +52,11 @@ fn load_tc(ebpf: &mut Ebpf, which: TcProgram) -> Result<&mut SchedClassifier> {
     let program: &mut SchedClassifier = program(ebpf, which.name())?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
-        Err(error) => Err(error).with_context(|| rejected(which.name())),
+        Err(error) => Err(rejected(which.name(), error)),
     }
 }
 
-/// Loads every program and attaches none; whether the kernel translated all of
+/// Loads every program and attaches none; returns whether the kernel translated all of
 /// them for the processor (JIT).
 pub fn load_all(ebpf: &mut Ebpf) -> Result<bool> {
     let xdp = load_xdp(ebpf, XdpMode::Driver)?;
@@ -116,6 +68,11 @@ pub fn load_all(ebpf: &mut Ebpf) -> Result<bool> {
 }
 
 /// Loads the XDP program and puts it on the interface.
+///
+/// # Errors
+///
+/// [`Kind::XdpTaken`] and [`Kind::XdpUnsupported`] if the interface does not take it; others
+/// if the kernel refuses something else.
 pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
     let loaded = load_xdp(ebpf, mode)?;
     let program: &mut Xdp = program(ebpf, loaded)?;
@@ -131,9 +88,20 @@ pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) 
     let id = program
         .attach(name, mode)
         .map_err(|error| match os_error(&error) {
-            Some(libc::EBUSY | libc::EEXIST) => XdpRefusal::Taken(name.to_owned()),
-            // Drivers have many ways to say no.
-            _ => XdpRefusal::Unsupported(name.to_owned(), error),
+            Some(libc::EBUSY | libc::EEXIST) => {
+                let why = format!(
+                    "{name}: another XDP program is attached; `ip link show {name}` shows it. \
+                     Detach it, or set `ingress` to `tc`"
+                );
+                Error::new(Kind::XdpTaken, why)
+            }
+            // Drivers refuse with many different errors.
+            _ => {
+                let why = format!(
+                    "{name}: its driver does not take the XDP program; set `ingress` to `tc`"
+                );
+                Error::caused_by(Kind::XdpUnsupported, error).context(why)
+            }
         })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
     pin_link(link, directory, XDP_PROGRAM)
@@ -169,7 +137,7 @@ fn attach_tcx(
             Err(error) => forget_dead_link(directory, which.name(), error)?,
         }
     }
-    // First in, last out: programs of others see datagrams, as sockets do.
+    // First on ingress, last on egress: programs of others see datagrams, as sockets do.
     let order = match which.hook() {
         TcAttachType::Egress => LinkOrder::last(),
         TcAttachType::Ingress | TcAttachType::Custom(_) => LinkOrder::first(),
@@ -197,7 +165,7 @@ fn attach_filter(
     });
     let id = match replaced {
         Some(Ok(id)) => id,
-        // Nobody can tell which filter is ours but by its name.
+        // Only the name tells which filter is ours.
         Some(Err(_)) | None => {
             clsact::add(name)?;
             clsact::remove_filter(name, which.hook(), which.name())?;
@@ -212,7 +180,7 @@ fn attach_filter(
         handle: link.handle()?.into(),
         priority: link.priority()?.into(),
     };
-    // The filter shall outlive this process.
+    // The filter must outlive this process.
     std::mem::forget(link);
     Ok(())
 }
@@ -228,7 +196,7 @@ fn pinned_link(directory: &Path, program: &str) -> Result<Option<FdLink>> {
     Ok(Some(link.into()))
 }
 
-/// Forgets the link of an interface that is gone, after an attempt to use it.
+/// Removes the pin of a link whose interface is gone, after an attempt to use it failed.
 fn forget_dead_link(directory: &Path, program: &str, error: ProgramError) -> Result<()> {
     if os_error(&error) != Some(libc::ENOLINK) {
         return Err(error).with_context(|| format!("cannot replace the attached {program}"));
@@ -237,7 +205,7 @@ fn forget_dead_link(directory: &Path, program: &str, error: ProgramError) -> Res
     std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
-/// The pin holds the link; the handle of this process is let go.
+/// Pins the link, which then outlives this process.
 fn pin_link(link: FdLink, directory: &Path, program: &str) -> Result<()> {
     let path = link_path(directory, program);
     link.pin(&path)
@@ -254,23 +222,19 @@ where
     &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
 {
     let Some(program) = ebpf.program_mut(name) else {
-        bail!("the object has no program {name}");
+        bail!(Other, "the object has no program {name}");
     };
     Ok(program.try_into()?)
 }
 
-fn rejected(program: &str) -> String {
-    format!("the kernel does not accept {program}; please report this with the kernel version")
+fn rejected(program: &str, error: ProgramError) -> Error {
+    // The verifier refuses with EACCES, and no privilege is missing.
+    Error::caused_by(Kind::Kernel, error).context(format!(
+        "the kernel does not accept {program}; please report this with the kernel version"
+    ))
 }
 
 /// The error number at the bottom of an aya error.
 fn os_error(error: &ProgramError) -> Option<i32> {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return io.raw_os_error();
-        }
-        source = error.source();
-    }
-    None
+    io_error(error)?.raw_os_error()
 }

@@ -1,7 +1,7 @@
-//! Where things are pinned: `/sys/fs/bpf/xdptun/<netns cookie>/<ifindex>/`.
+//! The directories of pins: `/sys/fs/bpf/xdptun/<netns cookie>/<ifindex>/`.
 //!
-//! bpffs is one for all network namespaces, and interface names may hold dots,
-//! which it refuses; hence the numbers.
+//! All network namespaces share bpffs, and it refuses dots, which names of interfaces may
+//! have. Hence the numbers.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, File};
@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
 use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
@@ -18,17 +17,17 @@ use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
 use tracing::debug;
 
-use super::XDP_PROGRAM;
-use super::hook::TcProgram;
-use super::sys::bpf;
-use crate::netns;
+use super::bpf::bpf;
+use super::programs::TcProgram;
+use crate::error::{Context as _, Result};
+use crate::host::netns;
 
 const BPFFS: &str = "/sys/fs/bpf";
-/// All that is ours. Its owner may be the user that the service runs as.
+/// The directory above all pins. Its owner may be the user that the service runs as.
 const TOP: &str = "/sys/fs/bpf/xdptun";
 const LINK_PREFIX: &str = "link_";
 
-/// Whether bpffs is mounted, or as much of it as the service may see.
+/// Whether bpffs is mounted, or the part of it that the service may see.
 #[must_use]
 pub fn has_bpffs() -> bool {
     let is_bpffs = |path| statfs(path).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC);
@@ -105,28 +104,28 @@ pub fn interfaces() -> Result<Vec<u32>> {
     Ok(interfaces)
 }
 
-/// A directory of pins, held open. What is below [`TOP`] may be another user's, who
-/// could lay a link for root to follow, or move the directory away: so it is changed
-/// only where it was found to be what it should be.
-struct Held(File);
+/// A directory of pins, held open. Another user may own it, and could put a symbolic link
+/// there for root to follow, or move it away. So the path is resolved once, without
+/// links, and all changes go through the descriptor.
+struct OpenDirectory(File);
 
-impl Held {
-    /// Step by step: openat2(2), which could forbid links at once, is refused by the
-    /// service's sandbox (systemd's `RestrictSUIDSGID=` cannot look into it).
+impl OpenDirectory {
+    /// Opens it step by step. openat2(2) could forbid links at once, but the service's
+    /// sandbox refuses it (systemd's `RestrictSUIDSGID=` cannot inspect its arguments).
     fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let below = directory.strip_prefix(TOP).map_err(io::Error::other)?;
-        let mut held = open(TOP, flags, Mode::empty())?;
+        let mut opened = open(TOP, flags, Mode::empty())?;
         for name in below {
-            held = openat(&held, name, flags, Mode::empty())?;
+            opened = openat(&opened, name, flags, Mode::empty())?;
         }
-        if fstatfs(&held)?.filesystem_type() != BPF_FS_MAGIC {
+        if fstatfs(&opened)?.filesystem_type() != BPF_FS_MAGIC {
             return Err(io::Error::other("it is not in bpffs"));
         }
-        Ok(Self(held.into()))
+        Ok(Self(opened.into()))
     }
 
-    /// The directory itself, wherever it is by now.
+    /// A path to the open directory, even if it was moved.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -138,15 +137,15 @@ impl Held {
 
     /// Takes the program of a pinned link off its hook, and removes the pin.
     ///
-    /// If the pin alone is removed, the kernel lets go of the link only after a grace
-    /// period (`bpf_free_inode`), and what comes next meets a program that still runs.
+    /// If only the pin is removed, the kernel releases the link after a grace period
+    /// (`bpf_free_inode`), and the next step meets a program that still runs.
     fn remove_link(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = name.as_ref();
-        // A symbolic link is opened as such, and leads nowhere.
+        // A symbolic link is not followed.
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let pin = openat(&self.0, name, flags, Mode::empty())?;
         if let Err(error) = detach(&pin) {
-            // The device is gone, or the link is of another kind: then removing it does.
+            // The device is gone, or the link is of another kind: removing the pin is enough.
             debug!("{}: cannot detach it: {error}", name.display());
         }
         fs::remove_file(self.pin(name))
@@ -176,13 +175,13 @@ fn detach(pin: &impl AsRawFd) -> io::Result<()> {
     };
     // SAFETY: the attributes are those of the command, and the path outlives the call.
     let link = unsafe { bpf(OBJ_GET, &mut pinned) }?;
-    // SAFETY: the kernel made the descriptor just now, and nobody else has it.
+    // SAFETY: the kernel has just made the descriptor, and nothing else owns it.
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     let mut detached = LinkDetach {
         link_fd: link.as_raw_fd().cast_unsigned(),
     };
-    // SAFETY: the attributes are those of the command; of another object than a link
-    // the kernel tells that it is none.
+    // SAFETY: the attributes are those of the command; the kernel refuses objects other
+    // than links.
     unsafe { bpf(LINK_DETACH, &mut detached) }?;
     Ok(())
 }
@@ -193,42 +192,30 @@ pub fn link_name(program: &str) -> String {
     format!("{LINK_PREFIX}{program}")
 }
 
-/// Detaches the programs that links hold, and removes the pins of these. Egress goes last:
-/// without ingress, answers to a SYN are merely lost, but without egress
-/// datagrams would leave undisguised while flows are open.
+/// Detaches the programs of all links, also those of another version, and removes the pins of
+/// the links. Egress goes last: without ingress, answers to a SYN are merely lost; without
+/// egress, datagrams would leave undisguised while flows are open.
 ///
 /// # Errors
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove_links(directory: &Path) -> io::Result<()> {
-    let directory = Held::open(directory)?;
-    let programs = [TcProgram::Ingress, TcProgram::Egress].map(TcProgram::name);
-    for program in [XDP_PROGRAM].into_iter().chain(programs) {
-        match directory.remove_link(link_name(program)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Removes the pins of all links, also of the splitter's.
-///
-/// # Errors
-///
-/// If one cannot be removed.
-pub fn remove_all_links(directory: &Path) -> io::Result<()> {
-    let directory = Held::open(directory)?;
+    let directory = OpenDirectory::open(directory)?;
+    let egress = link_name(TcProgram::Egress.name());
+    let (mut last, mut links) = (None, Vec::new());
     for entry in fs::read_dir(directory.path())? {
         let name = entry?.file_name();
-        if name.to_string_lossy().starts_with(LINK_PREFIX) {
-            directory.remove_link(name)?;
+        if name == *egress {
+            last = Some(name);
+        } else if name.to_string_lossy().starts_with(LINK_PREFIX) {
+            links.push(name);
         }
     }
-    Ok(())
+    let mut all = links.into_iter().chain(last);
+    all.try_for_each(|name| directory.remove_link(name))
 }
 
-/// Makes the pins of one interface those of another. The lock goes along.
+/// Renames the pins of one interface to those of another. The lock goes along.
 ///
 /// # Errors
 ///
@@ -244,15 +231,15 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
 ///
 /// If a pin exists and cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    let directory = Held::open(directory)?;
+    let directory = OpenDirectory::open(directory)?;
     for entry in fs::read_dir(directory.path())? {
         fs::remove_file(directory.pin(entry?.file_name()))?;
     }
     Ok(())
 }
 
-/// Gives the pins of an interface to the owner of all pins, so that whoever has
-/// to read, change or remove them can: the service's user cannot do so with root's.
+/// Gives the pins of an interface to the owner of `TOP`. The service's user could not
+/// read, change or remove pins of root.
 ///
 /// # Errors
 ///
@@ -264,13 +251,13 @@ pub fn share(directory: &Path) -> Result<()> {
     }
     let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
     let give_all = || {
-        let held = Held::open(directory)?;
-        for entry in fs::read_dir(held.path())? {
-            lchown(held.pin(entry?.file_name()), uid, gid)?;
+        let opened = OpenDirectory::open(directory)?;
+        for entry in fs::read_dir(opened.path())? {
+            lchown(opened.pin(entry?.file_name()), uid, gid)?;
         }
-        fchown(&held.0, uid, gid)?;
+        fchown(&opened.0, uid, gid)?;
         match directory.parent() {
-            Some(namespace) => fchown(Held::open(namespace)?.0, uid, gid),
+            Some(namespace) => fchown(OpenDirectory::open(namespace)?.0, uid, gid),
             None => Ok(()),
         }
     };
@@ -283,9 +270,9 @@ pub fn share(directory: &Path) -> Result<()> {
     })
 }
 
-/// Removes the empty directory of an interface, and those above that become
-/// empty; they may hold pins of other interfaces and namespaces. The uppermost one
-/// stays if it was made for the service: a running one would not see a new one.
+/// Removes the empty directory of an interface, and the directories above it if they are
+/// empty then. `TOP` stays if it was made for the service: a running service would not
+/// see a new one.
 ///
 /// # Errors
 ///

@@ -1,28 +1,28 @@
-//! The copies of packets that the programs make while there is a capture.
+//! The copies of packets that the programs make during a capture.
 
-use anyhow::{Context as _, Result, anyhow};
 use aya::Ebpf;
 use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{MapData, PerCpuArray, PerfEventArray};
 use aya::util::online_cpus;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Bytes of all CPUs' buffers together, if the process may lock so much memory.
+use crate::error::{Context as _, Error, Result};
+
+/// Size of the buffers of all CPUs together, in bytes, if the process may lock that much.
 const IN_ALL: usize = 64 << 20;
-/// The most that one CPU's buffer has, and the least: what the kernel grants everyone
-/// (`kernel.perf_event_mlock_kb`).
+/// The largest and the smallest buffer of a CPU. The kernel grants the smallest to every
+/// user (`kernel.perf_event_mlock_kb`).
 const MOST: usize = 4 << 20;
 const LEAST: usize = 512 << 10;
 
-/// Where copies come from: a set of programs that records. Dropped, their copies
-/// go nowhere.
+/// The copies of one set of programs that records. Dropping it discards further copies.
 pub struct Recorder {
     buffers: Vec<(u32, PerfEventArrayBuffer<MapData>)>,
     unrecorded: PerCpuArray<MapData, u64>,
 }
 
 impl Recorder {
-    /// Makes room for the copies of a loaded object.
+    /// Makes the buffers for a loaded object.
     ///
     /// # Errors
     ///
@@ -34,7 +34,8 @@ impl Recorder {
         };
         let mut records = PerfEventArray::try_from(take("RECORDS")?)?;
         let unrecorded = take("UNRECORDED")?.try_into()?;
-        let cpus = online_cpus().map_err(|(path, error)| anyhow!("cannot read {path}: {error}"))?;
+        let cpus = online_cpus()
+            .map_err(|(path, error)| Error::from(error).context(format!("cannot read {path}")))?;
         let many = (IN_ALL / cpus.len().max(1)).clamp(LEAST, MOST);
         let buffers = open_all(&mut records, &cpus, many)
             .or_else(|_| open_all(&mut records, &cpus, LEAST))
@@ -45,12 +46,12 @@ impl Recorder {
         })
     }
 
-    /// Takes out what is there: `copy` gets the CPU and the bytes of each copy, in
-    /// up to two pieces. Those of one CPU come in order.
+    /// Empties the buffers. `copy` gets the CPU and the bytes of each copy, in up to two
+    /// pieces. Copies of one CPU come in order.
     pub fn drain(&mut self, mut copy: impl FnMut(u32, &[u8], &[u8])) {
         for (cpu, buffer) in &mut self.buffers {
             buffer.for_each(|event| {
-                // What is lost the programs count themselves, by packets.
+                // The programs count lost packets themselves.
                 if let PerfEvent::Sample { head, tail } = event {
                     copy(*cpu, head, tail);
                 }
@@ -58,7 +59,7 @@ impl Recorder {
         }
     }
 
-    /// How many packets are not in the buffers as they should be, so far.
+    /// How many packets did not fit into the buffers so far.
     ///
     /// # Errors
     ///
@@ -68,8 +69,8 @@ impl Recorder {
     }
 }
 
-/// A buffer for each CPU, of so many bytes or somewhat less: the kernel wants powers
-/// of two of pages.
+/// A buffer for each CPU, of this size or somewhat less: the kernel requires a power of two
+/// of pages.
 fn open_all(
     records: &mut PerfEventArray<MapData>,
     cpus: &[u32],

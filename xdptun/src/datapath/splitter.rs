@@ -1,24 +1,25 @@
 //! The veth pair that splits super-packets (see `split.rs` of the programs).
 //!
 //! Its near end does no segmentation offload (`gso_max_segs` 1) and no checksum
-//! offload, so the kernel cuts whatever is sent to it into single packets with
-//! complete checksums. Both ends carry no address and speak no IPv6.
+//! offload, so the kernel splits super-packets sent to it into single packets with
+//! complete checksums. Both ends have no address and no IPv6.
 
 use std::fs;
 
-use anyhow::{Context as _, Result, bail};
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
-use crate::{ethtool, netlink};
+use crate::error::{Context as _, Result, bail};
+use crate::host::ethtool;
+use crate::host::netlink;
 
 /// A pair that exists.
 #[derive(Clone, Debug)]
 pub struct Splitter {
-    /// Index of the end that super-packets are sent to.
+    /// Index of the near end, which gets super-packets.
     pub near: u32,
-    /// Name of the end where pieces come out.
+    /// Name of the far end, where the pieces arrive.
     pub far: String,
 }
 
@@ -30,17 +31,16 @@ fn names(ifindex: u32) -> (String, String) {
     (format!("xdptun{ifindex}"), format!("xdptun{ifindex}p"))
 }
 
-/// The link group that marks a pair as ours ("xdpt"), from the moment it is
-/// made: a device that merely has the name is left alone.
+/// The link group that marks a pair as ours ("xdpt") from its creation. xdptun leaves other
+/// devices of the same name alone.
 const GROUP: u32 = 0x7864_7074;
 
-/// Makes the pair for an interface. The caller holds the interface's lock, so
-/// one of ours that is there already was left by a killed process.
+/// Makes the pair for an interface. The caller holds the interface's lock, so a pair
+/// of ours that exists already was left by a killed process.
 ///
 /// # Errors
 ///
-/// If the kernel has no veth, does not let it be set up, or a foreign device has
-/// the name.
+/// If the kernel has no veth or refuses the set-up, or a foreign device has the name.
 pub fn create(ifindex: u32) -> Result<Splitter> {
     remove(ifindex)?;
     let (near, far) = names(ifindex);
@@ -79,7 +79,7 @@ fn add_pair(near: &str, far: &str) -> Result<u32> {
         })?;
         match find(&handle, near).await? {
             Some(link) => Ok(link.header.index),
-            None => bail!("{near} vanished"),
+            None => bail!(Other, "{near} vanished"),
         }
     })
 }
@@ -106,7 +106,7 @@ fn set_up(near: &str, far: &str) -> Result<()> {
     })
 }
 
-/// Removes the pair of an interface; whether there was one of ours.
+/// Removes the pair of an interface; returns whether there was one of ours.
 ///
 /// # Errors
 ///

@@ -1,15 +1,16 @@
-//! What xdptun has attached: its daemon, its hooks, what it shares its ports with.
+//! The attachment: its daemon, its hooks, and TCP servers on its ports.
 
 use std::fmt::Display;
 
-use anyhow::Result;
 use nix::unistd::Pid;
 use xdptun_common::attachment::IngressMode;
 
 use super::programs::Seen;
 use super::{Finding, Subject, clock};
-use crate::datapath::{DEFAULT_MAX_FLOWS, Pinned};
-use crate::servers;
+use crate::config::DEFAULT_MAX_FLOWS;
+use crate::error::Result;
+use crate::host::listeners;
+use crate::tunnel::pinned::Pinned;
 
 pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
     let name = pinned.name();
@@ -82,7 +83,7 @@ fn judge_hooks(name: &str, missing: &[&str], daemon: Option<Pid>, attach: &str) 
         return Finding::ok(CHECK, format!("{name}: every program is on its hook"));
     }
     let what = format!(
-        "{name}: someone took the program off {}: what passes there is not disguised or restored",
+        "{name}: another process took the program off {}: packets there are not disguised or restored",
         missing.join(" and ")
     );
     let take_over = if daemon.is_some() { " --take-over" } else { "" };
@@ -111,7 +112,7 @@ pub fn check_servers(subject: &Subject) -> Result<Vec<Finding>> {
     if subject.ports.is_empty() {
         return Ok(Vec::new());
     }
-    let servers = servers::listening(&subject.ports)?;
+    let servers = listeners::listening(&subject.ports)?;
     Ok(vec![if servers.is_empty() {
         Finding::ok(
             CHECK,

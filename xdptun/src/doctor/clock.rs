@@ -1,10 +1,9 @@
-//! The wall clock, which two hosts with a secret have in common.
+//! The wall clock, which must agree between hosts with a secret.
 
 use std::io;
 
-use anyhow::{Context as _, Result};
-
 use super::Finding;
+use crate::error::{Context as _, Result};
 
 const CHECK: &str = "clock";
 
@@ -12,9 +11,9 @@ pub fn check() -> Result<Finding> {
     Ok(judge(is_synchronised()?))
 }
 
-/// Whether the kernel believes the clock to be right (`adjtimex(2)`).
+/// Whether the clock is synchronised, as the kernel was told (`adjtimex(2)`).
 fn is_synchronised() -> Result<bool> {
-    // SAFETY: all-zero bytes are a valid `timex`, one that asks for no change.
+    // SAFETY: all-zero bytes are a valid `timex`, which asks for no change.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is the kernel's and outlives the call.
     let state = unsafe { libc::adjtimex(&raw mut timex) };

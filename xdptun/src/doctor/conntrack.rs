@@ -1,24 +1,23 @@
-//! Connection tracking of this host: it follows datagrams as UDP where they are its
-//! own, and as TCP where it forwards them for others.
+//! Connection tracking sees this host's tunnel as UDP, and tunnels that it forwards for other
+//! hosts as TCP.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
-
 use super::Finding;
-use crate::daemon::Timers;
+use crate::error::{Context as _, Result};
+use crate::tunnel::daemon::Timers;
 
 const CHECK: &str = "conntrack";
 
-/// Settings of this network namespace that matter.
+/// The settings of this network namespace.
 struct Settings {
     /// Seconds until a UDP conversation is forgotten.
     udp_stream: u64,
     /// Seconds until an established connection is forgotten.
     tcp_established: u64,
-    /// Whether connections are taken up in the middle.
+    /// Whether connections are picked up in the middle (`nf_conntrack_tcp_loose`).
     tcp_loose: u64,
     /// Whether segments outside the window are let through.
     tcp_be_liberal: u64,
@@ -27,7 +26,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// `None` if connections are not tracked.
+    /// Reads them; `None` if connections are not tracked.
     fn read() -> Result<Option<Self>> {
         let conntrack = |name: &str| sysctl(&format!("netfilter/nf_conntrack_{name}"));
         let Some(udp_stream) = conntrack("udp_timeout_stream")? else {
@@ -70,7 +69,7 @@ fn judge(settings: &Settings) -> Vec<Finding> {
         let mend = "sysctl -w net.netfilter.nf_conntrack_udp_timeout_stream=120";
         findings.push(Finding::warn(CHECK, what).mend(mend));
     }
-    // Its own segments become datagrams before connections are tracked.
+    // Segments to this host become datagrams before connection tracking.
     if settings.forwards && settings.tcp_established <= keepalive {
         let what = format!(
             "flows that this host forwards are forgotten after {} s, before the keepalive of \

@@ -1,9 +1,8 @@
-//! What the driver of an interface says it can do with XDP, by the `netdev` family
-//! of generic netlink (Linux 6.3, `Documentation/netlink/specs/netdev.yaml`).
+//! The XDP features of an interface's driver, from the `netdev` family of generic netlink
+//! (Linux 6.3, `Documentation/netlink/specs/netdev.yaml`).
 
 use std::fmt::Debug;
 
-use anyhow::{Context as _, Result, bail};
 use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
 use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
 use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
@@ -13,6 +12,8 @@ use rtnetlink::packet_core::{
 };
 use rtnetlink::sys::protocols::NETLINK_GENERIC;
 use rtnetlink::sys::{Socket, SocketAddr};
+
+use crate::error::{Context as _, Result, bail};
 
 const FAMILY: &str = "netdev";
 /// `NETDEV_CMD_DEV_GET`.
@@ -62,7 +63,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Device {
 }
 
 impl Device {
-    /// Whether it runs XDP programs, if it tells.
+    /// Whether it runs XDP programs; `None` if it does not tell.
     fn takes_xdp(&self) -> Option<bool> {
         let features = self
             .0
@@ -106,7 +107,7 @@ pub fn takes_xdp(index: u32) -> Result<Option<bool>> {
     Ok(device.and_then(|device| device.payload.takes_xdp()))
 }
 
-/// The kernel's answer, or `None` if there is no such thing.
+/// The kernel's answer; `None` if it has no such family or device.
 fn ask<F>(socket: &Socket, question: GenlMessage<F>) -> Result<Option<GenlMessage<F>>>
 where
     F: GenlFamily + Emitable + ParseableParametrized<[u8], GenlHeader> + Debug,
@@ -124,7 +125,7 @@ where
         NetlinkPayload::InnerMessage(message) => Ok(Some(message)),
         NetlinkPayload::Error(error) if error.raw_code() == -libc::ENOENT => Ok(None),
         NetlinkPayload::Error(error) => Err(error.to_io()).context("the kernel refuses to tell"),
-        _ => bail!("the kernel answered something else"),
+        _ => bail!(Other, "the kernel answered something else"),
     }
 }
 

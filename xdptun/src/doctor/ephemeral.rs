@@ -1,9 +1,8 @@
-//! Owned ports that other UDP sockets of this host may be given.
-
-use anyhow::Result;
+//! Owned ports that the kernel may give to any UDP socket of this host.
 
 use super::{Finding, Subject};
-use crate::ephemeral::Exposed;
+use crate::error::Result;
+use crate::host::ephemeral::Exposed;
 
 pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
     if subject.ports.is_empty() {

@@ -1,18 +1,18 @@
-//! What the flows of an attachment tell of its peers.
+//! The flows of an attachment: whether its peers answer.
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, RESTARTED, State};
 
 use super::{Finding, some_of};
-use crate::datapath::Pinned;
+use crate::error::Result;
+use crate::tunnel::pinned::Pinned;
 
 const CHECK: &str = "flows";
 
-/// After so many SYNs without an answer somebody should look: more than a second has
+/// The number of unanswered SYNs from which on there is a finding: more than a second has
 /// passed.
 const MANY_SYNS: u16 = 3;
 
@@ -32,7 +32,7 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
     Ok(judge(&pinned.name(), &seen))
 }
 
-/// Of an interface without an attachment.
+/// For an interface without an attachment.
 pub fn none(interface: &str) -> Finding {
     Finding::ok(
         CHECK,
@@ -40,20 +40,20 @@ pub fn none(interface: &str) -> Finding {
     )
 }
 
-/// What there is to judge by. Counts are those of the whole attachment and of all peers:
-/// they speak only as long as nothing ever worked.
+/// The facts to judge by. Counts are those of the whole attachment and of all peers, so they
+/// mean something only as long as no flow ever worked.
 #[derive(Default)]
 struct Seen {
     established: usize,
-    /// Peers that were called, and do not answer.
+    /// Peers that this host calls and that do not answer.
     silent: Vec<SocketAddr>,
     /// SYNs that were sent.
     syns: u64,
-    /// SYN-ACKs and datagrams that came by xdptun.
+    /// SYN-ACKs and datagrams that came through a tunnel.
     answers: u64,
     /// Resets in answer to SYNs.
     refused: u64,
-    /// Datagrams that came as such.
+    /// Datagrams that came undisguised, as UDP.
     undisguised: u64,
     /// Segments without a proof of the secret.
     unproven: u64,
@@ -80,7 +80,7 @@ impl Seen {
     }
 }
 
-/// Whether a flow's peer was called in vain.
+/// Whether the peer of a flow does not answer the calls of this host.
 const fn is_silent(flow: &Flow) -> bool {
     flow.is_called() && flow.syns & !RESTARTED >= MANY_SYNS
 }
@@ -92,8 +92,8 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
             0 => Finding::fail,
             _ => Finding::warn,
         };
-        let who = some_of(&seen.silent);
-        (level, format!("no answer from {who}: {}", reason(seen)))
+        let peers = some_of(&seen.silent);
+        (level, format!("no answer from {peers}: {}", reason(seen)))
     } else if seen.works() {
         let what = match seen.established {
             0 => NONE_NOW.to_owned(),
@@ -103,15 +103,15 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
         (Finding::ok, what)
     } else if seen.syns >= MANY_SYNS.into() {
         let what = format!(
-            "nobody answered since it was attached ({} SYNs): {}",
+            "no peer answered since it was attached ({} SYNs): {}",
             seen.syns,
             reason(seen)
         );
         (Finding::warn, what)
     } else if seen.undisguised > 0 {
         let what = format!(
-            "datagrams came undisguised and were dropped ({}), and none came by xdptun since it \
-             was attached: attach it at the peer as well, to the interface and port that it \
+            "datagrams came undisguised and were dropped ({}), and none came disguised since it \
+             was attached: attach xdptun at the peer as well, to the interface and port that it \
              sends from, with this host among its peers if it has any",
             seen.undisguised
         );
@@ -119,7 +119,7 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
     } else if seen.unproven > 0 {
         let what = format!(
             "segments came without a proof of the secret ({}), and none with one since it was \
-             attached: is it the same at the peer, and the time right, or does somebody scan?",
+             attached: is the secret the same at the peer, and the time right? Or is it a scan?",
             seen.unproven
         );
         (Finding::warn, what)
@@ -127,13 +127,13 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
         (Finding::ok, NONE_NOW.to_owned())
     } else {
         let what =
-            "none yet: nothing was sent through it on its ports to a peer, and nobody called";
+            "none yet: this host sent no datagram on its ports to a peer, and no peer called";
         (Finding::ok, what.to_owned())
     };
     finding(CHECK, format!("{interface}: {what}"))
 }
 
-/// Why nobody answers, as far as that shows, and what to look at.
+/// The probable reason why peers do not answer, and what to look at.
 fn reason(seen: &Seen) -> &'static str {
     if seen.refused > 0 && !seen.works() {
         "a host or a firewall refuses: attach xdptun there, to the interface and port that are \
@@ -235,13 +235,13 @@ mod tests {
         };
         assert_eq!(judge("eth0", &called(2)).level, Level::Ok);
         assert_eq!(judge("eth0", &called(3)).level, Level::Warn);
-        // Nor hidden by whoever else sends something here.
+        // Datagrams and segments of scanners do not hide it.
         let scanned = Seen {
             undisguised: 1,
             unproven: 1,
             ..called(3)
         };
         let what = judge("eth0", &scanned).what;
-        assert!(what.contains("nobody answered"), "{what}");
+        assert!(what.contains("no peer answered"), "{what}");
     }
 }

@@ -1,9 +1,8 @@
-//! Kernel and privileges.
+//! The kernel and the privileges of this process.
 
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
 use aya::maps::MapType;
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported, is_map_supported};
@@ -11,9 +10,11 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
 
 use super::{Finding, Level};
-use crate::datapath::{pins, try_load};
-use crate::interface::Interface;
-use crate::preflight;
+use crate::datapath::pins;
+use crate::error::{Context as _, Result};
+use crate::host::interface::Interface;
+use crate::host::preflight;
+use crate::tunnel::try_load;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -42,7 +43,7 @@ fn kernel() -> Finding {
     }
 }
 
-/// The kernel's own types. The programs bring theirs.
+/// The types of the running kernel (BTF).
 fn btf() -> Finding {
     if Path::new(BTF).exists() {
         Finding::ok("btf", format!("{BTF} describes the kernel's types"))
@@ -90,7 +91,7 @@ fn capabilities(missing: &[String]) -> Finding {
     Finding::fail("capabilities", what).mend("sudo xdptun doctor")
 }
 
-/// What takes the capabilities to find out.
+/// The checks that need the capabilities.
 fn probes() -> Vec<Finding> {
     let mut findings = programs();
     findings.push(feature(
@@ -105,7 +106,7 @@ fn probes() -> Vec<Finding> {
     let helper = |helper| is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other);
     findings.push(feature(
         "memory-lock",
-        // libbpf's way to tell: the two came with the same release.
+        // As libbpf does: the helper came in the same release as the cgroup accounting.
         helper(BpfHelper::BPF_FUNC_ktime_get_coarse_ns),
         "BPF memory is charged to the cgroup; RLIMIT_MEMLOCK does not matter",
         (

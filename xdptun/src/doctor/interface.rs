@@ -1,14 +1,14 @@
 //! The interface itself: state, MTU, offloads, source validation.
 
-use anyhow::{Context as _, Result};
 use xdptun_common::attachment::IngressMode;
 
 use super::conntrack::sysctl;
 use super::{Finding, Subject, found, routes};
-use crate::ethtool;
-use crate::mtu::WireguardMtu;
+use crate::error::{Context as _, Result};
+use crate::host::ethtool;
+use crate::host::mtu::WireguardMtu;
 
-/// What the smallest MTU of IPv6 becomes with the longer header.
+/// The smallest MTU of IPv6, and the 12 bytes by which a TCP header is longer than UDP's.
 const SMALLEST_MTU: u32 = 1280 + 12;
 
 pub fn check(subject: &Subject) -> Vec<Finding> {

@@ -1,8 +1,8 @@
-//! What on this host would keep datagrams from passing, and how to mend it.
+//! Finds problems on this host that would keep datagrams from passing, and how to mend them.
 //!
-//! Every file holds the checks of one matter: a thin layer that reads, and
-//! functions of what was read. Nothing is changed; what is loaded to see whether
-//! the kernel takes it is let go of at once.
+//! Every file holds the checks of one matter: a thin layer that reads, and pure functions
+//! that judge. The doctor changes nothing: it unloads at once the programs that it loads
+//! to see whether the kernel takes them.
 
 mod attachment;
 mod clock;
@@ -19,12 +19,13 @@ mod wireguard;
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
 use serde::Serialize;
 
-use crate::datapath::{self, Pinned, pins};
-use crate::interface::{Interface, name_of};
-use crate::ports::PortRange;
+use crate::datapath::pins;
+use crate::error::Result;
+use crate::host::interface::{Interface, name_of};
+use crate::host::ports::PortRange;
+use crate::tunnel::pinned::{self, Pinned};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,9 +33,9 @@ use crate::ports::PortRange;
 pub enum Level {
     /// As it should be.
     Ok,
-    /// Works, but not in every case or not as well as it could.
+    /// It works, but not in every case or not as well as it could.
     Warn,
-    /// Does not work.
+    /// It does not work.
     Fail,
 }
 
@@ -50,16 +51,16 @@ impl Level {
     }
 }
 
-/// What one check found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check. Stays the same from version to version.
+    /// The name of the check, the same in all versions.
     pub check: &'static str,
     /// How bad it is.
     pub level: Level,
-    /// What was found, and why that matters.
+    /// The finding, and why it matters.
     pub what: String,
-    /// The command that mends it, if it takes just one.
+    /// The command that mends it, if one command does.
     pub mend: Option<String>,
 }
 
@@ -93,7 +94,7 @@ impl Finding {
     }
 }
 
-/// What was found, or that it could not be looked at.
+/// The findings of a check, or one finding that it failed.
 fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
     result.unwrap_or_else(|error| {
         vec![Finding::warn(
@@ -103,7 +104,7 @@ fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
     })
 }
 
-/// The first of some things by name, and how many more there are.
+/// The names of the first few things, and how many more there are.
 fn some_of(all: &[impl ToString]) -> String {
     const NAMED: usize = 3;
     let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
@@ -117,9 +118,9 @@ fn some_of(all: &[impl ToString]) -> String {
 /// An interface to look at.
 struct Subject {
     interface: Interface,
-    /// What is attached to it.
+    /// Its attachment, if any.
     pinned: Option<Pinned>,
-    /// The owned ports: those asked for, and those of the attachment.
+    /// The owned ports: those of the command line, and those of the attachment.
     ports: Vec<PortRange>,
 }
 
@@ -170,7 +171,7 @@ impl Subject {
             findings.extend(found("route", routes::check_peers(pinned)));
             let flows = flows::check(pinned).map(|finding| vec![finding]);
             findings.extend(found("flows", flows));
-        } else if !datapath::is_attached(self.name()) {
+        } else if !pinned::is_attached(self.name()) {
             findings.push(flows::none(self.name()));
         }
         findings.extend(found("wireguard-mtu", wireguard::check(self)));
@@ -181,8 +182,8 @@ impl Subject {
     }
 }
 
-/// Looks at the host, and at an interface, or else at every attached one and those
-/// of the default routes. `ports` are owned besides those that are attached.
+/// Checks the host, and one interface; without one, every attached interface and those of
+/// the default routes. `ports` count as owned, beside those that are attached.
 #[must_use]
 pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
     let mut findings = host::check();
@@ -210,15 +211,15 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
     findings
 }
 
-/// The interfaces to look at if none is given.
+/// The interfaces to check if none is given.
 fn interfaces() -> Result<Vec<String>> {
     let mut indices = BTreeSet::from_iter(pins::interfaces()?);
     indices.extend(routes::default_interfaces()?);
     Ok(indices.into_iter().filter_map(name_of).collect())
 }
 
-/// Pins that no interface of this name space belongs to, and attachments whose pins
-/// are somewhere else.
+/// Pins without an interface in this network namespace, and attachments whose pins are in
+/// another mount namespace.
 fn check_pins() -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for index in pins::interfaces()? {
@@ -228,8 +229,8 @@ fn check_pins() -> Result<Vec<Finding>> {
             findings.push(attachment::orphan(&pinned.name(), Pinned::daemon(index)?));
         }
     }
-    for name in datapath::hidden()? {
-        let what = format!("{name}: attached, but {}", datapath::PINS_ARE_HIDDEN);
+    for name in pinned::unseen()? {
+        let what = format!("{name}: attached, but {}", pinned::PINS_ARE_HIDDEN);
         findings.push(Finding::fail("attachment", what));
     }
     Ok(findings)

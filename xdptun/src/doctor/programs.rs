@@ -1,6 +1,5 @@
-//! BPF programs on the interface: xdptun's own and those of others.
+//! BPF programs on the interface: xdptun's own, and others.
 
-use anyhow::{Context as _, Result};
 use aya::programs::links::LinkType;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, loaded_links, loaded_programs};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
@@ -8,13 +7,14 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAtta
 use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 
 use super::{Finding, Subject, driver, found};
-use crate::interface::Interface;
-use crate::netlink;
+use crate::error::{Context as _, Result};
+use crate::host::interface::Interface;
+use crate::host::netlink;
 
-/// What the names of xdptun's own programs begin with.
+/// The prefix of the names of xdptun's own programs.
 const OURS: &str = "xdptun_";
 
-/// What is attached to an interface, by the kernel's word.
+/// The programs attached to an interface, as the kernel lists them.
 pub struct Seen {
     pub xdp: Option<XdpProgram>,
     pub ingress: Hook,
@@ -26,7 +26,7 @@ pub struct XdpProgram {
     id: u32,
     name: String,
     generic: bool,
-    /// The link that holds it, if it is held by one.
+    /// Its link, if it has one.
     link: Option<u32>,
 }
 
@@ -67,11 +67,11 @@ impl Hook {
 }
 
 impl Seen {
-    /// Looks at an interface.
+    /// Lists the programs of an interface.
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell, or this process may not ask.
+    /// If the kernel does not list them, or this process lacks the right.
     pub fn at(interface: &Interface) -> Result<Self> {
         let index = interface.index.cast_signed();
         let (link, [ingress, egress]) = netlink::block_on(async |handle| {
@@ -131,7 +131,7 @@ fn name(name: Option<&str>) -> String {
         .to_owned()
 }
 
-/// Id of the program on the XDP hook of a link, and whether the stack runs it.
+/// The id of the program on the XDP hook of a link, and whether it is generic XDP.
 fn xdp(link: &LinkMessage) -> Option<(u32, bool)> {
     let attributes = link
         .attributes
@@ -163,7 +163,7 @@ fn link_of(program: u32) -> Result<Option<u32>> {
     let mut links = Vec::new();
     for link in loaded_links() {
         let link = link.context("cannot list the links of programs")?;
-        // Newer kernels have kinds of links that aya does not know.
+        // Newer kernels have types of links that aya does not know.
         if link.program_id() == program && matches!(link.link_type(), Ok(LinkType::Xdp)) {
             links.push(link.id());
         }
@@ -221,8 +221,8 @@ pub fn check(subject: &Subject, seen: &Seen) -> Vec<Finding> {
 
 const XDP: &str = "xdp";
 
-/// `takes_xdp`: whether the driver does, if that is known; `spared`: why `attach`
-/// leaves it be.
+/// `takes_xdp`: whether the driver takes XDP, if that is known; `spared`: why `attach` does
+/// not use it.
 fn judge_xdp(
     interface: &str,
     program: Option<&XdpProgram>,
@@ -278,15 +278,15 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
     }
 }
 
-/// Whether nothing runs before the program that restores; what is not attached yet
-/// will come first.
+/// Whether no program runs before the one that restores. If it is not attached yet, it will
+/// be the first.
 fn first_is_ours(ingress: &Hook) -> bool {
     let mut all = ingress.tcx.iter().chain(&ingress.filters);
     !ingress.has_ours() || all.next().is_some_and(|name| is_ours(name))
 }
 
-/// Whether nothing runs after the program that disguises. A filter runs after every
-/// TCX program.
+/// Whether no program runs after the one that disguises. A filter runs after every TCX
+/// program.
 fn last_is_ours(egress: &Hook) -> bool {
     let mut all = egress.tcx.iter().chain(&egress.filters);
     !egress.has_ours() || all.next_back().is_some_and(|name| is_ours(name))
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(mend(&program), "ip link set dev eth0 xdpgeneric off");
         program.link = Some(3);
         assert_eq!(mend(&program), "bpftool link detach id 3");
-        program.name = "xdptun_fast_in".into();
+        program.name = "xdptun_xdp".into();
         assert_eq!(
             judge_xdp("eth0", Some(&program), None, None).level,
             Level::Ok

@@ -1,19 +1,19 @@
-//! Where routes lead: the default ones, and those to peers.
+//! Routes: the default ones, and those to peers.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Context as _, Result};
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
-use rtnetlink::{Error, Handle, IpVersion, RouteMessageBuilder};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
 use super::{Finding, some_of};
-use crate::datapath::Pinned;
-use crate::netlink;
+use crate::error::{Context as _, Error, Result};
+use crate::host::netlink;
+use crate::tunnel::pinned::Pinned;
 
 /// The indices of the interfaces that the default routes of both families lead to.
 pub fn default_interfaces() -> Result<Vec<u32>> {
@@ -77,12 +77,12 @@ pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
         for host in hosts {
             ways.extend(way_to(&handle, host, &choices, is_attached).await?);
         }
-        anyhow::Ok(ways)
+        Ok::<_, Error>(ways)
     })?;
     Ok(judge(&pinned.name(), pinned.ifindex, &ways))
 }
 
-/// What rules of this host choose a way by, as far as packets of a tunnel may have it.
+/// The properties of a packet by which rules of this host choose a route.
 struct Choices {
     marks: BTreeSet<u32>,
     /// `None` stands for a packet that has no source yet.
@@ -124,7 +124,8 @@ impl Choices {
     }
 }
 
-/// This host's side of an address: of a point-to-point link the other is named as well.
+/// This host's end of an address. On a point-to-point link the message names the other end
+/// too.
 fn own_address(address: &AddressMessage) -> Option<IpAddr> {
     let attributes = address.attributes.iter();
     let (mut own, mut either) = (None, None);
@@ -138,11 +139,11 @@ fn own_address(address: &AddressMessage) -> Option<IpAddr> {
     own.or(either)
 }
 
-/// Where packets to a peer leave.
+/// The way of packets to a peer.
 struct Way {
     to: IpAddr,
-    /// The first interface with an attachment, whatever chooses the way; else the first;
-    /// none if there is no route.
+    /// The interface by which they leave. If rules choose between several, the first with an
+    /// attachment, else the first; `None` if there is no route.
     by: Option<u32>,
     is_attached: bool,
 }
@@ -177,8 +178,8 @@ async fn way_to(
     Ok(Some(way))
 }
 
-/// The route of packets to an address, from one of this host if that is given, with a
-/// firewall mark; `None` if there is none.
+/// The route of packets to an address, from an address of this host if that is given, with
+/// a firewall mark; `None` if there is no route.
 async fn route_to(
     handle: &Handle,
     to: IpAddr,
@@ -186,19 +187,21 @@ async fn route_to(
     mark: u32,
 ) -> Result<Option<RouteMessage>> {
     let whole = IpNet::from(to).prefix_len();
-    let mut question = RouteMessageBuilder::<IpAddr>::new().destination_prefix(to, whole)?;
+    let mut question = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(to, whole)
+        .map_err(Error::other)?;
     if let Some(from) = from {
         if from.is_ipv4() != to.is_ipv4() {
             return Ok(None);
         }
-        question = question.source_prefix(from, whole)?;
+        question = question.source_prefix(from, whole).map_err(Error::other)?;
     }
     let mut question = question.build();
     question.attributes.push(RouteAttribute::Mark(mark));
     let mut answers = Box::pin(handle.route().get(question).execute());
     match answers.try_next().await {
-        // Unreachable, prohibited or none: the kernel says so by an error.
-        Err(Error::NetlinkError(_)) => Ok(None),
+        // For routes that are unreachable, prohibited or missing the kernel returns an error.
+        Err(rtnetlink::Error::NetlinkError(_)) => Ok(None),
         answer => answer.context("cannot ask for a route"),
     }
 }
@@ -215,7 +218,7 @@ fn judge(interface: &str, index: u32, ways: &[Way]) -> Vec<Finding> {
     }
     vec![if let Some(first) = elsewhere.first() {
         let what = format!(
-            "{interface}: what goes to {} leaves by another interface, where xdptun is not \
+            "{interface}: datagrams to {} leave by another interface, where xdptun is not \
              attached, unless a rule by port, protocol or user leads it here; `ip route get \
              {first}` tells which",
             some_of(&elsewhere)
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(said([Some(8), Some(7)]), leads(1));
         let (level, what) = said([Some(7), Some(9)]);
         assert_eq!(level, Level::Warn);
-        assert!(what.contains("what goes to 192.0.2.2 leaves"), "{what}");
+        assert!(what.contains("datagrams to 192.0.2.2 leave"), "{what}");
     }
 
     /// A name has an IPv6 address also where there is no IPv6.

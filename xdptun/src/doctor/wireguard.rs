@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkMessage};
 
 use super::{Finding, Subject};
-use crate::interface::kind;
-use crate::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
-use crate::netlink;
+use crate::error::{Context as _, Result};
+use crate::host::interface::kind;
+use crate::host::mtu::{WIREGUARD_DEFAULT, WireguardMtu};
+use crate::host::netlink;
 
 const CHECK: &str = "wireguard-mtu";
 
-/// Where implementations in user space have their control sockets
+/// The directory of the control sockets of implementations in user space
 /// (wireguard.com/xplatform).
 const SOCKETS: &str = "/var/run/wireguard";
 

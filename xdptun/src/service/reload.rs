@@ -1,15 +1,16 @@
-//! The file read again: what changed in it is applied, or nothing is.
+//! A reload: the service reads the file again and applies what changed, or nothing.
 
-use anyhow::{Context as _, Result};
 use tracing::{error, info};
 
-use super::states::State;
-use super::{Prepared, Service, keep};
-use crate::config::{Config, LogLevel};
+use super::Service;
+use super::start::{Prepared, keep};
+use super::states::InterfaceState;
+use crate::config::Config;
 use crate::control::Answer;
-use crate::daemon::Order;
-use crate::detach;
+use crate::error::{Context as _, Result};
 use crate::tunnel::Reason;
+use crate::tunnel::daemon::Order;
+use crate::tunnel::detach;
 
 impl Service {
     /// Reads the file again and applies what changed, or nothing.
@@ -31,11 +32,11 @@ impl Service {
         Ok(done)
     }
 
-    /// Applies the file; what was changed goes into `done`, a line each.
+    /// Applies the file; adds a line to `done` for each change.
     async fn apply(&mut self, done: &mut Vec<String>) -> Result<()> {
         let file = self.mode.file.clone().context("there is no file")?;
         let config = Config::read(&file)?;
-        // First everything that can fail without a trace.
+        // First all steps whose failure leaves no trace.
         let all = self.prepare_all(&config).await?;
         let (kept, new): (Vec<_>, Vec<_>) = all
             .into_iter()
@@ -87,24 +88,23 @@ impl Service {
         let peers = config.interfaces.values();
         self.known
             .retain(peers.flat_map(|interface| interface.peers()));
-        self.trace = config.log_level == LogLevel::Trace;
-        self.front.log(config.log_level)
+        self.frontend.log(config.log_level)
     }
 
-    /// Whether an interface becomes another by what was prepared for it.
+    /// Whether the prepared plan differs from the one that an interface has.
     fn changes(&self, prepared: &Prepared) -> bool {
         let link = self.links.get(&prepared.name);
         link.is_some_and(|link| link.plan != prepared.plan)
     }
 
-    /// Changes an interface, if that is due; whether it was.
+    /// Gives an interface its new plan and names; returns whether the plan changed.
     async fn change(&mut self, prepared: Prepared) -> Result<bool> {
         let changes = self.changes(&prepared);
         let Prepared { name, plan, names } = prepared;
         let Some(link) = self.links.get_mut(&name) else {
             return Ok(false);
         };
-        // What it tells of the old names must not come after.
+        // No news of the old names may arrive after the new plan.
         link.names.end();
         if changes {
             let changed = link.handle.change(plan.clone()).await;
@@ -118,15 +118,15 @@ impl Service {
         Ok(changes)
     }
 
-    /// Ends an interface, or takes away what is left of one that was given up.
+    /// Ends an interface, or removes what is left of one that was given up.
     async fn stop(&mut self, name: &str) -> Result<()> {
         match self.links.get(name) {
             Some(link) => {
-                // Whatever else it is told would cut its goodbye short.
+                // Any order after the stop would cut the clean end of its flows short.
                 link.names.end();
                 link.handle.order(Order::Stop);
                 if let Err(error) = self.until_ended(name).await {
-                    let why = State::GivenUp(format!("{error:#}"));
+                    let why = InterfaceState::GivenUp(format!("{error:#}"));
                     self.states.set(name, why);
                     return Err(error);
                 }

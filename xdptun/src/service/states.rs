@@ -1,28 +1,26 @@
-//! What becomes of each interface. All that is told of it comes from here: the
-//! status line of a service manager, the answer to a reload, `xdptun status`, and
-//! how the service ends.
+//! The state of each interface. The status line of the service manager, the answer to a
+//! reload, `xdptun status` and the result of the service are all made from it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use crate::control::{Report, ReportedState};
+use crate::host::ports::{PortRange, carries};
+use crate::process::notify;
 
-use crate::notify;
-use crate::ports::{PortRange, carries};
-
-/// What has become of an interface.
+/// The state of an interface.
 #[derive(Debug)]
-pub enum State {
-    /// There is none of that name; it is waited for.
+pub enum InterfaceState {
+    /// There is no interface of that name; the service waits for it.
     Waiting,
-    /// Datagrams of these ports are carried on it.
+    /// It carries datagrams of these ports.
     Carrying(Vec<PortRange>),
-    /// It cannot go on, for this reason. What was attached may still be.
+    /// It cannot go on, for this reason. Programs may still be attached.
     GivenUp(String),
 }
 
-impl State {
-    /// In words, for who reads them.
+impl InterfaceState {
+    /// In words, for the service manager.
     fn text(&self, name: &str) -> String {
         match self {
             Self::Waiting => format!("{name}: waiting for the interface"),
@@ -33,9 +31,9 @@ impl State {
 
     fn report(&self, name: &str) -> Report {
         let (state, reason) = match self {
-            Self::Waiting => (Stage::Waiting, None),
-            Self::Carrying(_) => (Stage::Carrying, None),
-            Self::GivenUp(why) => (Stage::GivenUp, Some(why.clone())),
+            Self::Waiting => (ReportedState::Waiting, None),
+            Self::Carrying(_) => (ReportedState::Carrying, None),
+            Self::GivenUp(why) => (ReportedState::GivenUp, Some(why.clone())),
         };
         Report {
             name: name.to_owned(),
@@ -45,61 +43,41 @@ impl State {
     }
 }
 
-/// An interface as the service tells others of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Its name in the file.
-    pub name: String,
-    /// What has become of it.
-    pub state: Stage,
-    /// Why it was given up, if it was.
-    pub reason: Option<String>,
-}
-
-/// What has become of an interface, in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// It is not there, and waited for.
-    Waiting,
-    /// It carries datagrams.
-    Carrying,
-    /// It cannot be carried, and was given up.
-    GivenUp,
-}
-
 /// The interfaces of a service, by name.
 #[derive(Debug, Default)]
-pub struct States {
-    interfaces: RefCell<BTreeMap<String, State>>,
-    /// What a service manager heard last.
+pub struct InterfaceStates {
+    interfaces: RefCell<BTreeMap<String, InterfaceState>>,
+    /// The last status line.
     told: RefCell<String>,
 }
 
-impl States {
-    /// Notes what has become of an interface.
-    pub fn set(&self, name: &str, state: State) {
+impl InterfaceStates {
+    /// Sets the state of an interface.
+    pub fn set(&self, name: &str, state: InterfaceState) {
         self.interfaces.borrow_mut().insert(name.to_owned(), state);
         self.tell();
     }
 
-    /// Notes that an interface is not wanted any more.
+    /// Removes an interface that the configuration no longer has.
     pub fn forget(&self, name: &str) {
         self.interfaces.borrow_mut().remove(name);
         self.tell();
     }
 
-    /// The names of all that are wanted.
+    /// The names of all interfaces.
     pub fn names(&self) -> Vec<String> {
         self.interfaces.borrow().keys().cloned().collect()
     }
 
-    /// Whether an interface is waited for.
+    /// Whether the service waits for an interface.
     pub fn is_waiting(&self, name: &str) -> bool {
-        matches!(self.interfaces.borrow().get(name), Some(State::Waiting))
+        matches!(
+            self.interfaces.borrow().get(name),
+            Some(InterfaceState::Waiting)
+        )
     }
 
-    /// Each of them.
+    /// The state of each interface.
     pub fn report(&self) -> Vec<Report> {
         let interfaces = self.interfaces.borrow();
         let reports = interfaces.iter().map(|(name, state)| state.report(name));
@@ -110,19 +88,19 @@ impl States {
     pub fn given_up(&self) -> Vec<(String, String)> {
         let interfaces = self.interfaces.borrow();
         let given_up = interfaces.iter().filter_map(|(name, state)| match state {
-            State::GivenUp(why) => Some((name.clone(), why.clone())),
-            State::Waiting | State::Carrying(_) => None,
+            InterfaceState::GivenUp(why) => Some((name.clone(), why.clone())),
+            InterfaceState::Waiting | InterfaceState::Carrying(_) => None,
         });
         given_up.collect()
     }
 
-    /// Tells a service manager, if there is anything new.
+    /// Sends the service manager a new status line, if it changed.
     fn tell(&self) {
         let interfaces = self.interfaces.borrow();
         let texts = interfaces.iter().map(|(name, state)| state.text(name));
         let text = match texts.collect::<Vec<_>>().join("; ") {
             nothing if nothing.is_empty() => "nothing is carried".to_owned(),
-            // A line break would end it.
+            // A line break would end the status line.
             text => text.replace('\n', " "),
         };
         if *self.told.borrow() != text {

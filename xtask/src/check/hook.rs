@@ -37,8 +37,8 @@ fn folder() -> Result<PathBuf> {
     Ok(root.join(path.trim_end_matches('\n')))
 }
 
-/// Writes the hook into a folder. One that is there already stays; one of anybody
-/// else is an error.
+/// Writes the hook into a folder. One that is there already stays; a hook
+/// of other origin is an error.
 fn write(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("pre-commit");
     let name = path.display();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_of_anybody_else_stays() {
+    fn a_hook_of_other_origin_stays() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("pre-commit");
         for other in ["", "#!/bin/sh\n", &format!("{HOOK}make\n")] {

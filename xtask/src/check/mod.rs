@@ -47,12 +47,10 @@ const STEPS: [Step; 4] = [
         needs_core: false,
     },
     Step {
-        name: "lints of the host crates",
+        name: "lints",
         arguments: &[
             "clippy",
             "--workspace",
-            "--exclude",
-            "xdptun-ebpf",
             "--all-targets",
             "--locked",
             "--keep-going",
@@ -64,7 +62,7 @@ const STEPS: [Step; 4] = [
         needs_core: false,
     },
     Step {
-        name: "lints of the kernel side",
+        name: "lints of the kernel side for BPF",
         arguments: &[
             "clippy",
             "--package",
@@ -79,7 +77,7 @@ const STEPS: [Step; 4] = [
             "-D",
             "warnings",
         ],
-        // Stable Rust calls `-Z build-std` unstable; xdptun/build.rs does the same.
+        // Stable Rust calls `-Z build-std` unstable; xdptun/object/build.rs does the same.
         variable: Some(("RUSTC_BOOTSTRAP", "1")),
         needs_core: true,
     },
@@ -93,6 +91,8 @@ const STEPS: [Step; 4] = [
             "xdptun",
             "--package",
             "xdptun-common",
+            "--package",
+            "xdptun-ebpf",
         ],
         variable: Some(("RUSTDOCFLAGS", "-D warnings")),
         needs_core: false,
@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.install_hook {
         return hook::install();
     }
-    // Clippy runs xdptun/build.rs, which builds the eBPF object.
+    // Clippy runs xdptun/object/build.rs, which builds the eBPF object.
     setup::ensure_build()?;
     let progress = Progress::start();
     let has_core = setup::has_core();
@@ -171,12 +171,12 @@ mod tests {
         assert_eq!(ran, STEPS.map(|step| step.name));
         assert_eq!(
             error.to_string(),
-            "failed: lints of the host crates, lints of the kernel side"
+            "failed: lints, lints of the kernel side for BPF"
         );
         run_all(&STEPS, |_| Ok(())).unwrap();
     }
 
-    /// What is shown can be copied into a shell.
+    /// A user can copy the line into a shell.
     #[test]
     fn a_step_is_shown_as_it_runs() {
         for step in &STEPS {

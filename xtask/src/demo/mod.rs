@@ -2,11 +2,9 @@
 
 mod report;
 
-use std::os::unix::process::CommandExt;
 use std::path::Path as FilePath;
 
 use anyhow::{Context, Result, bail};
-use xdptun_lab::command::line_of;
 use xdptun_lab::content::Filling;
 use xdptun_test_wg::web::Download;
 use xdptun_test_wg::{Between, Implementation, Path, Scenario, TUNNEL_PORT};
@@ -29,15 +27,12 @@ pub struct Args {
 /// Prepares everything as the user, then becomes the worker.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
-    build::for_worker(None)?;
-    let mut command = worker::command("demo")?;
-    command.args(["--size-mib", &args.size_mib.to_string()]);
+    build::for_worker()?;
+    let mut options = vec!["--size-mib".to_owned(), args.size_mib.to_string()];
     if args.json {
-        command.arg("--json");
+        options.push("--json".to_owned());
     }
-    // Returns only when it fails.
-    let error = command.exec();
-    Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
+    worker::become_root("demo", &options)
 }
 
 /// The demonstration itself, as root.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use indicatif::HumanCount;
 use serde::Serialize;
 use xdptun_lab::WireStats;
 
@@ -12,12 +13,12 @@ pub struct Run {
     pub mib_s: f64,
     /// Whether SHA-256 of download and file are equal.
     pub intact: bool,
-    /// What crossed the router's wire; `None` where nobody watched.
+    /// The packets on the router's wire; `None` where no capture ran.
     pub wire: Option<WireStats>,
 }
 
 impl Run {
-    /// Adds what was watched.
+    /// Adds the packets that a capture saw.
     pub fn with(mut self, wire: WireStats) -> Self {
         self.wire = Some(wire);
         self
@@ -91,7 +92,7 @@ impl Report {
         broken.map(|(_, text)| text).collect()
     }
 
-    /// What `--json` prints.
+    /// The object that `--json` prints.
     pub fn summary(&self) -> Summary {
         let wire = self.disguised();
         Summary {
@@ -129,43 +130,7 @@ fn rounded(mib_s: f64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let runs = [&self.direct, &self.wireguard, &self.xdptun];
-        let row = |f: &mut fmt::Formatter<'_>, title: &str, cell: &dyn Fn(&Run) -> String| {
-            write!(f, "{title:<26}")?;
-            for (run, width) in runs.iter().zip([12, 13, 24]) {
-                write!(f, "{:>width$}", cell(run))?;
-            }
-            writeln!(f)
-        };
-        let wire = |field: fn(&WireStats) -> u64| {
-            move |run: &Run| match &run.wire {
-                Some(wire) => grouped(field(wire)),
-                None => "-".to_owned(),
-            }
-        };
-        let heads = ["direct", "WireGuard", "WireGuard over xdptun"];
-        writeln!(
-            f,
-            "\n{:26}{:>12}{:>13}{:>24}",
-            "", heads[0], heads[1], heads[2]
-        )?;
-        row(f, "speed, MiB/s", &|run| format!("{:.1}", run.mib_s))?;
-        row(f, "SHA-256", &|run| {
-            let intact = if run.intact { "equal" } else { "DIFFERS" };
-            intact.to_owned()
-        })?;
-        row(
-            f,
-            "UDP datagrams on the wire",
-            &wire(|wire| wire.udp_datagrams),
-        )?;
-        row(f, "TCP segments", &wire(|wire| wire.tcp_segments))?;
-        row(f, "bad checksums", &wire(|wire| wire.bad_checksums))?;
-        row(
-            f,
-            "unfinished checksums",
-            &wire(|wire| wire.unready_checksums),
-        )?;
+        self.write_table(f)?;
         writeln!(f)?;
         let disguised = self.disguised();
         if let Some(handshake) = disguised.handshakes.first() {
@@ -188,17 +153,39 @@ impl fmt::Display for Report {
     }
 }
 
-/// A number with a comma between groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+impl Report {
+    /// A column for each download.
+    fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        type Count = fn(&WireStats) -> u64;
+        let runs = [&self.direct, &self.wireguard, &self.xdptun];
+        let row = |f: &mut fmt::Formatter<'_>, title: &str, cell: &dyn Fn(&Run) -> String| {
+            write!(f, "{title:<26}")?;
+            for (run, width) in runs.iter().zip([12, 13, 24]) {
+                write!(f, "{:>width$}", cell(run))?;
+            }
+            writeln!(f)
+        };
+        let [direct, wireguard, xdptun] = ["direct", "WireGuard", "WireGuard over xdptun"];
+        writeln!(f, "\n{:26}{direct:>12}{wireguard:>13}{xdptun:>24}", "")?;
+        row(f, "speed, MiB/s", &|run| format!("{:.1}", run.mib_s))?;
+        row(f, "SHA-256", &|run| {
+            let intact = if run.intact { "equal" } else { "DIFFERS" };
+            intact.to_owned()
+        })?;
+        let counts: [(&str, Count); 4] = [
+            ("UDP datagrams on the wire", |wire| wire.udp_datagrams),
+            ("TCP segments", |wire| wire.tcp_segments),
+            ("bad checksums", |wire| wire.bad_checksums),
+            ("unfinished checksums", |wire| wire.unready_checksums),
+        ];
+        for (title, count) in counts {
+            row(f, title, &|run| match &run.wire {
+                Some(wire) => HumanCount(count(wire)).to_string(),
+                None => "-".to_owned(),
+            })?;
         }
-        text.push(digit);
+        Ok(())
     }
-    text
 }
 
 #[cfg(test)]
@@ -268,8 +255,6 @@ mod tests {
 
     #[test]
     fn the_table_groups_digits() {
-        assert_eq!(grouped(7), "7");
-        assert_eq!(grouped(1_234_567), "1,234,567");
         assert!(good().to_string().contains("1,234,567"));
     }
 }

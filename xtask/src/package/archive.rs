@@ -1,13 +1,13 @@
 //! Archives whose bytes depend on nothing but their content.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 
 use anyhow::Result;
+use flate2::{Compression, GzBuilder};
 use tar::{Builder, EntryType, Header};
 
-use super::contents::gzip;
-
-/// What stands under a name in an archive.
+/// One entry of an archive.
 #[derive(Debug, Clone)]
 pub enum Entry {
     /// A directory; its name ends with `/`.
@@ -72,6 +72,13 @@ pub fn tar_gz(entries: &BTreeMap<String, Entry>, prefix: &str, time: u64) -> Res
         tar.append(&header, data)?;
     }
     gzip(&tar.into_inner()?)
+}
+
+/// Compresses without a name and a time, which are the archive's.
+pub fn gzip(data: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzBuilder::new().write(Vec::new(), Compression::best());
+    gzip.write_all(data)?;
+    Ok(gzip.finish()?)
 }
 
 #[cfg(test)]

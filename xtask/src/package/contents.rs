@@ -1,14 +1,13 @@
-//! What a package holds, and where that goes on a host.
+//! The files of a package, and where they go on a host.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use flate2::{Compression, GzBuilder};
 
-use super::archive::Entry;
+use super::archive::{Entry, gzip};
 
 /// The files by their path without the leading `/`.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ const DOCUMENTATION: &str = "usr/share/doc/xdptun";
 
 impl Contents {
     /// Collects the binary, the files of `sources` and `docs`, the generated ones of
-    /// `manual`, and the licences of what is linked.
+    /// `manual`, and the licences of the linked crates.
     pub fn collect(
         sources: &Path,
         docs: &Path,
@@ -36,7 +35,7 @@ impl Contents {
             ("config.toml", "etc/xdptun/config.toml".to_owned()),
             ("xdptun.service", format!("{UNITS}/xdptun.service")),
             ("xdptun@.service", format!("{UNITS}/xdptun@.service")),
-            // What both have in common.
+            // Settings that both units share.
             (
                 "common.conf",
                 format!("{UNITS}/xdptun.service.d/10-common.conf"),
@@ -123,11 +122,4 @@ fn read_all(directory: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{}: cannot read", path.display()))
-}
-
-/// Compresses without a name and a time, which are the archive's.
-pub fn gzip(data: &[u8]) -> Result<Vec<u8>> {
-    let mut gzip = GzBuilder::new().write(Vec::new(), Compression::best());
-    gzip.write_all(data)?;
-    Ok(gzip.finish()?)
 }

@@ -11,10 +11,10 @@ use ar::{Builder, Header};
 use super::archive::{Entry, tar_gz};
 use super::contents::Contents;
 
-/// What dpkg runs.
+/// The scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Below it dpkg leaves alone what the operator has changed.
+/// The folder of files that dpkg keeps if the operator has changed them.
 const SETTINGS: &str = "etc/";
 
 /// Makes a package of `contents`, with the control file and the scripts of
@@ -26,13 +26,44 @@ pub fn build(
     machine: &str,
     time: u64,
 ) -> Result<Vec<u8>> {
-    let read = |name: &str| {
-        let path = debian.join(name);
-        fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))
-    };
+    let mut control = BTreeMap::new();
+    let texts = [
+        ("control", control_file(contents, debian, version, machine)?),
+        ("conffiles", settings(contents)?),
+        ("md5sums", sums(contents)?),
+    ];
+    for (name, text) in texts {
+        control.insert(name.to_owned(), Entry::file(text.into_bytes()));
+    }
+    for script in SCRIPTS {
+        let entry = Entry::program(read(debian, script)?.into_bytes());
+        control.insert(script.to_owned(), entry);
+    }
+    let members = [
+        ("debian-binary", b"2.0\n".to_vec()),
+        ("control.tar.gz", tar_gz(&control, "./", time)?),
+        ("data.tar.gz", tar_gz(&contents.entries(), "./", time)?),
+    ];
+    let mut package = Builder::new(Vec::new());
+    for (name, data) in members {
+        let mut header = Header::new(name.into(), data.len() as u64);
+        header.set_mode(0o100_644);
+        header.set_mtime(time);
+        package.append(&header, &data[..])?;
+    }
+    Ok(package.into_inner()?)
+}
+
+/// The control file of `debian` with the fields that depend on the build.
+fn control_file(
+    contents: &Contents,
+    debian: &Path,
+    version: &str,
+    machine: &str,
+) -> Result<String> {
     let bytes: usize = contents.files().map(|(_, data)| data.len()).sum();
-    let (mut control, mut settings, mut sums) = (String::new(), String::new(), String::new());
-    for line in read("control")?.lines() {
+    let mut control = String::new();
+    for line in read(debian, "control")?.lines() {
         writeln!(control, "{line}")?;
         if line.starts_with("Package:") {
             writeln!(control, "Version: {version}\nArchitecture: {machine}")?;
@@ -40,35 +71,30 @@ pub fn build(
             writeln!(control, "Maintainer: {}", env!("CARGO_PKG_AUTHORS"))?;
         }
     }
-    for (path, data) in contents.files() {
-        writeln!(sums, "{:x}  {path}", md5::compute(data))?;
+    Ok(control)
+}
+
+/// The list of files that the operator may change.
+fn settings(contents: &Contents) -> Result<String> {
+    let mut settings = String::new();
+    for (path, _) in contents.files() {
         if path.starts_with(SETTINGS) {
             writeln!(settings, "/{path}")?;
         }
     }
-    let texts = [
-        ("control", control),
-        ("conffiles", settings),
-        ("md5sums", sums),
-    ];
-    let mut about: BTreeMap<String, Entry> = texts
-        .into_iter()
-        .map(|(name, text)| (name.to_owned(), Entry::file(text.into_bytes())))
-        .collect();
-    for script in SCRIPTS {
-        let entry = Entry::program(read(script)?.into_bytes());
-        about.insert(script.to_owned(), entry);
+    Ok(settings)
+}
+
+/// The MD5 sums of all files, as `md5sum` prints them.
+fn sums(contents: &Contents) -> Result<String> {
+    let mut sums = String::new();
+    for (path, data) in contents.files() {
+        writeln!(sums, "{:x}  {path}", md5::compute(data))?;
     }
-    let mut package = Builder::new(Vec::new());
-    for (name, data) in [
-        ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.gz", tar_gz(&about, "./", time)?),
-        ("data.tar.gz", tar_gz(&contents.entries(), "./", time)?),
-    ] {
-        let mut header = Header::new(name.into(), data.len() as u64);
-        header.set_mode(0o100_644);
-        header.set_mtime(time);
-        package.append(&header, &data[..])?;
-    }
-    Ok(package.into_inner()?)
+    Ok(sums)
+}
+
+fn read(debian: &Path, name: &str) -> Result<String> {
+    let path = debian.join(name);
+    fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))
 }

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 use xdptun_lab::command::run as output_of;
 use xdptun_lab::workspace;
 
+use crate::debian::Arch;
 use crate::shell::{cargo, run_visible};
 use crate::{build, setup};
 use contents::Contents;
@@ -25,47 +26,30 @@ use contents::Contents;
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Only for this machine; may be repeated [default: all]
-    #[arg(long, value_name = "TRIPLE")]
-    target: Vec<Target>,
+    #[arg(long, value_name = "TRIPLE", value_parser = target)]
+    target: Vec<Arch>,
     /// Where to put them [default: target/package]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// A machine that packages are made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Target {
-    /// 64-bit PC.
-    #[value(name = "x86_64-unknown-linux-musl")]
-    Amd64,
-    /// 64-bit ARM, Raspberry Pi OS among others.
-    #[value(name = "aarch64-unknown-linux-musl")]
-    Arm64,
-}
-
-impl Target {
-    /// Rust's name for it.
-    fn triple(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-unknown-linux-musl",
-            Self::Arm64 => "aarch64-unknown-linux-musl",
-        }
-    }
-
-    /// Debian's name for it.
-    fn debian(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
+/// Only static programs are packaged.
+fn target(triple: &str) -> Result<Arch, String> {
+    Arch::of_triple(triple).ok_or_else(|| {
+        let triples = Arch::value_variants().iter().map(|arch| arch.triple());
+        let triples: Vec<&str> = triples.collect();
+        format!(
+            "no packages are made for it; choose {}",
+            triples.join(" or ")
+        )
+    })
 }
 
 /// Builds all packages and says where they are.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
     let targets = match &args.target[..] {
-        [] => Target::value_variants(),
+        [] => Arch::value_variants(),
         chosen => chosen,
     };
     let out = match &args.out {
@@ -73,13 +57,14 @@ pub fn run(args: &Args) -> Result<()> {
         None => workspace::target_dir().join("package"),
     };
     fs::create_dir_all(&out).with_context(|| format!("{}: cannot make", out.display()))?;
+    let triples: Vec<&str> = targets.iter().map(|target| target.triple()).collect();
+    let binaries = build::binaries(&triples)?;
     let manual = manual()?;
     let sources = workspace::root().join("xdptun/package");
     let docs = workspace::root().join("docs");
     let version = version(&sources.join("debian/changelog"))?;
     let time = time()?;
-    for target in targets {
-        let binary = build::binary(Some(target.triple()))?;
+    for (target, binary) in targets.iter().zip(binaries) {
         let (triple, machine) = (target.triple(), target.debian());
         let notices = licences::notices(triple)?;
         let contents = Contents::collect(&sources, &docs, &binary, manual.path(), &notices)?;
@@ -87,10 +72,8 @@ pub fn run(args: &Args) -> Result<()> {
         let archive = archive::tar_gz(&contents.entries(), &format!("{name}/"), time)?;
         write(&out.join(format!("{name}.tar.gz")), &archive)?;
         let package = deb::build(&contents, &sources.join("debian"), &version, machine, time)?;
-        write(
-            &out.join(format!("xdptun_{version}_{machine}.deb")),
-            &package,
-        )?;
+        let name = format!("xdptun_{version}_{machine}.deb");
+        write(&out.join(name), &package)?;
     }
     Ok(())
 }
@@ -105,11 +88,11 @@ fn write(path: &Path, data: &[u8]) -> Result<()> {
 fn manual() -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir().context("cannot make a temporary directory")?;
     let mut command = cargo();
-    command.args(["run", "--quiet", "--locked", "--package", "xdptun"]);
-    command
-        .args(["--example", "manual", "--"])
-        .arg(folder.path());
-    run_visible(&mut command)?;
+    command.args(["build", "--quiet", "--locked", "--example", "manual"]);
+    // Of what the unit tests are built of, too.
+    run_visible(command.arg(build::ALL_PACKAGES))?;
+    let program = workspace::target_dir().join("debug/examples/manual");
+    run_visible(Command::new(program).arg(folder.path()))?;
     Ok(folder)
 }
 
@@ -160,10 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn targets_have_the_names_that_cargo_knows() {
-        for target in Target::value_variants() {
-            let value = target.to_possible_value().unwrap();
-            assert_eq!(value.get_name(), target.triple());
+    fn a_target_is_named_as_cargo_names_it() {
+        for arch in Arch::value_variants() {
+            assert_eq!(target(arch.triple()), Ok(*arch));
         }
+        let error = target("x86_64-unknown-linux-gnu").unwrap_err();
+        assert!(error.contains("aarch64-unknown-linux-musl"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: what building, showing and testing need.
+//! `cargo xtask setup`: the tools that building, showing and testing need.
 //!
 //! Each part checks first and does nothing when it is satisfied, so that every
 //! verb can call this as its first step.
@@ -16,7 +16,7 @@ pub use toolchain::has_core;
 
 /// One thing that must be there.
 struct Part {
-    /// What it is, for the line that reports it.
+    /// Its name, for the line that reports it.
     name: String,
     /// Whether nothing has to be done.
     present: bool,
@@ -64,8 +64,8 @@ pub fn ensure() -> Result<()> {
     install_missing(tools::parts())
 }
 
-/// Installs what benchmarks measure beside xdptun; what cannot be had is absent
-/// there, and no error here.
+/// Installs the programs that benchmarks measure beside xdptun. A program that cannot
+/// be installed is absent from the results, and no error here.
 pub fn try_peers() {
     for part in peers::parts() {
         let name = part.name.clone();

@@ -15,8 +15,8 @@ type Program = (&'static str, &'static str);
 struct Group {
     purpose: &'static str,
     programs: &'static [Program],
-    /// Whether something fails without them; the others are for a person who
-    /// looks around in the namespaces.
+    /// Whether something fails without them; the other programs
+    /// help a developer to look around in the namespaces.
     required: bool,
 }
 
@@ -87,12 +87,12 @@ pub(super) fn package_parts() -> Vec<Part> {
     vec![part(&PACKAGES)]
 }
 
-/// Not of [`parts`]: only who asks for such a guest needs them.
+/// Not among [`parts`]: only a guest with an ARM processor needs them.
 pub(super) fn arm_vm_parts() -> Vec<Part> {
     vec![part(&ARM_GUESTS)]
 }
 
-/// The Debian packages with what demo, tests and benchmarks run.
+/// The Debian packages of the programs that demo, tests and benchmarks run.
 pub fn laboratory() -> Vec<&'static str> {
     let mut packages: Vec<_> = LABORATORY
         .programs

@@ -1,4 +1,4 @@
-//! What benchmarks put beside xdptun, as far as a registry offers it.
+//! Programs that benchmarks measure beside xdptun, as far as a registry offers them.
 
 use std::process::Command;
 
@@ -8,8 +8,7 @@ use xdptun_lab::workspace;
 
 use super::Part;
 use super::tools::cargo_install;
-use crate::vm::apt::Apt;
-use crate::vm::arch::Arch;
+use crate::debian::{Apt, Arch};
 
 /// The version of phantun.
 const PHANTUN: &str = "0.8.1";

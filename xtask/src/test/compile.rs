@@ -3,36 +3,52 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::plan::{Kind, Target};
 use super::suite::{Program, Suite};
+use crate::build;
 use crate::shell::{Supervised, cargo};
 
-/// Compiles the tests of some targets, all of kinds that make a program.
-pub(super) fn compile(targets: &[Target], options: &[&str]) -> Result<Vec<Suite>> {
+/// Compiles the tests of the host, all of kinds that make a program.
+pub(super) fn for_host(targets: &[Target]) -> Result<Vec<Suite>> {
+    let mut command = cargo();
+    command.args(["test", "--no-run"]);
+    let packages = targets.iter().map(|target| &target.package);
+    for package in packages.collect::<BTreeSet<_>>() {
+        command.args(["--package", package]);
+    }
+    compile(targets, &mut command)
+}
+
+/// Compiles the tests of root, and the program that runs them as root.
+pub(super) fn for_root(targets: &[Target], machine: Option<&str>) -> Result<Vec<Suite>> {
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--bin", build::WORKER])
+        .arg(build::ALL_PACKAGES)
+        .args(build::for_target(machine));
+    compile(targets, &mut command)
+}
+
+fn compile(targets: &[Target], command: &mut Command) -> Result<Vec<Suite>> {
     if targets.is_empty() {
         return Ok(Vec::new());
     }
-    let mut command = cargo();
     command
-        .args(["test", "--no-run", "--locked"])
-        .arg("--message-format=json-render-diagnostics")
-        .args(options)
+        .args(["--locked", "--message-format=json-render-diagnostics"])
         .stdout(Stdio::piped());
-    let mut selection = BTreeSet::new();
-    for target in targets {
-        selection.insert(("--package", Some(&target.package)));
+    let selected = targets.iter().map(|target| {
         let name = (target.kind == Kind::Test).then_some(&target.name);
-        selection.insert((target.kind.selector(), name));
-    }
-    for (option, value) in selection {
+        (target.kind.selector(), name)
+    });
+    for (option, value) in selected.collect::<BTreeSet<_>>() {
         command.arg(option).args(value);
     }
-    let mut cargo = Supervised::spawn(&mut command)?;
+    let mut cargo = Supervised::spawn(command)?;
     let output = cargo.child().stdout.take().context("no output of cargo")?;
     let mut programs = Vec::new();
     for line in BufReader::new(output).lines() {
@@ -52,7 +68,11 @@ pub(super) fn compile(targets: &[Target], options: &[&str]) -> Result<Vec<Suite>
             let built = found
                 .with_context(|| format!("{}: cargo built no program for it", target.title))?;
             Ok(Suite {
-                program: Program::Executable(built.executable.clone()),
+                program: Program::Executable {
+                    path: built.executable.clone(),
+                    module: target.module.clone(),
+                },
+                beside_others: target.beside_others,
                 title: target.title.clone(),
                 folder: target.folder.clone(),
             })

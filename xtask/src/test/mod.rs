@@ -3,20 +3,19 @@
 //! Suites on the host run as the user. Suites that make network namespaces or
 //! load eBPF programs are built as the user and run as root, optimized, because
 //! they capture and verify traffic while it competes for the same cores. Some
-//! need a kernel that this machine may not have: they run in guests ([`vm`]).
+//! need a kernel that this machine may not have: they run in guests ([`guests`]).
 
 mod compile;
+pub mod guests;
 mod plan;
 pub mod suite;
 pub mod worker;
 
-use std::os::unix::process::CommandExt;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::command::line_of;
 
-use crate::{build, package, setup, shell, vm};
+use crate::{package, setup, shell};
 use plan::Plan;
 use suite::{Suite, Totals};
 
@@ -66,14 +65,20 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let mut totals = Totals::new(SystemTime::now());
-    totals.leave_out(plan.retain_vm(|name| name != vm::PAIR_SUITE), vm::RUNS_PAIR);
-    totals.leave_out(plan.retain_vm(|name| name == vm::QUICK_SUITE), vm::RUNS_ALL);
+    totals.leave_out(
+        plan.retain_vm(|name| name != guests::PAIR_SUITE),
+        guests::RUNS_PAIR,
+    );
+    totals.leave_out(
+        plan.retain_vm(|name| name == guests::QUICK_SUITE),
+        guests::RUNS_ALL,
+    );
     if plan.needs_vm() {
         setup::ensure_vm()?;
     }
     if plan.needs_root() || plan.needs_vm() {
         setup::ensure()?;
-        build::for_worker(None)?;
+        plan.build_subjects(None)?;
     } else {
         setup::ensure_build()?;
     }
@@ -83,9 +88,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let suites = plan.build(None)?;
     for suite in &suites.host {
-        suite.run(&args.harness, &mut totals)?;
+        totals.add(suite.run(&args.harness, |line| println!("{line}"))?);
     }
-    vm::run_quick(&suites.vm, &args.harness, &mut totals)?;
+    guests::run_quick(&suites.vm, &args.harness, &mut totals)?;
     if suites.root.is_empty() {
         return totals.conclude();
     }
@@ -97,11 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
     if shell::is_root() {
         return job.run();
     }
-    let mut command = crate::worker::command("suites")?;
-    command.arg(serde_json::to_string(&job)?);
-    // Returns only when it fails.
-    let error = command.exec();
-    Err(error).with_context(|| format!("cannot start `{}`", line_of(&command)))
+    crate::worker::become_root("suites", &[serde_json::to_string(&job)?])
 }
 
 /// Builds the suites that a guest can run, for another machine if one is named;
@@ -114,9 +115,12 @@ pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worke
         return Ok(None);
     }
     let mut totals = Totals::new(SystemTime::now());
-    totals.leave_out(plan.retain_vm(|name| name != vm::PAIR_SUITE), vm::RUNS_PAIR);
+    totals.leave_out(
+        plan.retain_vm(|name| name != guests::PAIR_SUITE),
+        guests::RUNS_PAIR,
+    );
     setup::ensure()?;
-    build::for_worker(target)?;
+    plan.build_subjects(target)?;
     let plan::Suites { mut root, vm, .. } = plan.build(target)?;
     root.extend(vm);
     Ok(Some(worker::Job {
@@ -128,9 +132,9 @@ pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worke
 
 /// Builds the suite that takes two guests.
 pub fn build_pair_suite() -> Result<Suite> {
-    let plan = Plan::discover(&[&format!("-vm {}", vm::PAIR_SUITE)])?;
+    let plan = Plan::discover(&[&format!("-vm {}", guests::PAIR_SUITE)])?;
     setup::ensure()?;
-    build::for_worker(None)?;
+    plan.build_subjects(None)?;
     let mut suites = plan.build(None)?.vm;
     suites.pop().context("test/vm has no suite for two guests")
 }

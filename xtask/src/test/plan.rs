@@ -1,21 +1,20 @@
 //! Which suites there are, from cargo's own knowledge of the workspace.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
-use super::compile::compile;
+use super::compile::{for_host, for_root};
 use super::suite::{Program, Suite};
 use crate::build;
 use crate::shell::cargo;
-
-/// The kernel side has no test harness: `no_std`, and its tests are programs of
-/// test/ that run it in the kernel.
-const WITHOUT_HARNESS: &str = "xdptun-ebpf";
 
 /// The folder of the package whose tests need a guest.
 const VM_TESTS: &str = "vm";
@@ -57,6 +56,70 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) kind: Kind,
+    /// The module that holds the tests, if it is not the whole program.
+    pub(super) module: Option<String>,
+    pub(super) subject: Subject,
+    pub(super) beside_others: bool,
+}
+
+/// What a package tells this command, in `[package.metadata.xtask]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Settings {
+    /// Whether each module of a test program is a suite, instead of the program.
+    module_suites: bool,
+    /// What its tests that need root are about.
+    subject: Subject,
+    /// Suites that bear that others run at the same time: they measure no time, lose no
+    /// datagram to a busy core, and take none for long.
+    beside_others: BTreeSet<String>,
+}
+
+/// What tests are about, which is built before them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Subject {
+    /// The command.
+    #[default]
+    Command,
+    /// The kernel side alone.
+    Object,
+}
+
+impl Settings {
+    fn of(package: &Value) -> Result<Self> {
+        let settings = package["metadata"].get("xtask");
+        let settings = settings.map(Self::deserialize).transpose();
+        Ok(settings
+            .context("package.metadata.xtask")?
+            .unwrap_or_default())
+    }
+}
+
+/// The modules beside the main file of a test program, in alphabetical order. The
+/// compiler does not see a file that the main file does not name.
+fn modules(main: &Path) -> Result<Vec<String>> {
+    let describe = || format!("{}: cannot read", main.display());
+    let text = fs::read_to_string(main).with_context(describe)?;
+    let folder = main.parent().with_context(describe)?;
+    let mut modules = Vec::new();
+    for entry in fs::read_dir(folder).with_context(describe)? {
+        let path = entry.with_context(describe)?.path();
+        if path == main {
+            continue;
+        }
+        let name = path.file_stem().with_context(describe)?;
+        let name = name.to_string_lossy().into_owned();
+        ensure!(
+            text.lines().any(|line| line == format!("mod {name};")),
+            "{}: has no `mod {name};` for {}",
+            main.display(),
+            path.display()
+        );
+        modules.push(name);
+    }
+    modules.sort();
+    Ok(modules)
 }
 
 impl Target {
@@ -114,11 +177,9 @@ impl Plan {
         let mut plan = Self::default();
         for package in array(&metadata["packages"]) {
             let name = string(&package["name"])?;
-            if name == WITHOUT_HARNESS {
-                continue;
-            }
             let mut folder = PathBuf::from(string(&package["manifest_path"])?);
             folder.pop();
+            let settings = Settings::of(package).with_context(|| name.clone())?;
             let needs_root = folder.starts_with(root_tests);
             let needs_vm = folder == root_tests.join(VM_TESTS);
             for target in array(&package["targets"]) {
@@ -129,14 +190,28 @@ impl Plan {
                     name: target_name.clone(),
                     title: format!("{name} {title}"),
                     kind,
+                    module: None,
+                    subject: settings.subject,
+                    beside_others: settings.beside_others.contains(title),
+                };
+                let suites = || {
+                    if !settings.module_suites {
+                        return Ok(vec![make(&target_name, Kind::Test)]);
+                    }
+                    let modules = modules(Path::new(&string(&target["src_path"])?))?;
+                    let suites = modules.into_iter().map(|module| Target {
+                        module: Some(module.clone()),
+                        ..make(&module, Kind::Test)
+                    });
+                    anyhow::Ok(suites.collect())
                 };
                 let Some(kind) = Kind::of(target) else {
                     continue;
                 };
                 match kind {
-                    Kind::Test if needs_vm => plan.vm.push(make(&target_name, kind)),
-                    Kind::Test if needs_root => plan.root.push(make(&target_name, kind)),
-                    Kind::Test => plan.host.push(make(&target_name, kind)),
+                    Kind::Test if needs_vm => plan.vm.extend(suites()?),
+                    Kind::Test if needs_root => plan.root.extend(suites()?),
+                    Kind::Test => plan.host.extend(suites()?),
                     Kind::Lib if target["test"] == true => plan.unit.push(make("unit", kind)),
                     Kind::Bin if target["test"] == true => {
                         plan.unit.push(make("unit (program)", kind));
@@ -148,8 +223,31 @@ impl Plan {
                     plan.documentation.push(documentation);
                 }
             }
+            let titles: BTreeSet<&str> = plan.root.iter().map(|one| one.title.as_str()).collect();
+            for suite in &settings.beside_others {
+                let title = format!("{name} {suite}");
+                ensure!(
+                    titles.contains(title.as_str()),
+                    "{name}: `beside-others` names {suite}, which is no suite that needs root"
+                );
+            }
         }
         Ok(plan)
+    }
+
+    /// Builds what the tests of root are about, for another machine if one is named.
+    pub fn build_subjects(&self, target: Option<&str>) -> Result<()> {
+        let about = |subject| {
+            let mut targets = self.root.iter().chain(&self.vm);
+            targets.any(|target| target.subject == subject)
+        };
+        if about(Subject::Command) {
+            build::binary(target)?;
+        }
+        if about(Subject::Object) {
+            build::object(target)?;
+        }
+        Ok(())
     }
 
     /// Whether nothing is to be run.
@@ -192,21 +290,21 @@ impl Plan {
 
     /// Builds all suites; those of root for another machine if one is named.
     pub fn build(self, target: Option<&str>) -> Result<Suites> {
-        let mut host = compile(&self.unit, &[])?;
-        host.extend(compile(&self.host, &[])?);
+        let mut host = self.unit;
+        host.extend(self.host);
+        let mut host = for_host(&host)?;
         host.extend(self.documentation.into_iter().map(|target| Suite {
             program: Program::Documentation {
                 package: target.package,
             },
+            beside_others: false,
             title: target.title,
             folder: target.folder,
         }));
         let mut both = self.root;
         let own = both.len();
         both.extend(self.vm);
-        let mut options = vec!["--release"];
-        options.extend(build::for_target(target));
-        let mut root = compile(&both, &options)?;
+        let mut root = for_root(&both, target)?;
         let vm = root.split_off(own);
         Ok(Suites { host, root, vm })
     }
@@ -265,6 +363,7 @@ mod tests {
     #[test]
     fn sorts_targets_by_what_they_need() {
         let target = |name: &str, kind: &str, doctest: bool| json!({ "name": name, "kind": [kind], "test": true, "doctest": doctest });
+        let untested = json!({ "name": "object", "kind": ["bin"], "test": false });
         let metadata = json!({ "packages": [
             { "name": "tool", "manifest_path": "/w/tool/Cargo.toml", "targets": [
                 target("tool", "bin", false), target("cli", "test", false)] },
@@ -272,15 +371,38 @@ mod tests {
                 target("test_net", "lib", true), target("echo", "test", false)] },
             { "name": "test-vm", "manifest_path": "/w/test/vm/Cargo.toml", "targets": [
                 target("quick", "test", false), target("netem", "test", false)] },
-            { "name": WITHOUT_HARNESS, "manifest_path": "/w/k/Cargo.toml", "targets": [
-                target("k", "bin", false)] },
+            { "name": "kernel", "manifest_path": "/w/kernel/Cargo.toml", "targets": [
+                target("kernel", "lib", false), untested] },
         ]});
         let mut plan = Plan::from_metadata(&metadata, Path::new("/w/test")).unwrap();
-        assert_eq!(titles(&plan.unit), ["tool unit (program)", "test-net unit"]);
+        assert_eq!(
+            titles(&plan.unit),
+            ["tool unit (program)", "test-net unit", "kernel unit"]
+        );
         assert_eq!(titles(&plan.host), ["tool cli"]);
         assert_eq!(titles(&plan.root), ["test-net echo"]);
         assert_eq!(titles(&plan.documentation), ["test-net documentation"]);
         assert_eq!(plan.retain_vm(|name| name == "quick"), ["test-vm netem"]);
         assert_eq!(titles(&plan.vm), ["test-vm quick"]);
+    }
+    #[test]
+    fn a_module_is_a_suite_where_the_package_wants_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        file("main.rs", "mod nat;\nmod echo;\n");
+        file("nat.rs", "");
+        file("echo.rs", "");
+        let metadata = json!({ "packages": [
+            { "name": "test-net", "manifest_path": "/w/test/net/Cargo.toml",
+                "metadata": { "xtask": { "module-suites": true } },
+                "targets": [{ "name": "tunnel", "kind": ["test"],
+                    "src_path": folder.path().join("main.rs") }] },
+        ]});
+        let read = || Plan::from_metadata(&metadata, Path::new("/w/test"));
+        let plan = read().unwrap();
+        assert_eq!(titles(&plan.root), ["test-net echo", "test-net nat"]);
+        assert!(plan.root.iter().all(|target| target.name == "tunnel"));
+        file("forgotten.rs", "");
+        assert!(read().unwrap_err().to_string().contains("`mod forgotten;`"));
     }
 }

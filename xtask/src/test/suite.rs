@@ -7,10 +7,17 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use xdptun_lab::command::run;
 
 use crate::shell::{Supervised, cargo};
 
-/// One test program.
+/// Makes the harness print the names of tests, and run none.
+const LIST: &str = "--list";
+
+/// Makes the harness take words for whole names.
+const EXACT: &str = "--exact";
+
+/// A test program, or a module of one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Suite {
     /// What it is called in the output and by the filter.
@@ -19,13 +26,20 @@ pub struct Suite {
     pub folder: PathBuf,
     /// What to run.
     pub program: Program,
+    /// Whether it bears that others run at the same time.
+    pub beside_others: bool,
 }
 
 /// What runs a suite's tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Program {
     /// A program with Rust's test harness.
-    Executable(PathBuf),
+    Executable {
+        /// Where it is.
+        path: PathBuf,
+        /// The module whose tests are run; all if there is none.
+        module: Option<String>,
+    },
     /// The examples in a package's documentation, through cargo.
     Documentation {
         /// The package.
@@ -34,11 +48,25 @@ pub enum Program {
 }
 
 impl Suite {
-    /// Runs it with its output shown and counted.
-    pub fn run(&self, harness: &[String], totals: &mut Totals) -> Result<()> {
-        println!("\n== {}", self.title);
+    /// Runs it, hands every line of its output to `show`, and counts.
+    pub fn run(&self, harness: &[String], mut show: impl FnMut(&str)) -> Result<Outcome> {
+        show(&format!("\n== {}", self.title));
         let started = Instant::now();
         let mut command = self.command();
+        if let Some(names) = self.names(harness)? {
+            if names.is_empty() {
+                show("no test has that name");
+                return Ok(Outcome {
+                    title: self.title.clone(),
+                    ..Outcome::default()
+                });
+            }
+            command.args(names);
+            // With it, a word of the harness selects nothing in another module.
+            if !harness.iter().any(|word| word == EXACT) {
+                command.arg(EXACT);
+            }
+        }
         // One test at a time: they share cores, and timing means something.
         command.arg("--test-threads=1");
         if stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
@@ -51,22 +79,36 @@ impl Suite {
         for line in BufReader::new(output).lines() {
             let line = line.with_context(|| format!("output of {}", self.title))?;
             reader.add(&line);
-            println!("{line}");
+            show(&line);
         }
         let status = program.wait()?;
         let failed = reader.outcome.failed;
-        totals.add(Outcome {
+        Ok(Outcome {
             title: self.title.clone(),
             crashed: !status.success() && failed == 0,
             seconds: started.elapsed().as_secs(),
             ..reader.outcome
-        });
-        Ok(())
+        })
+    }
+
+    /// The tests that the harness selects in the module that the suite is, if it is one.
+    fn names(&self, harness: &[String]) -> Result<Option<Vec<String>>> {
+        let Program::Executable {
+            module: Some(module),
+            ..
+        } = &self.program
+        else {
+            return Ok(None);
+        };
+        let mut command = self.command();
+        let words = harness.iter().filter(|word| *word != LIST);
+        let list = run(command.arg(LIST).args(words))?;
+        Ok(Some(names_of(module, &list)))
     }
 
     fn command(&self) -> Command {
         match &self.program {
-            Program::Executable(path) => {
+            Program::Executable { path, .. } => {
                 let mut command = Command::new(path);
                 command
                     .current_dir(&self.folder)
@@ -82,6 +124,16 @@ impl Suite {
             }
         }
     }
+}
+
+/// The tests of a module in a list that the harness prints.
+fn names_of(module: &str, list: &str) -> Vec<String> {
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let is_inside = |name: &&str| {
+        let rest = name.strip_prefix(module);
+        rest.is_some_and(|rest| rest.starts_with("::"))
+    };
+    names.filter(is_inside).map(str::to_owned).collect()
 }
 
 /// What came of one suite.
@@ -234,6 +286,13 @@ mod tests {
             ..Outcome::default()
         };
         assert_eq!(reader.outcome, expected);
+    }
+
+    #[test]
+    fn a_module_holds_the_tests_below_it() {
+        let list = "look::a: test\nlook::deep::b: test\noutlook::c: test\nlooks::d: test\n\
+            look::e: benchmark\n\n4 tests, 1 benchmark\n";
+        assert_eq!(names_of("look", list), ["look::a", "look::deep::b"]);
     }
 
     #[test]

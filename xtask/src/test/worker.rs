@@ -1,9 +1,12 @@
 //! The suites that need root.
 
 use std::fs::{self, File};
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use super::suite::{Outcome, Suite, Totals};
@@ -29,18 +32,64 @@ pub struct Job {
 }
 
 impl Job {
-    /// Runs the suites one after the other and prints the total.
+    /// Runs the suites that bear it beside each other, then the rest one after the
+    /// other, and prints the total.
     pub(super) fn run(mut self) -> Result<()> {
+        let bears = |suite: &mut Suite| suite.beside_others;
+        let together: Vec<Suite> = self.suites.extract_if(.., bears).collect();
+        for outcome in run_together(&together, &self.harness)? {
+            self.totals.add(outcome);
+        }
         self.run_suites()?;
         self.totals.conclude()
     }
 
     fn run_suites(&mut self) -> Result<()> {
         for suite in &self.suites {
-            suite.run(&self.harness, &mut self.totals)?;
+            let outcome = suite.run(&self.harness, |line| println!("{line}"))?;
+            self.totals.add(outcome);
         }
         Ok(())
     }
+}
+
+/// Runs as many suites at once as there are cores. The output of each is shown as a
+/// whole when it ends. One that cannot be run counts as crashed, and the others go on.
+///
+/// Most of their time passes in the kernel, on one core: it verifies the programs of each
+/// xdptun that starts.
+fn run_together(suites: &[Suite], harness: &[String]) -> Result<Vec<Outcome>> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let next = AtomicUsize::new(0);
+    let run_some = || {
+        let mut outcomes = Vec::new();
+        while let Some(suite) = suites.get(next.fetch_add(1, Ordering::Relaxed)) {
+            println!("\nbegins beside others: {}", suite.title);
+            let mut output = String::new();
+            let outcome = suite.run(harness, |line| {
+                output += line;
+                output.push('\n');
+            });
+            print!("{output}");
+            outcomes.push(outcome.unwrap_or_else(|error| {
+                println!("{}: {error:#}", suite.title);
+                Outcome {
+                    title: suite.title.clone(),
+                    crashed: true,
+                    ..Outcome::default()
+                }
+            }));
+        }
+        outcomes
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..cores).map(|_| scope.spawn(run_some)).collect();
+        let mut outcomes = Vec::new();
+        for lane in lanes {
+            outcomes.extend(lane.join().map_err(|_| anyhow!("a thread panicked"))?);
+        }
+        Ok(outcomes)
+    })
 }
 
 /// What a guest tells its host.

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use xdptun_lab::document::write_between_markers;
 use xdptun_lab::machine::Machine;
 
-use super::Hypervisor;
-use super::arch::Arch;
-use super::suites::{Run, in_guest};
+use crate::debian::Arch;
+use crate::guest::Hypervisor;
 use crate::setup;
+use crate::test::guests::{Run, in_guest};
 use crate::test::suite::{Outcome, Suite, Totals};
 use crate::test::{self, worker};
 
@@ -58,7 +58,8 @@ pub fn run(selection: &test::Args, limit: Duration, write: bool) -> Result<()> {
         if job.suites.is_empty() {
             continue;
         }
-        match in_guest(&hypervisor, entry.kernel, &job, limit) {
+        let show = |line: &str| println!("{line}");
+        match in_guest(&hypervisor, entry.kernel, &job, limit, show) {
             Ok(run) => table.add(&run),
             Err(error) => {
                 eprintln!("error: {error:#}");
@@ -75,7 +76,7 @@ pub fn run(selection: &test::Args, limit: Duration, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// What came of it.
+/// The results under each kernel.
 #[derive(Debug, Default)]
 struct Table {
     rows: Vec<Row>,

@@ -1,34 +1,17 @@
 //! `cargo xtask vm`: other kernels, emulated.
-//!
-//! A guest has Debian's kernel and this machine's programs: it sees the host's
-//! file system, which it cannot change. What it runs is built before.
 
-pub mod apt;
-pub mod arch;
-mod guest;
-mod initramfs;
-mod job;
-mod kernel;
 mod matrix;
 mod nic;
-mod programs;
 mod suites;
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 
-use crate::progress::Progress;
+use crate::debian::Arch;
+use crate::guest::{Hypervisor, Job};
 use crate::test;
-use apt::Apt;
-use arch::Arch;
-use guest::{Guest, Machine};
-use job::Job;
-use kernel::Kernel;
-pub use nic::{PAIR_SUITE, RUNS_PAIR};
-pub use suites::{QUICK_SUITE, RUNS_ALL, run_quick};
 
 /// Options of `cargo xtask vm`.
 #[derive(Debug, clap::Args)]
@@ -110,36 +93,4 @@ fn command(args: &Args) -> Result<()> {
         ended.status
     );
     Ok(())
-}
-
-/// What starts guests.
-struct Hypervisor {
-    apt: Apt,
-    progress: Progress,
-}
-
-impl Hypervisor {
-    fn new(arch: Arch) -> Self {
-        Self {
-            apt: Apt::new(arch),
-            progress: Progress::start(),
-        }
-    }
-
-    /// Starts a guest with a job and further arguments of the emulator.
-    fn boot(&self, kernel: &str, job: &Job, devices: &[OsString]) -> Result<Guest> {
-        let kernel = Kernel::get(kernel, &self.apt)?;
-        let busybox = kernel::busybox(&self.apt)?;
-        let programs = programs::get(&self.apt)?;
-        let machine = Machine {
-            arch: self.apt.arch(),
-            kernel: &kernel,
-            busybox: &busybox,
-            programs: programs.as_deref(),
-            devices,
-        };
-        self.progress
-            .say(&format!("booting Linux {}", kernel.release));
-        Guest::start(&machine, job)
-    }
 }

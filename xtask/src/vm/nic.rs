@@ -1,7 +1,7 @@
 //! Two guests on one wire, with network cards as machines have them.
 //!
-//! The emulator records the wire, behind the offloads of the cards: what stands
-//! there is what a cable would carry.
+//! The emulator captures the wire, behind the offloads of the cards: the capture
+//! shows what a cable would carry.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,19 +16,12 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Frame, WireStats, wait};
 use xdptun_test_wg::TUNNEL_PORT;
 
-use super::Hypervisor;
-use super::arch::Arch;
-use super::guest::{Guest, option};
-use super::suites::{report, suites_job};
+use crate::debian::Arch;
+use crate::guest::{Guest, Hypervisor, option};
 use crate::setup;
+use crate::test::guests::{report, suites_job};
 use crate::test::suite::{Suite, Totals};
 use crate::test::{self, worker};
-
-/// The suite that takes two guests.
-pub const PAIR_SUITE: &str = "nic";
-
-/// What runs it.
-pub const RUNS_PAIR: &str = "cargo xtask vm --nic MODEL";
 
 /// A card that QEMU emulates and Debian has the driver of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,23 +61,23 @@ impl Model {
 /// The tests of the guests, the one that listens on the wire's socket first.
 const ROLES: [&str; 2] = ["leads", "follows"];
 
-/// Runs the suite on a pair of guests and judges what was on their wire.
+/// Runs the suite on a pair of guests and judges the packets on their wire.
 pub fn run(model: Model, kernel: &str, limit: Duration) -> Result<()> {
     setup::ensure_vm()?;
     let suite = test::build_pair_suite()?;
     let files = Scratch::new()?;
-    let (socket, record) = (files.path().join("wire"), files.path().join("record"));
+    let (socket, capture) = (files.path().join("wire"), files.path().join("capture"));
     let hypervisor = Hypervisor::new(Arch::X86_64);
     let mut guests = Vec::new();
     for (number, role) in ROLES.iter().enumerate() {
-        let devices = devices(model, number, &socket, &record);
+        let devices = devices(model, number, &socket, &capture);
         let mut job = suites_job(Arch::X86_64, &job_of(&suite, role))?;
         job.environment = vec![(DRIVER, model.driver().to_owned())];
         guests.push(hypervisor.boot(kernel, &job, &devices)?);
         wait::until(SOCKET_LIMIT, "the wire's socket", || socket.exists())?;
     }
     run_together(&mut guests, limit)?;
-    let wire = read(&record)?;
+    let wire = read(&capture)?;
     println!(
         "\n{}, Linux {kernel}, on the wire: {wire:#?}",
         model.driver()
@@ -110,8 +103,8 @@ fn job_of(suite: &Suite, role: &str) -> worker::Job {
     }
 }
 
-/// One end of the wire. The first one keeps the record.
-fn devices(model: Model, number: usize, socket: &Path, record: &Path) -> Vec<OsString> {
+/// One end of the wire. The emulator of the first one captures.
+fn devices(model: Model, number: usize, socket: &Path, capture: &Path) -> Vec<OsString> {
     let server = if number == 0 { "on" } else { "off" };
     let wire = format!("stream,id=wire,server={server},addr.type=unix,addr.path=");
     let card = format!(
@@ -127,7 +120,7 @@ fn devices(model: Model, number: usize, socket: &Path, record: &Path) -> Vec<OsS
     ];
     if number == 0 {
         devices.push("-object".into());
-        devices.push(option("filter-dump,id=record,netdev=wire,file=", record).into());
+        devices.push(option("filter-dump,id=capture,netdev=wire,file=", capture).into());
     }
     devices
 }
@@ -163,10 +156,10 @@ fn run_together(guests: &mut [Guest], limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the emulator recorded.
-fn read(record: &Path) -> Result<WireStats> {
-    let describe = || format!("{}: cannot read the record of the wire", record.display());
-    let file = File::open(record).with_context(describe)?;
+/// Reads the emulator's capture.
+fn read(capture: &Path) -> Result<WireStats> {
+    let describe = || format!("{}: cannot read the capture of the wire", capture.display());
+    let file = File::open(capture).with_context(describe)?;
     let mut reader = PcapReader::new(file).with_context(describe)?;
     let mut wire = WireStats::new(TUNNEL_PORT);
     while let Some(packet) = reader.next_packet() {

@@ -32,7 +32,7 @@ struct Args {
     program: Option<String>,
 }
 
-/// What can be fuzzed alone.
+/// The names of programs that can be fuzzed alone.
 fn names() -> [&'static str; PROGRAMS.len() + 1] {
     let mut names = [attack::NAME; PROGRAMS.len() + 1];
     for (name, (_, program)) in names.iter_mut().zip(PROGRAMS) {

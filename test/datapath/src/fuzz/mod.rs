@@ -26,7 +26,7 @@ pub mod tally;
 
 use std::fmt::{self, Write as _};
 
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 use crate::moment::Moment;
 use crate::program::Program;
@@ -38,8 +38,8 @@ use scene::Scene;
 pub const PROGRAMS: [(Program, &str); 5] = [
     (Program::Egress, "egress"),
     (Program::Ingress, "ingress"),
-    (Program::FastIn, "fast_in"),
-    (Program::FastFrags, "fast_frags"),
+    (Program::Xdp, "xdp"),
+    (Program::XdpFrags, "xdp_frags"),
     (Program::Splitter, "splitter"),
 ];
 
@@ -48,7 +48,7 @@ pub const PROGRAMS: [(Program, &str); 5] = [
 pub struct Position {
     /// The program.
     pub program: Program,
-    /// What the run was started with.
+    /// The seed of the run.
     pub seed: u64,
     /// The number of the iteration.
     pub iteration: u64,
@@ -58,8 +58,8 @@ impl Position {
     /// The scene there.
     #[must_use]
     pub fn scene(self) -> Scene {
-        let mut dice = Dice::new(self.seed, self.program as u64, self.iteration);
-        generate::scene(self.program, &mut dice, Moment::now())
+        let mut random = Random::new(self.seed, self.program as u64, self.iteration);
+        generate::scene(self.program, &mut random, Moment::now())
     }
 
     /// Runs the iteration.

@@ -1,4 +1,4 @@
-//! What a packet is to the network, by `etherparse` and by the letter of the
+//! Parses a packet as the network sees it, by `etherparse` and by the letter of the
 //! RFCs: the programs' own parser has no say in it.
 
 use std::net::{IpAddr, SocketAddr};

@@ -11,16 +11,16 @@ use xdptun_common::tunnel::state::Flow;
 use super::scene::{Scene, Setup};
 use crate::case::Verdict;
 use crate::counters::Moved;
-use crate::kernel::{Budget, Datapath, Limited, Ran, Reported};
+use crate::kernel::{Bucket, Datapath, Limited, Ran, Reported};
 use crate::moment::Moment;
 use crate::program::{Program, Skb};
 
 /// As many answers as a CPU may ever have in store; it is cut to what it may.
-const FULL: Budget = [4096, 0];
+const FULL: Bucket = [4096, 0];
 /// None, and none earned before the end of time.
-const EMPTY: Budget = [0, u64::MAX];
-/// Runs after which the budget is filled again: a run takes one at most.
-const RUNS_ON_A_BUDGET: usize = 1000;
+const EMPTY: Bucket = [0, u64::MAX];
+/// Runs after which the bucket is filled again: a run takes one at most.
+const RUNS_ON_A_BUCKET: usize = 1000;
 /// Runs after which all proofs are forgotten. Each run adds one at most, and the filter
 /// takes a new proof for a seen one only when it holds many thousands.
 const RUNS_ON_A_FILTER: usize = 1000;
@@ -28,7 +28,7 @@ const RUNS_ON_A_FILTER: usize = 1000;
 /// All that came of one run.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What the program gave back.
+    /// The result of the program.
     pub ran: Ran,
     /// Its verdict; `None` if the number means nothing.
     pub verdict: Option<Verdict>,
@@ -36,7 +36,7 @@ pub struct Seen {
     pub moved: Moved,
     /// The flow table afterwards.
     pub flows: BTreeMap<FlowKey, Flow>,
-    /// What the daemon was told.
+    /// The events for the daemon.
     pub reports: Vec<Reported>,
     /// The clock before the run.
     pub at: Moment,
@@ -52,8 +52,8 @@ pub struct Rig {
 struct Loaded {
     setup: Setup,
     datapath: Datapath,
-    /// Runs since the budget was filled.
-    on_budget: usize,
+    /// Runs since the bucket was filled.
+    on_bucket: usize,
     /// Runs since all proofs were forgotten.
     on_filter: usize,
     /// Segments that the programs were made to remember, or will.
@@ -75,7 +75,7 @@ impl Rig {
             Loaded {
                 setup,
                 datapath,
-                on_budget: 0,
+                on_bucket: 0,
                 on_filter: 0,
                 remembered: Vec::new(),
             }
@@ -94,7 +94,7 @@ impl Rig {
     pub fn run(&mut self, scene: &Scene) -> Seen {
         let narrow = self.narrow;
         let loaded = self.loaded(scene.setup);
-        loaded.fill_budget(scene.may_reply);
+        loaded.fill_bucket(scene.may_reply);
         loaded.on_filter += 1;
         let datapath = &mut loaded.datapath;
         datapath.set_flows(&scene.flows);
@@ -176,23 +176,23 @@ impl Rig {
 
 impl Loaded {
     /// Lets the next run answer, or not.
-    fn fill_budget(&mut self, may_reply: bool) {
+    fn fill_bucket(&mut self, may_reply: bool) {
         if !may_reply {
-            set_budgets(&mut self.datapath, EMPTY);
-            self.on_budget = 0;
+            set_buckets(&mut self.datapath, EMPTY);
+            self.on_bucket = 0;
             return;
         }
-        if self.on_budget.is_multiple_of(RUNS_ON_A_BUDGET) {
-            set_budgets(&mut self.datapath, FULL);
-            self.on_budget = 0;
+        if self.on_bucket.is_multiple_of(RUNS_ON_A_BUCKET) {
+            set_buckets(&mut self.datapath, FULL);
+            self.on_bucket = 0;
         }
-        self.on_budget += 1;
+        self.on_bucket += 1;
     }
 }
 
 /// Sets what may be sent in answer to anything.
-fn set_budgets(datapath: &mut Datapath, budget: Budget) {
+fn set_buckets(datapath: &mut Datapath, bucket: Bucket) {
     for limited in Limited::ALL {
-        datapath.set_budget(limited, budget);
+        datapath.set_bucket(limited, bucket);
     }
 }

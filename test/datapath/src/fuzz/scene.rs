@@ -1,4 +1,4 @@
-//! What one iteration starts from.
+//! The input of one iteration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::program::{Config, Program, Skb};
 /// One of the configurations that programs are fuzzed under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// Everyone is a peer, no splitter, XDP not in front of tc.
+    /// Every address is a peer, no splitter, XDP not in front of tc.
     Open,
     /// Only the configured peers, a splitter, the stack's XDP in front of tc.
     Guarded,
@@ -28,7 +28,7 @@ impl Setup {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Open, Self::Guarded, Self::Hidden];
 
-    /// What the programs are told.
+    /// The settings of the programs.
     #[must_use]
     pub fn config(self) -> Config {
         let guarded = self == Self::Guarded;
@@ -73,7 +73,7 @@ pub struct Scene {
     pub flows: BTreeMap<FlowKey, Flow>,
     /// The segment that left of late, if one did.
     pub sent: Option<SentSegment>,
-    /// What goes with the packet.
+    /// The packet's metadata.
     pub skb: Skb,
     /// Whether the packet belongs to an interface with an MTU of 1500, rather
     /// than to the loopback.

@@ -18,7 +18,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A packet that was none of ours.
+    /// A packet that xdptun does not handle.
     pub const UNCOUNTED: &str = "(none of ours)";
     /// A datagram that the peer restored to what it was.
     pub const RETURNED: &str = "(there and back)";

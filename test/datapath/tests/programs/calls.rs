@@ -174,7 +174,7 @@ fn turned_away(at: Moment, path: Path, kind: u8) -> Case {
         .sends(Sent::Rst)
 }
 
-/// What becomes of segments without a flow where no connection is: as ever.
+/// Segments without a flow and without a connection: handled as usual.
 fn rows_without_connection(
     path: Path,
     name: &str,
@@ -325,7 +325,7 @@ fn segments_of_a_remembered_connection_pass() {
     check(&mut datapath(), rows);
 }
 
-/// With a secret too, where nobody is answered.
+/// With a secret too, although strangers get no answer.
 #[test]
 fn a_hidden_port_lets_them_pass() {
     let mut rows: Vec<Row> = Vec::new();

@@ -1,4 +1,4 @@
-//! What the variables that are fixed at load change.
+//! The effect of the variables that are fixed at load.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -100,7 +100,7 @@ fn peers_are_ours() {
     check(&mut lock(&PEERS_ONLY), rows);
 }
 
-/// A flow that is there is served, whoever it is with.
+/// An existing flow is served, even if its remote address is no peer.
 #[test]
 fn a_flow_makes_a_stranger_ours() {
     let mut rows: Vec<Row> = Vec::new();

@@ -1,4 +1,4 @@
-//! What depends on a real interface: the clone that leaves by it.
+//! Behaviour that depends on a real interface: the clone that leaves by it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a packet leaves in its flow's entry.
+//! The changes that a packet makes to its flow's entry.
 
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack::AckMarks;
@@ -48,7 +48,7 @@ pub fn in_state(mut flow: Flow, state: State) -> Flow {
     flow
 }
 
-/// The flow begins anew with this number.
+/// The flow begins again with this number.
 pub fn begun(flow: &mut Flow, at: Moment, iss: u32) {
     flow.iss = iss;
     flow.snd_una = iss.wrapping_add(1);

@@ -188,7 +188,7 @@ fn offers(path: Path) -> [[u8; 4]; 3] {
     [words[0], words[1], words[2]]
 }
 
-/// An attacker who spoofs segments must not use this host as an amplifier. The SYN-ACK to a
+/// An attacker that spoofs segments must not use this host as an amplifier. The SYN-ACK to a
 /// SYN without options is 4 bytes longer, as Linux's is: it names the maximum segment size.
 #[test]
 fn no_answer_is_longer_than_its_cause() {
@@ -288,8 +288,8 @@ fn a_cookie_makes_the_flow() {
     check(&mut datapath(), rows);
 }
 
-/// RFC 9293 section 3.10.7.1: a segment for nobody is answered with a reset that
-/// its sender believes.
+/// RFC 9293 section 3.10.7.1: a segment without a connection is answered with a reset
+/// that its sender accepts.
 #[test]
 fn segments_for_nobody_are_reset() {
     let mut rows: Vec<Row> = Vec::new();
@@ -323,7 +323,7 @@ fn segments_for_nobody_are_reset() {
             let segment = from_peer(path, flags::ACK, 1000, number);
             reset(at, segment, flags::RST, number, 0).was_reset(key.reversed(), number, at.ns())
         }));
-        // Or who guesses would keep the true one from leaving.
+        // Otherwise a guess would keep the true reset from leaving.
         rows.push(row(
             format!("{path:?}, another number was reset"),
             move |at| {
@@ -522,7 +522,7 @@ fn opened_again(at: Moment, path: Path, ms: u64) -> Flow {
     }
 }
 
-/// What was under way when the SYN left has old numbers: a reset with them would end
+/// Segments in flight when the SYN left have old numbers: a reset with them would end
 /// nothing at the peer, but perhaps the new connection in a firewall between.
 #[test]
 fn only_the_latest_numbers_are_reset_while_the_first_syn_is_under_way() {
@@ -562,8 +562,8 @@ fn only_the_latest_numbers_are_reset_while_the_first_syn_is_under_way() {
     check(&mut datapath(), rows);
 }
 
-/// The next SYN follows a reset. An answer to one of before would complete a
-/// connection that firewalls between have just seen reset.
+/// The next SYN follows a reset. An answer to an older SYN would complete a
+/// connection that firewalls on the path have just seen reset.
 #[test]
 fn no_answer_to_a_syn_of_before_the_reset() {
     let mut rows: Vec<Row> = Vec::new();
@@ -589,7 +589,7 @@ fn no_answer_to_a_syn_of_before_the_reset() {
                 .reports(Kind::Established, key)
                 .changes(key, |flow| open(flow, at, PEER.wrapping_add(1)))
         }));
-        // Who spoofs challenges gets resets, but does not stop the handshake.
+        // Spoofed challenges are answered with resets, but do not stop the handshake.
         for syns in [0, 1, 2] {
             rows.push(row(format!("{path:?}, reset after {syns}"), move |at| {
                 let flow = restarted(at, syns);

@@ -1,4 +1,4 @@
-//! A port that only answers callers who know the secret.
+//! A port that answers only callers that know the secret.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex};
@@ -33,7 +33,7 @@ static HIDDEN: Shared = LazyLock::new(|| {
 const SYN_ACK: u8 = flags::SYN | flags::ACK;
 /// The peer's initial sequence number.
 const PEER: u32 = 0xfedc_ba98;
-/// Which of its SYNs it is.
+/// The number of the SYN within its flow.
 const COUNT: u16 = 3;
 
 /// A SYN of the peer with this proof.
@@ -58,7 +58,7 @@ fn our_syn(at: Moment, path: Path, iss: u32, count: u16) -> Packet {
         ))
 }
 
-/// A SYN of the peer is answered like one of anyone where nothing is hidden.
+/// A SYN of the peer is answered as any SYN is on a port without a secret.
 fn admitted(at: Moment, path: Path, syn: &Packet) -> Case {
     let isn = at.isn(&path.key());
     Case::ingress(syn)
@@ -181,7 +181,7 @@ fn each_peer_has_its_keys() {
     check(&mut lock(&HIDDEN), rows);
 }
 
-/// What the programs do with a packet as it comes.
+/// The programs' verdict on a packet.
 fn verdict(datapath: &mut Datapath, program: Program, packet: &Packet) -> u32 {
     let ran = datapath.run(program, &packet.bytes(), Skb::default());
     ran.verdict
@@ -218,7 +218,7 @@ fn a_proof_is_remembered() {
     }
 }
 
-/// Nobody keeps a caller out with damaged copies of its SYN.
+/// Damaged copies of a caller's SYN do not keep the caller out.
 #[test]
 fn a_damaged_proof_is_not_spent() {
     let mut datapath = lock(&HIDDEN);

@@ -102,7 +102,7 @@ pub fn about_data(at: Moment, path: Path) -> Case {
 /// does.
 fn errors(family: Family) -> Vec<(u8, u8, u32, Option<u32>)> {
     let mut table = Vec::new();
-    // What a router may put there: RFC 4884 counts words of the quote.
+    // A router may put this there: RFC 4884 counts words of the quote.
     match family {
         Family::V4 => {
             let unreachable = (0..=15).filter(|code| *code != 4);
@@ -324,7 +324,7 @@ fn errors_that_quote_a_datagram() {
                 let arrived = arrived.clone();
                 move |_| Case::ingress(&arrived).drops(Outcome::RxDropIcmp)
             }));
-            // What `egress` makes is known by its mark, which it loses.
+            // A message that `egress` makes is recognised by its mark, which is then removed.
             rows.push(row(format!("{name}, our own"), move |_| {
                 Case::ingress(&arrived)
                     .marked(Request::OwnError.mark())
@@ -464,7 +464,7 @@ fn messages_in_odd_packets() {
         rows.push(untouched("behind a tag", path, move |flow| {
             arrives(flow).vlan(7)
         }));
-        for program in [Program::Egress, Program::FastIn, Program::FastFrags] {
+        for program in [Program::Egress, Program::Xdp, Program::XdpFrags] {
             rows.push(row(format!("{path:?} by {program:?}"), move |at| {
                 let flow = path.established(at);
                 Case::new(program, arrives(&flow)).flow(path.key(), flow)
@@ -556,7 +556,7 @@ fn a_damaged_message_counts_for_nothing() {
     check(&mut datapath(), rows);
 }
 
-/// What stood before the segment is not quoted, and not needed.
+/// Headers before the segment are not quoted, and not needed.
 #[test]
 fn quotes_with_options() {
     let mut rows: Vec<Row> = Vec::new();
@@ -627,7 +627,7 @@ fn only_what_was_sent_lately_counts() {
                     }));
                 }
             }
-            // What the attacker cannot know, if it is quoted.
+            // Quoted values that the attacker cannot know.
             for (name, change) in [
                 (
                     "another acknowledgement",

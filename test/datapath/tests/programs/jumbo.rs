@@ -12,7 +12,7 @@ use crate::effects::in_state;
 use crate::restored::{restores, segment};
 use crate::{Shared, lock, paths};
 
-const PROGRAM: Program = Program::FastFrags;
+const PROGRAM: Program = Program::XdpFrags;
 const MTU: u16 = 9000;
 
 static JUMBO: Shared = LazyLock::new(|| {
@@ -89,7 +89,7 @@ fn all_else_is_left_or_refused() {
         // The other program meets the first buffer only, which is not enough.
         rows.push(row(format!("{family:?} in one buffer"), {
             let data = data.clone();
-            move |at| Case::new(Program::FastIn, &data).flow(path.key(), path.established(at))
+            move |at| Case::new(Program::Xdp, &data).flow(path.key(), path.established(at))
         }));
         rows.push(row(format!("{family:?} closing"), move |at| {
             let state = xdptun_common::tunnel::state::State::FinSent;

@@ -19,7 +19,7 @@ static PEERS_ONLY: Shared = LazyLock::new(|| {
     }))
 });
 
-/// A restored datagram, which nobody took.
+/// A restored datagram that no socket received.
 fn datagram(path: Path) -> Packet {
     path.inbound().payload(payload(100))
 }

@@ -1,5 +1,5 @@
-//! Ingress: each kind of reply to strangers has a budget, so that nobody makes us flood
-//! anyone, and each open flow a limit of its own.
+//! Ingress: each kind of reply to strangers has a rate limit, so that no attacker makes this
+//! host flood another, and each open flow has its own.
 
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::report::event::Kind;
@@ -18,7 +18,7 @@ use crate::effects::in_state;
 pub const EMPTY: [u64; 2] = [0, u64::MAX];
 
 #[test]
-fn without_budget_nothing_is_answered() {
+fn beyond_its_rate_limit_nothing_is_answered() {
     let path = Path::server(Family::V4);
     let syn = move || {
         let syn = path.inbound().segment(flags::SYN, 7, 0);
@@ -27,19 +27,19 @@ fn without_budget_nothing_is_answered() {
     let rows = [
         row("SYN", move |_| {
             Case::ingress(syn())
-                .budget(Limited::SynAcks, EMPTY)
+                .bucket(Limited::SynAcks, EMPTY)
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
         }),
         row("segment for nobody", move |_| {
             Case::ingress(path.inbound().segment(flags::DATA, 7, 8))
-                .budget(Limited::Resets, EMPTY)
+                .bucket(Limited::Resets, EMPTY)
                 .drops(Outcome::RxDropNoFlow)
                 .sends(Sent::Limited)
         }),
         row("a flow that this host opens", move |_| {
             Case::egress(path.outbound())
-                .budget(Limited::Opens, EMPTY)
+                .bucket(Limited::Opens, EMPTY)
                 .drops(Outcome::TxDropOpening)
         }),
         row("an open flow needs none", move |at| {
@@ -50,13 +50,13 @@ fn without_budget_nothing_is_answered() {
     check(&mut datapath(), rows);
 }
 
-/// All budgets are spent.
+/// All rate limits are reached.
 fn spent(case: Case) -> Case {
     let all = Limited::ALL.into_iter();
-    all.fold(case, |case, limited| case.budget(limited, EMPTY))
+    all.fold(case, |case, limited| case.bucket(limited, EMPTY))
 }
 
-/// What an open flow answers with nothing but its numbers: challenges and the answers to
+/// The answers of an open flow that carry only its numbers: challenges and the answers to
 /// probes.
 fn answered(path: Path, flow: &Flow) -> [(&'static str, Packet, Outcome, Sent); 4] {
     let segment = |flags, ahead: u32| {
@@ -112,7 +112,7 @@ fn an_open_flow_has_a_limit_of_its_own() {
             }));
         }
     }
-    // What ends the flow is answered once, so always.
+    // A segment that ends the flow comes once, so it is always answered.
     rows.extend(crate::paths().map(|path| {
         row(format!("{path:?}, the peer's FIN"), move |at| {
             let mut flow = in_state(path.established(at), State::FinSent);
@@ -135,8 +135,8 @@ fn an_open_flow_has_a_limit_of_its_own() {
     check(&mut datapath(), rows);
 }
 
-/// What a stranger has left tells nothing of whether there is a flow: a segment that an
-/// open flow refuses takes what it would have taken without one.
+/// What is left of the strangers' rate limit does not show whether there is a flow: a segment that
+/// an open flow refuses is charged as without the flow.
 #[test]
 fn refused_segments_are_charged_as_if_there_were_no_flow() {
     let mut datapath = datapath();
@@ -166,9 +166,9 @@ fn refused_segments_are_charged_as_if_there_were_no_flow() {
             let mut left = |flows: &[(FlowKey, Flow)]| {
                 datapath.reset();
                 datapath.set_flows(flows.iter().map(|(key, flow)| (key, flow)));
-                let budget = [100, u64::MAX];
+                let bucket = [100, u64::MAX];
                 for limited in Limited::ALL {
-                    datapath.set_budget(limited, budget);
+                    datapath.set_bucket(limited, bucket);
                 }
                 // Twice: what is not answered twice is not charged twice.
                 for _ in 0..2 {
@@ -177,7 +177,7 @@ fn refused_segments_are_charged_as_if_there_were_no_flow() {
                 // Which CPU runs the program is not ours to choose.
                 [Limited::SynAcks, Limited::Resets].map(|limited| {
                     let spent = datapath
-                        .budgets(limited)
+                        .buckets(limited)
                         .into_iter()
                         .map(|cpu| 100 - cpu[0]);
                     spent.sum::<u64>()
@@ -190,17 +190,17 @@ fn refused_segments_are_charged_as_if_there_were_no_flow() {
 }
 
 #[test]
-fn the_budget_is_spent_and_earned() {
+fn a_bucket_is_spent_and_filled() {
     let mut datapath = datapath();
     let path = Path::server(Family::V6);
     let segment = path.inbound().segment(flags::ACK, 7, 8).bytes();
-    let mut answers = |budget| {
+    let mut answers = |bucket| {
         datapath.reset();
-        datapath.set_budget(Limited::Resets, budget);
+        datapath.set_bucket(Limited::Resets, bucket);
         // Which CPU runs the program is not ours to choose.
         let ran = datapath.run(Program::Ingress, &segment, Skb::default());
-        let after = datapath.budgets(Limited::Resets);
-        let changed: Vec<_> = after.into_iter().filter(|cpu| *cpu != budget).collect();
+        let after = datapath.buckets(Limited::Resets);
+        let changed: Vec<_> = after.into_iter().filter(|cpu| *cpu != bucket).collect();
         (ran.verdict == 7, changed)
     };
     assert_eq!(answers(EMPTY), (false, vec![]));

@@ -1,4 +1,4 @@
-//! What is none of our business passes untouched and uncounted.
+//! Packets that xdptun does not handle pass unchanged and uncounted.
 
 use std::net::SocketAddr;
 

@@ -66,7 +66,7 @@ fn a_fin_after_a_loss_is_repeated() {
     check(&mut datapath(), rows);
 }
 
-/// What a forged segment moved, the peer's own numbers move back. A challenge is no sign that
+/// The peer's own numbers undo the move by a forged segment. A challenge is no sign that
 /// the peer takes what is sent.
 #[test]
 fn numbers_heal() {

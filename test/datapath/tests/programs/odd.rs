@@ -1,4 +1,4 @@
-//! Packets that may be anything near to what the programs look at.
+//! Random packets, close to those that the programs handle.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::datapath;
 
 const CASES: u32 = 12_000;
 
-/// A packet that may be anything near to what the programs look at.
+/// A random packet, close to those that the programs handle.
 #[derive(Clone, Debug)]
 struct Odd {
     program: Program,
@@ -35,8 +35,8 @@ fn odd_packets() -> impl Strategy<Value = Odd> {
     let program = prop_oneof![
         Just(Program::Egress),
         Just(Program::Ingress),
-        Just(Program::FastIn),
-        Just(Program::FastFrags)
+        Just(Program::Xdp),
+        Just(Program::XdpFrags)
     ];
     // An ICMP error about the packet, not the packet.
     let error = proptest::option::weighted(0.2, (0u8..14, 0u8..5, any::<u32>()));
@@ -184,11 +184,11 @@ fn odd_packets_have_one_outcome() {
             [(name, 1)] => {
                 let answered = ran.verdict == redirect && counted.len() == 2;
                 match fates[name] {
-                    Fate::Pass => prop_assert!(passes, "{name}: {}", ran.verdict),
-                    Fate::Take | Fate::Split | Fate::Return => {
+                    Fate::Pass | Fate::PassEmpty => prop_assert!(passes, "{name}: {}", ran.verdict),
+                    Fate::Hold | Fate::Split | Fate::Return => {
                         prop_assert_eq!(ran.verdict, redirect);
                     }
-                    Fate::Drop => {
+                    Fate::Consume | Fate::Lose => {
                         prop_assert!(ran.verdict == drop || answered, "{name}: {}", ran.verdict);
                     }
                 }

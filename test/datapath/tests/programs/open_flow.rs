@@ -158,7 +158,7 @@ fn numbers_out_of_the_window() {
     for (path, state) in both_open_states() {
         let key = path.key();
         let flow = move |at| in_state(path.established(at), state);
-        // What the peer acknowledges may be a little old, but not what was never
+        // The peer's acknowledgement may be a little old, but not of data never
         // sent.
         let far = [
             [FAR, 0],

@@ -155,7 +155,7 @@ fn a_syn_is_repeated_with_the_same_number() {
     let rows = Family::ALL.map(|family| {
         row(format!("{family:?}"), move |at| {
             let path = Path::client(family);
-            // A number of an earlier epoch: it must not be drawn anew.
+            // A number of an earlier epoch, which must be kept.
             let iss = at.earlier_isn(&path.key(), 1);
             let mut flow = path.opening(at);
             flow.iss = iss;
@@ -216,7 +216,7 @@ fn a_closed_flow_opens_again() {
             }));
         }
     }
-    // What did not last is not opened again at once.
+    // A flow that did not last is not opened again at once.
     for (name, age, ahead) in [("in the same tick", 0, 1), ("a moment ago", 399 * MS, 0)] {
         rows.push(row(format!("opened {name}"), move |at| {
             let path = Path::client(Family::V4);
@@ -246,8 +246,8 @@ fn a_closed_flow_opens_again() {
     check(&mut datapath(), rows);
 }
 
-/// With nobody to take the records the ring fills, and then datagrams are lost:
-/// counted as such, and SYNs go on.
+/// Without a reader of the records the ring fills. Then datagrams are lost and counted,
+/// but SYNs still leave.
 #[test]
 fn without_a_daemon_syns_go_on() {
     let mut datapath = datapath();

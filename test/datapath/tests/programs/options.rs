@@ -16,7 +16,7 @@ use crate::established::disguises;
 use crate::opening::{opens, reopens, waits};
 use crate::restored::{restores, segment};
 
-/// What stands between the fixed IP header and the transport header.
+/// The bytes between the fixed IP header and the transport header.
 #[derive(Clone, Debug)]
 pub enum Options {
     /// Words of IPv4 options.
@@ -73,7 +73,7 @@ pub fn carried(family: Family) -> Vec<Options> {
     single.chain(several).map(Options::Chain).collect()
 }
 
-/// Those that cannot travel: longer than 64 bytes, or of another kind.
+/// Options that cannot be carried: longer than 64 bytes, or of another kind.
 pub fn refused(family: Family) -> Vec<Options> {
     if family == Family::V4 {
         return Vec::new();
@@ -211,7 +211,7 @@ fn damage_stays_visible() {
     check(&mut datapath(), rows);
 }
 
-/// What waits, waits with its options; the SYN has none.
+/// A waiting datagram keeps its options; the SYN has none.
 #[test]
 fn a_flow_opens_without_the_options() {
     let rows = each(|path, options| {

@@ -1,4 +1,4 @@
-//! Egress: what cannot be disguised is dropped and counted, never sent as UDP.
+//! Egress: a datagram that cannot be disguised is dropped and counted, never sent as UDP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -25,7 +25,7 @@ pub fn granted_requests() -> Vec<Row> {
     .collect()
 }
 
-/// What the daemon sends: an empty datagram with a mark.
+/// The daemon's frame: an empty datagram with a mark.
 pub fn asks(path: Path, request: Request) -> Case {
     Case::egress(path.outbound()).marked(request.mark())
 }

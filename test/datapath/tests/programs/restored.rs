@@ -24,7 +24,7 @@ pub fn restores(program: Program, at: Moment, path: Path, datagram: &Packet, len
         .changes(path.key(), |flow| received(flow, at, len))
 }
 
-/// What tc and XDP do alike.
+/// The rows that tc and XDP share.
 fn shared(program: Program) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
@@ -142,7 +142,7 @@ fn checksum_of_zero(program: Program) -> impl Iterator<Item = Row> {
     })
 }
 
-/// What the segment's other fields hold is not looked at, but is in the checksum. (Of the
+/// The segment's other fields are not checked, but are in the checksum. (Of the
 /// window, [`df`] looks at a bit.)
 fn other_fields(program: Program) -> impl Iterator<Item = Row> {
     let table: [(&str, u8, u16); 5] = [

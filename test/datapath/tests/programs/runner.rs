@@ -45,7 +45,7 @@ fn waits(at: Moment) -> Case {
         .queues(PATH.key(), datagram)
 }
 
-/// What makes a right row a wrong one.
+/// A change that makes a right row wrong.
 type Alter = fn(Case, Moment) -> Case;
 
 #[test]

@@ -21,7 +21,7 @@ use crate::handshake::{accepts, completed};
 use crate::opening::opens;
 use crate::{datapath, paths};
 
-/// What the programs are told that the table holds; that of the tests holds less.
+/// The table size that the programs are told; the table of the tests is smaller.
 const MAX: u32 = 65_536;
 
 /// How long it takes to earn a share back, in nanoseconds.
@@ -86,7 +86,7 @@ fn peers_have_a_share() {
             rows.push(row(format!("{path:?}: {name}"), move |at| {
                 completing(at, path).drops(outcome).after(before)
             }));
-            // What is in the table goes on.
+            // Flows in the table go on.
             rows.push(row(format!("{path:?}: {name}, it answers"), move |at| {
                 accepts(at, path).after(before)
             }));
@@ -211,7 +211,7 @@ fn a_network_that_answers_nothing_is_stopped() {
             made += 1;
         }
         let share = share_of_network(MAX);
-        // What it earned meanwhile.
+        // The share that it regained meanwhile.
         assert!((share..2 * share).contains(&made), "{family:?}: {made}");
         let waiting = datapath.opened().opened[Opener::Peer as usize];
         assert_eq!(waiting, u64::from(made), "{family:?}");

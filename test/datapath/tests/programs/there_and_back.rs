@@ -104,7 +104,7 @@ fn ends(path: Path, numbers: (u32, u32, u64)) -> [(Path, Flow); 2] {
     [(path, here), (path.reversed(), there)]
 }
 
-/// What the peer restores is what this host sent; a checksum that was not made
+/// The peer restores the datagram that this host sent; a checksum that was not made
 /// is there afterwards.
 #[test]
 fn what_arrives_is_what_was_sent() {
@@ -112,8 +112,8 @@ fn what_arrives_is_what_was_sent() {
     let numbers = any::<(u32, u32, u64)>();
     let inbound = prop_oneof![
         Just(Program::Ingress),
-        Just(Program::FastIn),
-        Just(Program::FastFrags)
+        Just(Program::Xdp),
+        Just(Program::XdpFrags)
     ];
     let mut runner = TestRunner::new(Config {
         cases: CASES,
@@ -198,7 +198,7 @@ fn an_error_is_about_what_was_sent() {
         let least = 8;
         let len = transport + least + quoted.index(packet.len() - transport - least + 1);
         let (router, host) = (family.stranger(), path.local.ip());
-        // What fits is not too big; IPv6 knows no MTU below 1280.
+        // A datagram that fits is not too big; IPv6 has no MTU below 1280.
         let (kind, code) = match family {
             Family::V4 => (3, 4),
             Family::V6 => (1, 0),

@@ -33,7 +33,7 @@ fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
         .unwrap();
 }
 
-/// What the sender of `datagram` hears, which has no options in it.
+/// The ICMP error for the sender of `datagram`, which has no options.
 fn told(path: Path, mtu: u32, datagram: &Packet) -> Packet {
     let mtu = match path.family() {
         Family::V4 => mtu - 12,
@@ -194,7 +194,7 @@ fn nobody_is_told_of_a_multicast() {
 }
 
 #[test]
-fn the_messages_have_a_budget_of_their_own() {
+fn the_messages_have_a_rate_limit_of_their_own() {
     on_device(MTU, |datapath, ifindex| {
         let path = Path::client(Family::V6);
         let datagram = path.outbound().payload(payload(largest(Family::V6) + 1));
@@ -204,14 +204,14 @@ fn the_messages_have_a_budget_of_their_own() {
             row("nothing left", move |_| {
                 Case::egress(&datagram)
                     .on(ifindex)
-                    .budget(Limited::Errors, EMPTY)
+                    .bucket(Limited::Errors, EMPTY)
                     .drops(Outcome::TxDropTooBig)
             }),
             row("no replies left", move |_| {
                 let datagram = path.outbound().payload(payload(largest(Family::V6) + 1));
                 let replies = Limited::ALL.into_iter().filter(|it| *it != Limited::Errors);
                 replies.fold(returns(ifindex, &datagram, &message), |case, limited| {
-                    case.budget(limited, EMPTY)
+                    case.bucket(limited, EMPTY)
                 })
             }),
         ];
@@ -221,13 +221,13 @@ fn the_messages_have_a_budget_of_their_own() {
             ifindex,
             ..Skb::default()
         };
-        let mut after = |budget| {
+        let mut after = |bucket| {
             datapath.reset();
-            datapath.set_budget(Limited::Errors, budget);
+            datapath.set_bucket(Limited::Errors, bucket);
             assert_eq!(datapath.run(Program::Egress, &frame, skb).verdict, 7);
             // Which CPU runs the program is not ours to choose.
-            let cpus = datapath.budgets(Limited::Errors).into_iter();
-            cpus.filter(|cpu| *cpu != budget).collect::<Vec<_>>()
+            let cpus = datapath.buckets(Limited::Errors).into_iter();
+            cpus.filter(|cpu| *cpu != bucket).collect::<Vec<_>>()
         };
         assert_eq!(after([1, u64::MAX]), [[0, u64::MAX]]);
         assert_eq!(after([9, u64::MAX]), [[8, u64::MAX]]);

@@ -1,4 +1,4 @@
-//! Ingress: what a TCP verifies of a segment before it looks at flags and numbers.
+//! Ingress: addresses and checksums are verified before flags and numbers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,7 +46,7 @@ const fn transport_at(family: Family) -> usize {
     14 + family.header_len()
 }
 
-/// What damages a frame so that a checksum is wrong, for each part that one covers.
+/// Damaged copies of a frame with a wrong checksum, one for each part that it covers.
 fn damages(family: Family, frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let tcp = transport_at(family);
     let changed = |at: usize, change: fn(u8) -> u8| {
@@ -69,7 +69,7 @@ fn damages(family: Family, frame: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
             Family::V6 => <[u8; 16]>::try_from(&frame[at..at + 16]).unwrap().into(),
         }
     };
-    // What a sender leaves there for a device to finish. No device will.
+    // A sender leaves this for a device to finish, but no device does.
     let nothing = vec![0; frame.len() - tcp];
     let pending = transport_sum(address(source), address(destination), 6, &nothing);
     let mut damaged = vec![
@@ -240,7 +240,7 @@ fn a_frame_to_many_is_not_answered() {
     check(&mut datapath(), rows);
 }
 
-/// Linux takes for itself what has no time to live, and forwards nothing of it.
+/// Linux accepts a segment with no time to live for itself, and forwards none.
 #[test]
 fn a_time_to_live_of_zero_is_none_of_our_business() {
     let mut rows: Vec<Row> = Vec::new();
@@ -310,7 +310,7 @@ fn at(family: Family, local: IpAddr, remote: IpAddr) -> Path {
     path
 }
 
-/// What a stranger sends first.
+/// The first segments of a stranger.
 const FIRST: [u8; 5] = [
     flags::SYN,
     flags::SYN | flags::ACK,
@@ -376,7 +376,7 @@ fn a_flow_has_proven_its_addresses() {
     check(&mut datapath(), rows);
 }
 
-/// What a router forwards is its own as well, and nothing else is.
+/// A router also accepts addresses that it forwards to, and no others.
 #[test]
 fn an_address_that_is_forwarded_to_is_answered() {
     let net = Direct::new().unwrap();

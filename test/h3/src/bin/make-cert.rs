@@ -1,4 +1,4 @@
-//! `make-cert`: a certificate that nobody has signed, to serve with.
+//! `make-cert`: a self-signed certificate for the server.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

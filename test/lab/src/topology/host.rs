@@ -121,3 +121,16 @@ impl Host {
 pub(super) fn prefixed(v4: Ipv4Addr, v6: Ipv6Addr) -> [String; 2] {
     [format!("{v4}/24"), format!("{v6}/64")]
 }
+
+/// Host number `host` of the network that begins with these words.
+pub(super) const fn v6<const N: usize>(network: [u16; N], host: u16) -> Ipv6Addr {
+    let mut words = [0; 8];
+    let mut index = 0;
+    while index < N {
+        words[index] = network[index];
+        index += 1;
+    }
+    words[7] = host;
+    let [a, b, c, d, e, f, g, h] = words;
+    Ipv6Addr::new(a, b, c, d, e, f, g, h)
+}

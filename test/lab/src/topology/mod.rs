@@ -4,8 +4,10 @@ mod direct;
 mod host;
 mod relayed;
 mod routed;
+mod router;
 
 pub use direct::Direct;
 pub use host::{Family, Host};
 pub use relayed::Relayed;
-pub use routed::{Dropped, Routed, Router};
+pub use routed::Routed;
+pub use router::{Dropped, Router};

@@ -12,7 +12,7 @@ use crate::tap::{Kind, Offload, Tap};
 /// [`Direct`](super::Direct).
 #[derive(Debug)]
 pub struct Relayed {
-    /// What the interfaces are.
+    /// The kind of the interfaces.
     pub kind: Kind,
     /// The wire. Before the hosts, so that the devices are gone first.
     pub relay: Relay,

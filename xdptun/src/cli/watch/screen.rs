@@ -15,15 +15,15 @@ use crossterm::{execute, queue};
 pub struct Screen(Stdout);
 
 impl Screen {
-    /// Goes there.
+    /// Enters the alternate screen.
     pub fn enter() -> io::Result<Self> {
-        // Made first, so that half a way there is gone back as well.
+        // Made first: its drop undoes a half-done entry.
         let mut screen = Self(stdout());
         execute!(screen.0, EnterAlternateScreen, Hide)?;
         Ok(screen)
     }
 
-    /// Shows text from the top, as much of it as fits.
+    /// Shows as much of a text as fits, from the top.
     pub fn show(&mut self, text: &str) -> io::Result<()> {
         let (columns, rows) = usable(size()?);
         let out = &mut self.0;
@@ -38,12 +38,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // If the terminal is gone there is nothing to bring back.
+        // If the terminal is gone, there is nothing to restore.
         let _gone = execute!(self.0, Show, LeaveAlternateScreen);
     }
 }
 
-/// A size to go by: a terminal that was never told its own (a serial line) says zero.
+/// The size of the terminal, or a default: a serial line reports zero.
 const fn usable((columns, rows): (u16, u16)) -> (u16, u16) {
     (
         if columns == 0 { 80 } else { columns },
@@ -51,7 +51,7 @@ const fn usable((columns, rows): (u16, u16)) -> (u16, u16) {
     )
 }
 
-/// The lines of a text that fit a screen, each as far as it fits.
+/// The lines of a text that fit a screen, each cut to its width.
 fn clipped(text: &str, columns: u16, rows: u16) -> impl Iterator<Item = String> {
     text.lines()
         .take(rows.into())

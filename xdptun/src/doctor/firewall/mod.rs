@@ -1,18 +1,17 @@
 //! Whether this host's own netfilter lets UDP of the owned ports through.
 //!
-//! A segment is a datagram again before netfilter sees it, and a datagram becomes a
-//! segment after netfilter saw it: what counts are the rules for UDP.
+//! Netfilter sees datagrams both ways, so its UDP rules apply.
 
+mod judge;
 mod ruleset;
 
 use std::io;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-
 use self::ruleset::{BaseChain, Datagram, Hook, Ruleset};
 use super::{Finding, Subject};
-use crate::ports::PortRange;
+use crate::error::{Context as _, Result, bail};
+use crate::host::ports::PortRange;
 
 const CHECK: &str = "firewall";
 
@@ -37,7 +36,7 @@ pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
     Ok(judged.collect())
 }
 
-/// What `nft` lists, if it is installed.
+/// The ruleset as `nft` lists it; `None` if `nft` is not installed.
 fn list_ruleset() -> Result<Option<String>> {
     let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
         Ok(output) => output,
@@ -46,7 +45,7 @@ fn list_ruleset() -> Result<Option<String>> {
     };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`nft -j list ruleset`: {}", said.trim());
+        bail!(Other, "`nft -j list ruleset`: {}", said.trim());
     }
     Ok(Some(String::from_utf8(output.stdout)?))
 }
@@ -99,8 +98,8 @@ fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: b
     Finding::warn(CHECK, what).mend(accept(chain, hook, port))
 }
 
-/// The command that lets UDP of a port through a chain, in the words of whoever
-/// made it.
+/// The command that lets UDP of a port through a chain, for the tool that made the
+/// chain.
 fn accept(chain: &BaseChain, hook: Hook, port: PortRange) -> String {
     let end = match hook {
         Hook::Input => "dport",

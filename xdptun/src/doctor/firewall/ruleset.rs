@@ -1,18 +1,12 @@
-//! What the rules of nftables do with one datagram, as `nft -j list ruleset` tells
-//! them (libnftables-json(5)).
-//!
-//! A condition that cannot be judged from here (an address, a rate) counts as not
-//! met, unless its rule names the port: whoever wrote that one meant the datagram.
+//! The ruleset of nftables, as `nft -j list ruleset` prints it (libnftables-json(5)).
 
-use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::ports::PortRange;
+use super::judge::{Met, Verdict, Walk};
+use crate::error::{Context as _, Result, bail};
+use crate::host::ports::PortRange;
 
-/// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
-const MAX_DEPTH: usize = 16;
-
-/// A way of this host's own datagrams through netfilter.
+/// A hook of netfilter that sees this host's own datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     Input,
@@ -27,10 +21,10 @@ impl Hook {
         }
     }
 
-    /// Which end of a datagram can have the owned port.
+    /// The ends of a datagram that can have the owned port.
     pub const fn ends(self) -> &'static [End] {
         match self {
-            // What nobody asked for; answers come in through their connection.
+            // Unasked datagrams only; answers come in through connection tracking.
             Self::Input => &[End::Destination],
             Self::Output => &[End::Source, End::Destination],
         }
@@ -45,7 +39,7 @@ pub enum End {
 }
 
 impl End {
-    const fn field(self) -> &'static str {
+    pub const fn field(self) -> &'static str {
         match self {
             Self::Source => "sport",
             Self::Destination => "dport",
@@ -56,13 +50,13 @@ impl End {
 /// The first UDP datagram of a conversation.
 pub struct Datagram<'a> {
     pub hook: Hook,
-    /// Where it comes from or goes to.
+    /// The interface that it comes from or goes to.
     pub interface: &'a str,
     pub port: PortRange,
     pub end: End,
 }
 
-/// A chain that netfilter itself calls.
+/// A chain on a hook.
 pub struct BaseChain {
     pub family: String,
     pub table: String,
@@ -75,63 +69,17 @@ pub struct Ruleset {
     objects: Vec<Value>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Met {
-    Yes,
-    No,
-    Unknown,
-}
-
-impl Met {
-    const fn from_bool(met: bool) -> Self {
-        if met { Self::Yes } else { Self::No }
-    }
-
-    const fn not(self) -> Self {
-        match self {
-            Self::Yes => Self::No,
-            Self::No => Self::Yes,
-            Self::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// What a rule says about a packet that it matches.
-enum Verdict<'a> {
-    Accept,
-    Drop,
-    Return,
-    Jump(&'a str),
-    Goto(&'a str),
-}
-
-impl<'a> Verdict<'a> {
-    fn read(statement: &'a Value) -> Option<Self> {
-        let (name, value) = statement.as_object()?.iter().next()?;
-        let target = || value["target"].as_str();
-        Some(match name.as_str() {
-            // What goes to a program in user space is its affair.
-            "accept" | "queue" => Self::Accept,
-            "drop" | "reject" => Self::Drop,
-            "return" => Self::Return,
-            "jump" => Self::Jump(target()?),
-            "goto" => Self::Goto(target()?),
-            _ => return None,
-        })
-    }
-}
-
 impl Ruleset {
     /// Reads what `nft -j list ruleset` printed.
     ///
     /// # Errors
     ///
-    /// If it is something else.
+    /// If the text is something else.
     pub fn parse(text: &str) -> Result<Self> {
         let mut value: Value = serde_json::from_str(text).context("nft did not print JSON")?;
         let objects = value["nftables"].take();
         let Value::Array(objects) = objects else {
-            anyhow::bail!("nft printed no ruleset");
+            bail!(Other, "nft printed no ruleset");
         };
         Ok(Self { objects })
     }
@@ -184,7 +132,11 @@ impl Ruleset {
             })
     }
 
-    fn rules<'a>(&'a self, of: &'a BaseChain, name: &'a str) -> impl Iterator<Item = &'a [Value]> {
+    pub fn rules<'a>(
+        &'a self,
+        of: &'a BaseChain,
+        name: &'a str,
+    ) -> impl Iterator<Item = &'a [Value]> {
         self.objects
             .iter()
             .filter_map(|object| object.get("rule"))
@@ -194,8 +146,8 @@ impl Ruleset {
             .filter_map(|rule| Some(rule["expr"].as_array()?.as_slice()))
     }
 
-    /// The single values that an expression stands for.
-    fn values<'a>(&'a self, chain: &BaseChain, expression: &'a Value) -> Vec<&'a Value> {
+    /// The single values of an expression.
+    pub fn values<'a>(&'a self, chain: &BaseChain, expression: &'a Value) -> Vec<&'a Value> {
         if let Some(name) = expression.as_str().and_then(|text| text.strip_prefix('@')) {
             let set = self.objects.iter().find_map(|object| {
                 let set = object.get("set")?;
@@ -214,7 +166,7 @@ impl Ruleset {
     }
 
     /// Whether all of the owned ports are among those of an expression.
-    fn ports(&self, chain: &BaseChain, expression: &Value, owned: PortRange) -> Met {
+    pub fn ports(&self, chain: &BaseChain, expression: &Value, owned: PortRange) -> Met {
         let (first, last) = owned.bounds();
         let mut overlaps = false;
         for value in self.values(chain, expression) {
@@ -235,141 +187,12 @@ impl Ruleset {
     }
 }
 
-/// Chains of bridges and devices see what is not this host's.
+/// Whether a chain filters packets of this host; chains of bridges and devices see others.
 fn is_of_this_host(chain: &Value) -> bool {
     chain["type"] == "filter"
         && chain["family"]
             .as_str()
             .is_some_and(|family| ["ip", "ip6", "inet"].contains(&family))
-}
-
-/// One datagram on its way through one base chain and those it calls.
-struct Walk<'a> {
-    ruleset: &'a Ruleset,
-    chain: &'a BaseChain,
-    datagram: &'a Datagram<'a>,
-}
-
-impl Walk<'_> {
-    /// Whether a chain accepts or drops the datagram, or `None` if it leaves that to
-    /// its caller.
-    fn follow(&self, name: &str, depth: usize) -> Option<bool> {
-        if depth > MAX_DEPTH {
-            return None;
-        }
-        for statements in self.ruleset.rules(self.chain, name) {
-            match self.verdict(statements) {
-                None => {}
-                Some(Verdict::Accept) => return Some(true),
-                Some(Verdict::Drop) => return Some(false),
-                Some(Verdict::Return) => return None,
-                Some(Verdict::Goto(target)) => return self.follow(target, depth + 1),
-                Some(Verdict::Jump(target)) => {
-                    let verdict = self.follow(target, depth + 1);
-                    if verdict.is_some() {
-                        return verdict;
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// What a rule says about the datagram, if it applies.
-    fn verdict<'r>(&self, statements: &'r [Value]) -> Option<Verdict<'r>> {
-        let mut certain = true;
-        let mut names_port = false;
-        for statement in statements {
-            let verdict = Verdict::read(statement).or_else(|| self.look_up(&statement["vmap"]));
-            if let Some(verdict) = verdict {
-                let meant = names_port && matches!(verdict, Verdict::Accept);
-                return (certain || meant).then_some(verdict);
-            }
-            match self.statement(statement) {
-                Met::Yes => names_port |= is_port(&statement["match"]["left"]),
-                Met::No => return None,
-                Met::Unknown => certain = false,
-            }
-        }
-        None
-    }
-
-    /// The verdict that a map has for the datagram.
-    fn look_up<'r>(&self, map: &'r Value) -> Option<Verdict<'r>> {
-        let elements = map["data"]["set"].as_array()?;
-        elements.iter().find_map(|element| {
-            let [key, verdict] = element.as_array()?.as_slice() else {
-                return None;
-            };
-            let met = self.condition(&map["key"], key) == Met::Yes;
-            met.then(|| Verdict::read(verdict))?
-        })
-    }
-
-    fn statement(&self, statement: &Value) -> Met {
-        let Some(condition) = statement.get("match") else {
-            let harmless = ["counter", "log", "mangle", "notrack", "vmap"];
-            let is_harmless = harmless.iter().any(|name| statement.get(name).is_some());
-            return if is_harmless { Met::Yes } else { Met::Unknown };
-        };
-        let met = self.condition(&condition["left"], &condition["right"]);
-        match condition["op"].as_str() {
-            Some("==" | "in") => met,
-            Some("!=") => met.not(),
-            _ => Met::Unknown,
-        }
-    }
-
-    fn condition(&self, left: &Value, right: &Value) -> Met {
-        let values = || self.ruleset.values(self.chain, right);
-        let among = |wanted: &str| Met::from_bool(values().iter().any(|value| *value == wanted));
-        let protocol = || {
-            let is_udp = |value: &&Value| **value == "udp" || **value == 17;
-            Met::from_bool(values().iter().any(is_udp))
-        };
-        if let Some(payload) = left.get("payload") {
-            let field = payload["field"].as_str().unwrap_or_default();
-            return match payload["protocol"].as_str() {
-                Some("udp" | "th") if field == self.datagram.end.field() => {
-                    self.ruleset.ports(self.chain, right, self.datagram.port)
-                }
-                Some("ip") if field == "protocol" => protocol(),
-                Some("ip6") if field == "nexthdr" => protocol(),
-                Some("tcp" | "sctp" | "dccp" | "icmp" | "icmpv6" | "igmp") => Met::No,
-                _ => Met::Unknown,
-            };
-        }
-        match left["meta"]["key"].as_str() {
-            Some("l4proto") => return protocol(),
-            Some("iif" | "iifname") if self.datagram.hook == Hook::Input => {
-                return self.interface(&values());
-            }
-            Some("oif" | "oifname") if self.datagram.hook == Hook::Output => {
-                return self.interface(&values());
-            }
-            _ => {}
-        }
-        match left["ct"]["key"].as_str() {
-            Some("state") => among("new"),
-            _ => Met::Unknown,
-        }
-    }
-
-    /// Whether the datagram's interface is one of those named, by name or prefix.
-    fn interface(&self, names: &[&Value]) -> Met {
-        let is_meant = |name: &str| match name.strip_suffix('*') {
-            Some(prefix) => self.datagram.interface.starts_with(prefix),
-            None => name == self.datagram.interface,
-        };
-        Met::from_bool(names.iter().filter_map(|name| name.as_str()).any(is_meant))
-    }
-}
-
-/// Whether an expression is a port of UDP.
-fn is_port(expression: &Value) -> bool {
-    let payload = &expression["payload"];
-    (payload["protocol"] == "udp" || payload["protocol"] == "th")
-        && (payload["field"] == "dport" || payload["field"] == "sport")
 }
 
 #[cfg(test)]
@@ -488,7 +311,7 @@ mod tests {
             accept()
         ]));
         assert!(!passes(&[rule("input", goto), accept()]));
-        // The kernel refuses such a loop; whatever else prints it does not hang us.
+        // The kernel refuses such a loop, but the walk must end for any text.
         assert!(!passes(&[rule("input", goto), rule("other", goto)]));
         let map = |value: &str| {
             format!(

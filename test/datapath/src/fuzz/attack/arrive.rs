@@ -15,11 +15,11 @@ use crate::program::{Program, Skb};
 /// The flow table.
 pub type Flows = BTreeMap<FlowKey, Flow>;
 
-/// What became of a packet.
+/// The result of a packet.
 pub struct Met {
     /// How it ended, by the program that counted it.
     pub ended: Ended,
-    /// What was seen when it ended.
+    /// The state seen when it ended.
     pub seen: Seen,
 }
 

@@ -8,7 +8,7 @@ use xdptun_common::tunnel::state::Flow;
 use crate::icmp::Message;
 use crate::packet::{Packet, flags, payload};
 use crate::path::{Family, OWNED, Path, syn_options, timestamped_syn_options};
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 /// How far a sequence number may be from the expected one.
 const WINDOW: u32 = 1 << 26;
@@ -51,23 +51,23 @@ impl Call {
 }
 
 /// A packet that no peer and no router of the path sent.
-pub fn packet(dice: &mut Dice, target: &Target) -> Packet {
-    match dice.below(16) {
-        0..8 => segment(dice, target),
-        8..13 => error(dice, target),
-        13 => datagram(dice, target.path),
-        14 => beside(dice, target.path),
+pub fn packet(random: &mut Random, target: &Target) -> Packet {
+    match random.below(16) {
+        0..8 => segment(random, target),
+        8..13 => error(random, target),
+        13 => datagram(random, target.path),
+        14 => beside(random, target.path),
         _ => match &target.call {
-            Some(call) => replayed(dice, *call, target.path.family()),
-            None => segment(dice, target),
+            Some(call) => replayed(random, *call, target.path.family()),
+            None => segment(random, target),
         },
     }
 }
 
 /// A segment of the flow.
-fn segment(dice: &mut Dice, target: &Target) -> Packet {
-    let any = dice.byte();
-    let flags = dice.weighted(&[
+fn segment(random: &mut Random, target: &Target) -> Packet {
+    let any = random.byte();
+    let flags = random.weighted(&[
         (4, flags::DATA),
         (2, flags::ACK),
         (2, flags::RST),
@@ -79,15 +79,15 @@ fn segment(dice: &mut Dice, target: &Target) -> Packet {
         (1, 0),
         (3, any),
     ]);
-    let carries = flags & flags::PSH != 0 || dice.once_in(6);
-    let len = if carries { dice.below(1300) } else { 0 };
-    let packet = target.path.inbound().payload(dice.bytes(len));
-    let (sequence, acknowledgment) = numbers(dice, &target.flow, len as u32);
+    let carries = flags & flags::PSH != 0 || random.once_in(6);
+    let len = if carries { random.below(1300) } else { 0 };
+    let packet = target.path.inbound().payload(random.bytes(len));
+    let (sequence, acknowledgment) = numbers(random, &target.flow, len as u32);
     // The window of a segment tells probes and challenges from other segments.
-    let any = dice.number() as u16;
-    let window = dice.pick(&[0xf000, 0xf800, 0xf400, any]);
+    let any = random.number() as u16;
+    let window = random.pick(&[0xf000, 0xf800, 0xf400, any]);
     options(
-        dice,
+        random,
         packet
             .segment(flags, sequence, acknowledgment)
             .window(window),
@@ -96,10 +96,10 @@ fn segment(dice: &mut Dice, target: &Target) -> Packet {
 }
 
 /// Any numbers, and those that are beside one that counts: mostly one of two is right.
-fn numbers(dice: &mut Dice, flow: &Flow, len: u32) -> (u32, u32) {
-    let any = dice.number();
-    let by = dice.pick(&[1, 2, 1000, WINDOW, WINDOW + 1, WINDOW + 2000, 1 << 31]);
-    let sequence = dice.weighted(&[
+fn numbers(random: &mut Random, flow: &Flow, len: u32) -> (u32, u32) {
+    let any = random.number();
+    let by = random.pick(&[1, 2, 1000, WINDOW, WINDOW + 1, WINDOW + 2000, 1 << 31]);
+    let sequence = random.weighted(&[
         (4, any),
         (3, flow.rcv_nxt),
         (2, flow.rcv_nxt.wrapping_add(by)),
@@ -108,9 +108,9 @@ fn numbers(dice: &mut Dice, flow: &Flow, len: u32) -> (u32, u32) {
         (1, flow.snd_nxt),
         (1, 0),
     ]);
-    let any = dice.number();
+    let any = random.number();
     let oldest = flow.ack_marks.numbers[0];
-    let acknowledgment = dice.weighted(&[
+    let acknowledgment = random.weighted(&[
         (4, any),
         (2, flow.snd_nxt.wrapping_add(1)),
         (2, flow.snd_nxt.wrapping_add(by)),
@@ -127,28 +127,28 @@ fn numbers(dice: &mut Dice, flow: &Flow, len: u32) -> (u32, u32) {
 }
 
 /// Some TCP options, mostly none.
-fn options(dice: &mut Dice, segment: Packet, family: Family) -> Packet {
-    let any = dice.number();
-    match dice.below(8) {
+fn options(random: &mut Random, segment: Packet, family: Family) -> Packet {
+    let any = random.number();
+    match random.below(8) {
         0 => segment.options(&syn_options(family)),
         1 => segment.options(&timestamped_syn_options(family, any)),
         2 => {
-            let words = dice.between(1, 10);
-            segment.options(&dice.bytes(words * 4))
+            let words = random.between(1, 10);
+            segment.options(&random.bytes(words * 4))
         }
         _ => segment,
     }
 }
 
 /// UDP in clear, from the peer or from anyone.
-fn datagram(dice: &mut Dice, path: Path) -> Packet {
+fn datagram(random: &mut Random, path: Path) -> Packet {
     let mut path = path;
-    if dice.once_in(4) {
+    if random.once_in(4) {
         path.remote.set_ip(path.family().stranger());
     }
-    let len = dice.below(1300);
-    let datagram = path.inbound().payload(dice.bytes(len));
-    match dice.once_in(4) {
+    let len = random.below(1300);
+    let datagram = path.inbound().payload(random.bytes(len));
+    match random.once_in(4) {
         true => datagram.without_checksum(),
         false => datagram,
     }
@@ -156,62 +156,66 @@ fn datagram(dice: &mut Dice, path: Path) -> Packet {
 
 /// A segment of another flow between the same hosts or with another, of which there is
 /// none.
-fn beside(dice: &mut Dice, path: Path) -> Packet {
-    let any = dice.number() as u16;
+fn beside(random: &mut Random, path: Path) -> Packet {
+    let any = random.number() as u16;
     let mut path = path;
-    match dice.below(3) {
+    match random.below(3) {
         0 => path.remote.set_ip(path.family().stranger()),
         1 => path.remote.set_port(any),
         _ => path.local.set_port(OWNED),
     }
-    let flags = dice.byte();
-    let segment = path.inbound().segment(flags, dice.number(), dice.number());
-    options(dice, segment, path.family())
+    let flags = random.byte();
+    let segment = path
+        .inbound()
+        .segment(flags, random.number(), random.number());
+    options(random, segment, path.family())
 }
 
 /// The recorded SYN from another address than the caller's, or one made of it.
-fn replayed(dice: &mut Dice, call: Call, family: Family) -> Packet {
-    let any = dice.between(1, 65535) as u16;
-    let from = dice.pick(&[family.stranger(), family.with_own_key(), family.host()]);
+fn replayed(random: &mut Random, call: Call, family: Family) -> Packet {
+    let any = random.between(1, 65535) as u16;
+    let from = random.pick(&[family.stranger(), family.with_own_key(), family.host()]);
     let replayed = call.syn(SocketAddr::new(from, any));
-    match dice.below(4) {
-        0 => replayed.sequence_ahead(dice.pick(&[1, 7, 8, 1 << 31])),
+    match random.below(4) {
+        0 => replayed.sequence_ahead(random.pick(&[1, 7, 8, 1 << 31])),
         1 => replayed.payload(payload(16)),
         _ => replayed,
     }
 }
 
 /// An ICMP error to this host, of any type.
-fn error(dice: &mut Dice, target: &Target) -> Packet {
+fn error(random: &mut Random, target: &Target) -> Packet {
     let Target { path, .. } = target;
     let family = path.family();
-    let any = dice.byte();
+    let any = random.byte();
     let kind = match family {
-        Family::V4 => dice.weighted(&[(4, 3), (1, 4), (2, 5), (2, 11), (1, 12), (1, 8), (1, any)]),
+        Family::V4 => {
+            random.weighted(&[(4, 3), (1, 4), (2, 5), (2, 11), (1, 12), (1, 8), (1, any)])
+        }
         Family::V6 => {
-            dice.weighted(&[(3, 1), (4, 2), (2, 3), (1, 4), (1, 100), (1, 128), (1, any)])
+            random.weighted(&[(3, 1), (4, 2), (2, 3), (1, 4), (1, 100), (1, 128), (1, any)])
         }
     };
     let code = match (family, kind) {
-        (Family::V4, 3) => dice.pick(&[4, 4, 4, 0, 1, 3, 13]),
-        _ => dice.pick(&[0, 0, 0, 1, 3]),
+        (Family::V4, 3) => random.pick(&[4, 4, 4, 0, 1, 3, 13]),
+        _ => random.pick(&[0, 0, 0, 1, 3]),
     };
-    let any = dice.number();
-    let rest = dice.pick(&[0, 576, 1280, 1300, 1400, 1500, any]);
-    let body = match dice.below(8) {
-        0 => quote(dice, &path.outbound().payload(payload(100))),
+    let any = random.number();
+    let rest = random.pick(&[0, 576, 1280, 1300, 1400, 1500, any]);
+    let body = match random.below(8) {
+        0 => quote(random, &path.outbound().payload(payload(100))),
         1 => {
-            let ping = foreign(dice, *path);
-            quote(dice, &ping)
+            let ping = foreign(random, *path);
+            quote(random, &ping)
         }
         2 => quote(
-            dice,
+            random,
             &path.outbound().payload(payload(100)).fragment(0, true),
         ),
-        _ => quoted_segment(dice, target),
+        _ => quoted_segment(random, target),
     };
-    let any = dice.number();
-    let from = dice.pick(&[family.stranger(), path.remote.ip(), somewhere(family, any)]);
+    let any = random.number();
+    let from = random.pick(&[family.stranger(), path.remote.ip(), somewhere(family, any)]);
     let message = Message {
         kind,
         code,
@@ -222,60 +226,60 @@ fn error(dice: &mut Dice, target: &Target) -> Packet {
 }
 
 /// The quote of a segment that the flow never sent, or never like this.
-fn quoted_segment(dice: &mut Dice, target: &Target) -> Vec<u8> {
+fn quoted_segment(random: &mut Random, target: &Target) -> Vec<u8> {
     let Target {
         path, flow, left, ..
     } = target;
-    if left.is_empty() || dice.once_in(2) {
-        let any = dice.number();
-        let len = dice.pick(&[0, 100, 1024, 1100, 1400, 1440]);
-        let back = dice.pick(&[0, 1, len as u32, 1400, 1 << 20]);
-        let number = dice.weighted(&[
+    if left.is_empty() || random.once_in(2) {
+        let any = random.number();
+        let len = random.pick(&[0, 100, 1024, 1100, 1400, 1440]);
+        let back = random.pick(&[0, 1, len as u32, 1400, 1 << 20]);
+        let number = random.weighted(&[
             (3, any),
             (3, flow.snd_nxt.wrapping_sub(back)),
             (1, flow.snd_una),
             (1, flow.iss),
             (1, flow.rcv_nxt),
         ]);
-        let made_up = path.outbound().payload(dice.bytes(len));
-        return quote(dice, &made_up.segment(flags::DATA, number, flow.rcv_nxt));
+        let made_up = path.outbound().payload(random.bytes(len));
+        return quote(random, &made_up.segment(flags::DATA, number, flow.rcv_nxt));
     }
-    let true_one = dice.pick(left);
+    let true_one = random.pick(left);
     // One off, one byte shorter, other bytes, or right as far as it goes.
-    match dice.below(4) {
+    match random.below(4) {
         0 => {
-            let by = dice.pick(&[1, 1024, u32::MAX]);
-            quote(dice, &true_one.sequence_ahead(by))
+            let by = random.pick(&[1, 1024, u32::MAX]);
+            quote(random, &true_one.sequence_ahead(by))
         }
         1 => {
-            let len = dice.pick(&[1023, 1399, 1401]);
-            let other = true_one.payload(dice.bytes(len));
-            quote(dice, &other)
+            let len = random.pick(&[1023, 1399, 1401]);
+            let other = true_one.payload(random.bytes(len));
+            quote(random, &other)
         }
         2 => {
-            let mut quote = quote(dice, &true_one);
-            let at = path.family().header_len() + 16 + dice.below(2);
+            let mut quote = quote(random, &true_one);
+            let at = path.family().header_len() + 16 + random.below(2);
             if let Some(byte) = quote.get_mut(at) {
-                *byte ^= 1 << dice.below(8);
+                *byte ^= 1 << random.below(8);
             }
             quote
         }
-        _ => true_one.quote(dice.pick(&[4, 8, 8, 12, 17])),
+        _ => true_one.quote(random.pick(&[4, 8, 8, 12, 17])),
     }
 }
 
 /// As much of a packet as routers quote.
-fn quote(dice: &mut Dice, packet: &Packet) -> Vec<u8> {
+fn quote(random: &mut Random, packet: &Packet) -> Vec<u8> {
     let whole = packet.clone().without_link().bytes();
     let longest = whole.len() - packet.quote(0).len();
-    packet.quote(dice.pick(&[8, 8, 12, 18, 20, 28]).min(longest))
+    packet.quote(random.pick(&[8, 8, 12, 18, 20, 28]).min(longest))
 }
 
 /// A packet to the peer that is neither TCP nor UDP: a ping, or one with more in front
 /// of it than hosts send.
-fn foreign(dice: &mut Dice, path: Path) -> Packet {
+fn foreign(random: &mut Random, path: Path) -> Packet {
     let (from, to) = (path.local.ip(), path.remote.ip());
-    let number = dice.pick(&[1, 41, 47, 50, 58, 132]);
+    let number = random.pick(&[1, 41, 47, 50, 58, 132]);
     Packet::other(from, to, IpNumber(number)).payload(payload(64))
 }
 

@@ -63,7 +63,7 @@ fn makes_flow(tcp: &TcpSlice<'_>, key: &FlowKey, now: Moment) -> bool {
     bits == flags::ACK && is_cookie(named, key, now)
 }
 
-/// What an ICMP message quotes.
+/// The packet that an ICMP message quotes.
 pub struct Quote<'a> {
     /// Type and code.
     pub kind: (u8, u8),

@@ -1,4 +1,4 @@
-//! What must hold whatever an attacker off the path sends.
+//! Rules that hold whatever an attacker off the path sends.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ impl Attack {
         )
     }
 
-    /// What is honest: a datagram each way and the end of the flow.
+    /// The honest packets: a datagram each way and the end of the flow.
     fn honest(&self, rig: &mut Rig, flows: &mut Flows) -> Judgement<[Told; 3]> {
         let came = self.arrives(rig, flows, &self.honest.inbound)?;
         let came = Told::datagram(came, Outcome::RxRestored, flows[&self.key()])?;
@@ -173,7 +173,7 @@ impl Attack {
     }
 }
 
-/// What came of an honest packet, times left out.
+/// The result of an honest packet, without times.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     outcome: Option<Outcome>,
@@ -212,7 +212,7 @@ impl Told {
     }
 }
 
-/// A flow without what hangs on the clock, and without its limits.
+/// A flow without the values that depend on the clock, and without its limits.
 fn without_times(flow: Flow) -> Flow {
     Flow {
         sent_at: 0,

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use xdptun_common::tunnel::sent::SentSegment;
 use xdptun_common::tunnel::state::Flow;
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 use self::forge::Call;
 use super::judge::{Ended, Violation};
@@ -39,7 +39,7 @@ use crate::program::Program;
 /// The name on the command line, beside those of the programs.
 pub const NAME: &str = "attack";
 
-/// Keeps the dice of attacks apart from those of the programs.
+/// Keeps the random numbers of attacks apart from those of the programs.
 const STREAM: u64 = 0x61;
 
 /// How long an attack may take. The times of a flow are so far from every limit of the
@@ -53,7 +53,7 @@ const ATTEMPTS: usize = 1000;
 /// Where an attack is: the same two always make the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// What the run was started with.
+    /// The seed of the run.
     pub seed: u64,
     /// The number of the attack.
     pub iteration: u64,
@@ -69,16 +69,16 @@ pub struct Attack {
     may_reply: bool,
     path: Path,
     flow: Flow,
-    /// What the flow sent of late.
+    /// The segments that the flow sent lately.
     sent: Vec<SentSegment>,
-    /// What the attacker has a record of.
+    /// The recorded SYN that the attacker has.
     call: Option<Call>,
-    /// What the attacker sends.
+    /// The packets that the attacker sends.
     burst: Vec<Vec<u8>>,
     honest: Honest,
 }
 
-/// What peer and host send afterwards.
+/// The packets that peer and host send afterwards.
 #[derive(Clone)]
 struct Honest {
     /// The peer's datagram.
@@ -89,7 +89,7 @@ struct Honest {
     end: Vec<u8>,
 }
 
-/// What became of a forged packet.
+/// The result of a forged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was sent, and changed nothing.
@@ -100,8 +100,8 @@ pub enum Fate {
 
 impl Position {
     fn attack(self, at: Moment) -> Attack {
-        let mut dice = Dice::new(self.seed, STREAM, self.iteration);
-        generate::attack(&mut dice, at)
+        let mut random = Random::new(self.seed, STREAM, self.iteration);
+        generate::attack(&mut random, at)
     }
 
     /// Runs the attack.
@@ -130,7 +130,7 @@ impl Position {
         let mut smallest = (self.attack(Moment::now()), violation.clone());
         let mut at = 0;
         while at < smallest.0.burst.len() {
-            // Made anew, so that its times are right.
+            // Built again, so that its times are right.
             let mut shorter = self.attack(Moment::now());
             shorter.burst.clone_from(&smallest.0.burst);
             shorter.burst.remove(at);
@@ -148,7 +148,7 @@ impl Position {
     }
 }
 
-/// Whether too much time has passed to tell what the programs should have done.
+/// Whether too much time has passed to know what the programs should have done.
 fn is_over(since: Moment) -> bool {
     Moment::now().ns() - since.ns() > AT_ONCE.as_nanos() as u64
 }

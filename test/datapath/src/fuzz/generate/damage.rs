@@ -1,8 +1,8 @@
-//! What happens to packets that nobody means well with.
+//! Damage to packets.
 
 use etherparse::IpNumber;
 use xdptun_lab::checksum;
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 use crate::fuzz::reading::read;
 use crate::path::Family;
@@ -15,9 +15,9 @@ const FIELDS_V4: [usize; 12] = [0, 2, 4, 6, 8, 10, 20, 22, 24, 26, 32, 36];
 const FIELDS_V6: [usize; 10] = [0, 4, 6, 40, 42, 44, 46, 48, 52, 56];
 
 /// Damages a frame in up to four places, headers most of all.
-pub fn inflict(dice: &mut Dice, frame: &mut Vec<u8>, family: Family) {
-    for _ in 0..dice.weighted(&[(6, 1), (2, 2), (1, 4)]) {
-        once(dice, frame, family);
+pub fn inflict(random: &mut Random, frame: &mut Vec<u8>, family: Family) {
+    for _ in 0..random.weighted(&[(6, 1), (2, 2), (1, 4)]) {
+        once(random, frame, family);
     }
 }
 
@@ -42,41 +42,41 @@ pub fn mend(frame: &mut [u8]) {
     }
 }
 
-fn once(dice: &mut Dice, frame: &mut Vec<u8>, family: Family) {
+fn once(random: &mut Random, frame: &mut Vec<u8>, family: Family) {
     let len = frame.len();
-    let reach = if dice.once_in(4) { len } else { len.min(90) };
+    let reach = if random.once_in(4) { len } else { len.min(90) };
     // Addresses of the link say nothing here.
-    let at = dice.between(12.min(reach - 1), reach - 1);
-    match dice.below(9) {
-        0 => frame[at] ^= 1 << dice.below(8),
-        1 => frame[at] = dice.byte(),
-        2 => frame[at] = dice.pick(&[0, 1, 6, 17, 44, 58, 0x45, 0x60, 0x7f, 0x80, 0xff]),
+    let at = random.between(12.min(reach - 1), reach - 1);
+    match random.below(9) {
+        0 => frame[at] ^= 1 << random.below(8),
+        1 => frame[at] = random.byte(),
+        2 => frame[at] = random.pick(&[0, 1, 6, 17, 44, 58, 0x45, 0x60, 0x7f, 0x80, 0xff]),
         3 | 4 => {
             let field = match family {
-                Family::V4 => dice.pick(&FIELDS_V4),
-                Family::V6 => dice.pick(&FIELDS_V6),
+                Family::V4 => random.pick(&FIELDS_V4),
+                Family::V6 => random.pick(&FIELDS_V6),
             };
-            let value = dice.boundary().to_be_bytes();
+            let value = random.boundary().to_be_bytes();
             if let Some(bytes) = frame.get_mut(14 + field..16 + field) {
                 bytes.copy_from_slice(&value);
             }
         }
         5 => frame.truncate(at),
         6 => {
-            let more = dice.below(80);
-            frame.extend(dice.bytes(more));
+            let more = random.below(80);
+            frame.extend(random.bytes(more));
         }
         7 => {
             // A piece of it somewhere else: headers meet as data and data as headers.
-            let end = dice.between(at, len.min(at + 60));
+            let end = random.between(at, len.min(at + 60));
             let piece = frame[at..end].to_vec();
-            let to = dice.between(14.min(len), len.min(90));
+            let to = random.between(14.min(len), len.min(90));
             let over = (to + piece.len()).min(len);
-            let over = if dice.once_in(2) { over } else { to };
+            let over = if random.once_in(2) { over } else { to };
             frame.splice(to..over, piece);
         }
         _ => {
-            let end = dice.between(at, len.min(at + 20));
+            let end = random.between(at, len.min(at + 20));
             frame.drain(at..end);
         }
     }

@@ -17,7 +17,7 @@ use crate::moment::Moment;
 use crate::packet::Packet;
 use crate::path::{Family, HTTPS, OTHER, OWNED, Path};
 use crate::program::{Program, Skb};
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 /// The longest frame that is made: `BPF_PROG_TEST_RUN` takes what fits a page
 /// beside the head and tail room of a buffer, also when it has grown.
@@ -25,28 +25,28 @@ const LONGEST: usize = 3700;
 
 /// Makes the scene of one iteration.
 ///
-/// Only what hangs on the clock differs when it is made again: times, and
-/// initial sequence numbers with what is made of them.
+/// A second call differs only in values that depend on the clock: times, initial
+/// sequence numbers, and numbers derived from them.
 #[must_use]
-pub fn scene(program: Program, dice: &mut Dice, at: Moment) -> Scene {
-    let path = path(dice);
-    let flows = flows::table(dice, path, at);
-    let mark = mark(dice, program);
+pub fn scene(program: Program, random: &mut Random, at: Moment) -> Scene {
+    let path = path(random);
+    let flows = flows::table(random, path, at);
+    let mark = mark(random, program);
     // The one inbound packet that egress meets is the clone that becomes an ACK.
     let outbound = program == Program::Egress && mark != Request::Acknowledge.mark();
     // A few go the wrong way.
-    let outbound = outbound ^ dice.once_in(32);
+    let outbound = outbound ^ random.once_in(32);
     let datagram = if outbound {
         path.outbound()
     } else {
         path.inbound()
     };
-    let len = length(dice);
-    let bytes = dice.bytes(len);
+    let len = length(random);
+    let bytes = random.bytes(len);
     let datagram = datagram.payload(bytes);
     let kind = match program {
         Program::Egress => [(20, Kind::Datagram), (2, Kind::Segment)],
-        Program::Ingress | Program::FastIn | Program::FastFrags => {
+        Program::Ingress | Program::Xdp | Program::XdpFrags => {
             [(2, Kind::Datagram), (20, Kind::Segment)]
         }
         Program::Splitter => [(10, Kind::Datagram), (10, Kind::Segment)],
@@ -59,51 +59,51 @@ pub fn scene(program: Program, dice: &mut Dice, at: Moment) -> Scene {
         (1, Kind::Other),
         (1, Kind::Noise),
     ];
-    let kind = dice.weighted(&kinds);
+    let kind = random.weighted(&kinds);
     let mut sent = None;
     let packet = match kind {
-        Kind::Datagram => some_checksum(dice, datagram),
-        Kind::Segment => segment::near(dice, datagram, len, path, flows.get(&path.key()), at),
-        Kind::Error => error::quoting(dice, path, outbound, at, &mut sent),
+        Kind::Datagram => some_checksum(random, datagram),
+        Kind::Segment => segment::near(random, datagram, len, path, flows.get(&path.key()), at),
+        Kind::Error => error::quoting(random, path, outbound, at, &mut sent),
         Kind::Other | Kind::Noise => {
             let (from, to) = (path.remote.ip(), path.local.ip());
             let number = [0, 2, 4, 41, 47, 50, 59, 132, 136, 255];
-            Packet::other(from, to, IpNumber(dice.pick(&number))).payload(dice.bytes(len))
+            Packet::other(from, to, IpNumber(random.pick(&number))).payload(random.bytes(len))
         }
     };
-    let mut intact = shape::apply(dice, packet, path.family());
+    let mut intact = shape::apply(random, packet, path.family());
     if kind == Kind::Noise {
-        let noise = dice.bytes(intact.len() - 14);
+        let noise = random.bytes(intact.len() - 14);
         intact[14..].copy_from_slice(&noise);
     }
     fit(&mut intact);
     let mut frame = intact.clone();
-    if dice.once_in(2) {
-        damage::inflict(dice, &mut frame, path.family());
+    if random.once_in(2) {
+        damage::inflict(random, &mut frame, path.family());
         fit(&mut frame);
         // What is damaged and shows it goes no further than that.
-        if dice.once_in(2) {
+        if random.once_in(2) {
             damage::mend(&mut frame);
         }
     }
     Scene {
         program,
-        setup: dice.pick(&Setup::ALL),
+        setup: random.pick(&Setup::ALL),
         flows,
         sent,
         skb: Skb {
             mark: if program.is_xdp() { 0 } else { mark },
             ifindex: 0,
-            gso_size: if dice.once_in(24) { 1000 } else { 0 },
+            gso_size: if random.once_in(24) { 1000 } else { 0 },
         },
-        narrow: program == Program::Egress && dice.once_in(3),
-        may_reply: !dice.once_in(16),
+        narrow: program == Program::Egress && random.once_in(3),
+        may_reply: !random.once_in(16),
         frame,
         intact,
     }
 }
 
-/// What a packet is before it is damaged.
+/// The kind of a packet before it is damaged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Datagram,
@@ -117,10 +117,10 @@ enum Kind {
 }
 
 /// Two sockets, most of them ours in one way or another.
-fn path(dice: &mut Dice) -> Path {
-    let family = dice.pick(&Family::ALL);
-    let any = dice.number() as u16;
-    let (local, remote) = dice.weighted(&[
+fn path(random: &mut Random) -> Path {
+    let family = random.pick(&Family::ALL);
+    let any = random.number() as u16;
+    let (local, remote) = random.weighted(&[
         (6, (OWNED, OTHER)),
         (6, (OTHER, OWNED)),
         (2, (OWNED, HTTPS)),
@@ -132,7 +132,9 @@ fn path(dice: &mut Dice) -> Path {
     ]);
     let mut path = Path::new(family, local, remote);
     let many = match family {
-        Family::V4 => IpAddr::V4(dice.pick(&[Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::BROADCAST])),
+        Family::V4 => {
+            IpAddr::V4(random.pick(&[Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::BROADCAST]))
+        }
         Family::V6 => IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb)),
     };
     let remote = [
@@ -141,13 +143,13 @@ fn path(dice: &mut Dice) -> Path {
         (1, family.with_own_key()),
         (1, many),
     ];
-    path.remote.set_ip(dice.weighted(&remote));
+    path.remote.set_ip(random.weighted(&remote));
     path
 }
 
 /// Marks are requests to egress; to anything else they mean nothing.
-fn mark(dice: &mut Dice, program: Program) -> u32 {
-    let any = dice.number();
+fn mark(random: &mut Random, program: Program) -> u32 {
+    let any = random.number();
     let requests = [
         Request::Acknowledge,
         Request::RetransmitSyn,
@@ -156,28 +158,28 @@ fn mark(dice: &mut Dice, program: Program) -> u32 {
         Request::Reopen,
         Request::Confirm,
     ];
-    let request = dice.pick(&requests).mark();
+    let request = random.pick(&requests).mark();
     let often = if program == Program::Egress { 4 } else { 1 };
-    dice.weighted(&[(16, 0), (often, request), (1, any)])
+    random.weighted(&[(16, 0), (often, request), (1, any)])
 }
 
 /// A payload length at an edge that the programs have, or any.
-fn length(dice: &mut Dice) -> usize {
-    match dice.below(8) {
-        0 => dice.below(5),
-        1 => dice.between(20, 70),
-        2 => dice.between(120, 132),
+fn length(random: &mut Random) -> usize {
+    match random.below(8) {
+        0 => random.below(5),
+        1 => random.between(20, 70),
+        2 => random.between(120, 132),
         // Around what an MTU of 1500 leaves, with and without the growth.
-        3 => dice.between(1420, 1476),
-        4 => dice.below(LONGEST - 200),
-        5 => dice.below(2000),
-        _ => dice.below(200),
+        3 => random.between(1420, 1476),
+        4 => random.below(LONGEST - 200),
+        5 => random.below(2000),
+        _ => random.below(200),
     }
 }
 
 /// A right checksum, or none; damage makes wrong ones.
-fn some_checksum(dice: &mut Dice, datagram: Packet) -> Packet {
-    if dice.once_in(4) {
+fn some_checksum(random: &mut Random, datagram: Packet) -> Packet {
+    if random.once_in(4) {
         datagram.without_checksum()
     } else {
         datagram

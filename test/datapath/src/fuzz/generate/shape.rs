@@ -1,4 +1,4 @@
-//! What stands around a transport segment: IP header fields, options, extension
+//! Everything around a transport segment: IP header fields, options, extension
 //! headers, fragmentation, tags, padding.
 
 use etherparse::IpNumber;
@@ -6,7 +6,7 @@ use xdptun_lab::checksum;
 
 use crate::packet::Packet;
 use crate::path::Family;
-use xdptun_lab::dice::Dice;
+use xdptun_lab::seeded::Random;
 
 /// The extension headers that may stand before UDP and TCP.
 const EXTENSIONS: [IpNumber; 7] = [
@@ -20,55 +20,55 @@ const EXTENSIONS: [IpNumber; 7] = [
 ];
 
 /// The frame of a packet in one of all shapes.
-pub fn apply(dice: &mut Dice, packet: Packet, family: Family) -> Vec<u8> {
+pub fn apply(random: &mut Random, packet: Packet, family: Family) -> Vec<u8> {
     let mut packet = packet
-        .tos(dice.byte())
-        .ttl(dice.byte())
-        .id(dice.number() as u16);
-    if dice.once_in(2) {
+        .tos(random.byte())
+        .ttl(random.byte())
+        .id(random.number() as u16);
+    if random.once_in(2) {
         packet = packet.without_df();
     }
-    let with_options = dice.once_in(8);
+    let with_options = random.once_in(8);
     if with_options {
-        packet = options(dice, packet);
+        packet = options(random, packet);
     }
-    if dice.once_in(12) {
-        packet = packet.fragment(dice.pick(&[0, 0, 1, 100, 0x1fff]), dice.once_in(2));
+    if random.once_in(12) {
+        packet = packet.fragment(random.pick(&[0, 0, 1, 100, 0x1fff]), random.once_in(2));
         // Headers that only the destination looks at stand behind the fragment's.
-        if dice.once_in(4) {
-            packet = packet.extension(dice.pick(&EXTENSIONS), 1);
+        if random.once_in(4) {
+            packet = packet.extension(random.pick(&EXTENSIONS), 1);
         }
     }
-    if dice.once_in(8) {
-        packet = packet.padded_to(dice.pick(&[60, 61, 128, 1514]));
+    if random.once_in(8) {
+        packet = packet.padded_to(random.pick(&[60, 61, 128, 1514]));
     }
     let mut frame = packet.bytes();
     if with_options && family == Family::V4 {
-        scribble_options(dice, &mut frame);
+        scribble_options(random, &mut frame);
     }
-    for _ in 0..dice.weighted(&[(12, 0), (2, 1), (1, 2), (1, 3)]) {
-        let kind = dice.pick(&[[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]]);
-        let [_, _, high, low] = dice.number().to_be_bytes();
+    for _ in 0..random.weighted(&[(12, 0), (2, 1), (1, 2), (1, 3)]) {
+        let kind = random.pick(&[[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]]);
+        let [_, _, high, low] = random.number().to_be_bytes();
         frame.splice(12..12, [kind[0], kind[1], high, low]);
     }
     frame
 }
 
 /// IPv4 options, or a chain of IPv6 extension headers.
-fn options(dice: &mut Dice, mut packet: Packet) -> Packet {
-    packet = packet.ip_options(dice.between(1, 10));
-    for _ in 0..dice.weighted(&[(4, 1), (2, 2), (1, 8), (1, 9)]) {
-        let units = dice.weighted(&[(6, 1), (3, 2), (1, 31)]);
+fn options(random: &mut Random, mut packet: Packet) -> Packet {
+    packet = packet.ip_options(random.between(1, 10));
+    for _ in 0..random.weighted(&[(4, 1), (2, 2), (1, 8), (1, 9)]) {
+        let units = random.weighted(&[(6, 1), (3, 2), (1, 31)]);
         // The authentication header cannot count as far.
-        packet = packet.extension(dice.pick(&EXTENSIONS), units);
+        packet = packet.extension(random.pick(&EXTENSIONS), units);
     }
     packet
 }
 
 /// Options that mean anything, under a right header checksum.
-fn scribble_options(dice: &mut Dice, frame: &mut [u8]) {
+fn scribble_options(random: &mut Random, frame: &mut [u8]) {
     let end = 14 + usize::from(frame[14] & 0xf) * 4;
-    let options = dice.bytes(end - 34);
+    let options = random.bytes(end - 34);
     frame[34..end].copy_from_slice(&options);
     frame[24..26].fill(0);
     let sum = !checksum::sum(&frame[14..end]);

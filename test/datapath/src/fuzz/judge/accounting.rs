@@ -1,4 +1,4 @@
-//! One outcome for each packet that is ours, and none for any other.
+//! One outcome for each packet that xdptun handles, and none for any other.
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
@@ -39,7 +39,7 @@ pub fn flows_are_left_alone(scene: &Scene, seen: &Seen) -> Judgement {
     })
 }
 
-/// A packet that is none of ours: nothing at all has happened.
+/// A packet that xdptun does not handle: nothing has changed.
 pub fn untouched(scene: &Scene, seen: &Seen, verdict: Verdict) -> Judgement {
     rule(
         "what is not counted passes",
@@ -91,10 +91,11 @@ pub fn fate(
     })?;
     let answered = sent.is_some_and(|sent| sent != Sent::Limited);
     let fits = match (outcome.fate(), verdict) {
-        (Fate::Pass, Verdict::Pass) | (Fate::Drop, Verdict::Drop) => true,
-        (Fate::Take | Fate::Split | Fate::Return, Verdict::Redirect) => true,
+        (Fate::Pass | Fate::PassEmpty, Verdict::Pass) => true,
+        (Fate::Consume | Fate::Lose, Verdict::Drop) => true,
+        (Fate::Hold | Fate::Split | Fate::Return, Verdict::Redirect) => true,
         // An answer, made of the packet, leaves where the packet came from.
-        (Fate::Drop, Verdict::Redirect) => answered,
+        (Fate::Consume | Fate::Lose, Verdict::Redirect) => answered,
         _ => false,
     };
     rule("the verdict is that of the outcome", fits, || {
@@ -112,7 +113,7 @@ fn is_foreign(scene: &Scene) -> bool {
     let Some(packet) = read(&scene.frame) else {
         return false;
     };
-    // A mark asks for something whoever's the packet is.
+    // A mark is a request, whatever the packet's addresses and ports are.
     let marked = scene.program == Program::Egress && Request::from_mark(scene.skb.mark).is_some();
     if marked {
         return false;
@@ -124,7 +125,7 @@ fn is_foreign(scene: &Scene) -> bool {
 fn concerns(scene: &Scene, packet: &Reading<'_>) -> bool {
     let outbound = scene.program == Program::Egress;
     match packet.protocol() {
-        // What errors quote decides.
+        // The quoted packet decides.
         IpNumber::ICMP | IpNumber::IPV6_ICMP => true,
         IpNumber::TCP if outbound => false,
         IpNumber::TCP | IpNumber::UDP => {
@@ -136,17 +137,17 @@ fn concerns(scene: &Scene, packet: &Reading<'_>) -> bool {
             };
             let has_flow = key.is_some_and(|key| scene.flows.contains_key(&key));
             let is_peer = scene.setup.is_peer(remote) || has_flow;
-            // Of a packet that ends before its ports, nobody can say whose it is.
+            // The flow of a packet that ends before its ports is unknown.
             let is_unclear = packet.transport().len() < 4;
             let is_ours = packet.part != Part::Later && packet.has_owned_port() && is_peer;
             is_unclear || is_ours
         }
-        // More headers than are followed: nobody can say what stands behind them.
+        // More headers than the programs follow: what is behind them is unknown.
         protocol => !outbound && !packet.is_v4() && protocol.is_ipv6_ext_header_value(),
     }
 }
 
-/// Whether a frame that came in was addressed to someone else.
+/// Whether an inbound frame was addressed to another host.
 pub fn is_for_another_host(scene: &Scene) -> bool {
     let other = mac(Family::V4.stranger());
     scene.program == Program::Ingress && scene.frame.starts_with(&other)

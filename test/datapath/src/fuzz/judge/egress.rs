@@ -1,4 +1,4 @@
-//! What leaves the host.
+//! Packets that leave the host.
 
 use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::outcome::{Fate, Outcome};
@@ -85,7 +85,7 @@ fn control(scene: &Scene, seen: &Seen) -> Judgement {
         seen.flows.contains_key(&key),
         || format!("{key:?}"),
     )?;
-    // What is marked need not be a packet that anyone else would take.
+    // A marked packet need not be one that another host would accept.
     let cause = read(&scene.frame).filter(|cause| cause.sockets().is_some());
     let causes = cause.map_or([Some(key); 2], |cause| [cause.outbound(), cause.inbound()]);
     rule(

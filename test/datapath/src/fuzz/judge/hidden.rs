@@ -1,4 +1,4 @@
-//! A port that answers only callers who know the secret.
+//! A port that answers only callers that know the secret.
 
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
@@ -15,7 +15,7 @@ use crate::packet::flags;
 use crate::path::{Family, HTTPS, OWNED};
 use crate::program::Program;
 
-/// What begins 20 bytes of options of a SYN with a timestamp: size, SACK permitted, and
+/// The start of the 20 bytes of options of a SYN with a timestamp: size, SACK permitted, and
 /// kind and length of the timestamp.
 const IN_ORDER: [u8; 4] = [4, 2, 8, 10];
 
@@ -30,7 +30,7 @@ pub fn judge(
     }
     match scene.program {
         Program::Egress if sent == Some(Sent::Syn) => our_syn_proves(seen),
-        Program::Ingress | Program::FastIn | Program::FastFrags => {
+        Program::Ingress | Program::Xdp | Program::XdpFrags => {
             strangers_hear_nothing(scene, seen, outcome, sent)
         }
         Program::Egress | Program::Splitter => Ok(()),
@@ -87,7 +87,7 @@ fn strangers_hear_nothing(
     )
 }
 
-/// A proof that nobody has shown before opens the port.
+/// A proof that has not been used before opens the port.
 pub fn callers_are_answered(scene: &Scene, seen: &Seen, ended: &Ended) -> Judgement {
     let is_call = scene.setup == Setup::Hidden
         && read(&scene.frame)

@@ -111,7 +111,7 @@ fn quoted(error: &Reading<'_>) -> Option<(IpNumber, Quoted)> {
     ))
 }
 
-/// What an error about a datagram says of its sockets.
+/// The sockets that an error about a datagram names.
 fn of_datagram(datagram: &Reading<'_>) -> Quoted {
     let addresses = if datagram.is_v4() { 12..20 } else { 8..40 };
     let ip = &datagram.packet[datagram.l3..];

@@ -1,4 +1,4 @@
-//! What comes in, by tc and by XDP.
+//! Packets that arrive, by tc and by XDP.
 
 use xdptun_common::bytes_of;
 use xdptun_common::flow::key::FlowKey;
@@ -156,7 +156,7 @@ fn flow_moved_for_a_reason(scene: &Scene, seen: &Seen, key: &FlowKey) -> Judgeme
     }
 }
 
-/// What of a segment matters to a flow.
+/// The fields of a segment that matter to a flow.
 #[derive(Debug)]
 struct Segment {
     flags: u8,
@@ -227,8 +227,8 @@ impl Segment {
         before.wrapping_add(ahead.unsigned_abs())
     }
 
-    /// Whether it names a number that only someone who got our SYN or SYN-ACK
-    /// can know: the flow's own, or a cookie that is not too old.
+    /// Whether it names a number that only a receiver of this host's SYN or SYN-ACK
+    /// knows: the flow's own, or a cookie that is not too old.
     fn proves(&self, before: Option<&Flow>, key: &FlowKey, at: Moment) -> bool {
         let named = self.acknowledgment.wrapping_sub(1);
         self.has(flags::ACK)

@@ -1,4 +1,4 @@
-//! What must hold for every packet, whatever it is.
+//! Rules that hold for every packet.
 //!
 //! Rules, not expected results: a packet with options, say, may be carried or
 //! dropped, but never corrupted, leaked or counted twice.
@@ -29,7 +29,7 @@ use crate::program::Program;
 pub struct Violation {
     /// The rule: what should have been.
     pub rule: &'static str,
-    /// What was.
+    /// What happened instead.
     pub detail: String,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn rule(
     Err(Violation { rule, detail })
 }
 
-/// What there must be, or the rule that says so is broken.
+/// The value, or the broken rule that requires it.
 pub(super) fn some<T>(rule: &'static str, value: Option<T>) -> Judgement<T> {
     value.ok_or_else(|| Violation {
         rule,
@@ -56,12 +56,12 @@ pub(super) fn some<T>(rule: &'static str, value: Option<T>) -> Judgement<T> {
     })
 }
 
-/// What became of a packet that broke no rule.
+/// The result of a packet that broke no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Where it went.
     pub verdict: Verdict,
-    /// How it ended; `None` if it was none of ours.
+    /// How it ended; `None` if xdptun does not handle it.
     pub outcome: Option<Outcome>,
     /// The control segment that it caused.
     pub sent: Option<Sent>,
@@ -119,7 +119,7 @@ fn judge(
     }
     match scene.program {
         Program::Egress => egress::judge(scene, seen, verdict, outcome)?,
-        Program::Ingress | Program::FastIn | Program::FastFrags => {
+        Program::Ingress | Program::Xdp | Program::XdpFrags => {
             ingress::judge(scene, seen, verdict, outcome, sent)?;
         }
         Program::Splitter => {}

@@ -1,4 +1,4 @@
-//! What one host disguises, the other must restore byte for byte.
+//! The peer must restore each disguised datagram byte for byte.
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,85 @@
+//! The time that each program takes for a packet, by the kernel's own count.
+
+mod foreign;
+mod measure;
+mod tables;
+
+use xdptun_lab::Family;
+
+use crate::table::Goal;
+
+pub use measure::measure;
+pub use tables::sections;
+
+/// Payload bytes.
+const LENGTHS: [usize; 3] = [64, 512, 1400];
+
+/// Datagrams of a super-packet.
+const PIECES: usize = 10;
+
+/// The only metric: run time divided by runs, counting included.
+const METRIC: &str = "ns";
+
+/// For super-packets, which a program meets as well: its runs by datagrams.
+const RUNS: &str = "runs";
+
+/// Programs as the results name them.
+const EGRESS: &str = "egress, tc";
+const SPLITTER: &str = "splitter, tc";
+const INGRESS_TC: &str = "ingress, tc";
+const INGRESS_XDP: &str = "ingress, XDP";
+const BEHIND_XDP: &str = "ingress, tc behind XDP";
+const HELPER: &str = "helper";
+
+/// How a datagram reaches the egress program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Complete,
+    Partial,
+    /// Forwarded, with room before the headers.
+    CompleteWithRoom,
+    PartialWithRoom,
+    /// In super-packets of [`PIECES`].
+    Gso,
+}
+
+impl Input {
+    const ALL: [Self; 5] = [
+        Self::Complete,
+        Self::Partial,
+        Self::CompleteWithRoom,
+        Self::PartialWithRoom,
+        Self::Gso,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete, from a socket",
+            Self::Partial => "PARTIAL, from a socket",
+            Self::CompleteWithRoom => "complete, with headroom",
+            Self::PartialWithRoom => "PARTIAL, with headroom",
+            Self::Gso => "GSO, each of 10",
+        }
+    }
+
+    /// The time that egress may take for 1,400 bytes.
+    const fn goal(self) -> Option<Goal> {
+        match self {
+            Self::Complete | Self::CompleteWithRoom => Some(Goal::AtMost(120.0)),
+            Self::PartialWithRoom => Some(Goal::AtMost(300.0)),
+            Self::Partial | Self::Gso => None,
+        }
+    }
+
+    const fn has_room(self) -> bool {
+        matches!(self, Self::CompleteWithRoom | Self::PartialWithRoom)
+    }
+
+    const fn is_partial(self) -> bool {
+        matches!(self, Self::Partial | Self::PartialWithRoom | Self::Gso)
+    }
+}
+
+fn case(family: Family, length: usize, input: Input) -> String {
+    format!("{family}, {length} bytes, {}", input.name())
+}

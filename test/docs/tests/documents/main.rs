@@ -1,0 +1,8 @@
+//! What the documents show and name.
+
+mod architecture;
+mod configuration;
+mod embed;
+mod help;
+mod mentioned;
+mod pages;

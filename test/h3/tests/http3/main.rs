@@ -1,0 +1,4 @@
+//! HTTP/3 between the programs of this package.
+
+mod disguised;
+mod programs;

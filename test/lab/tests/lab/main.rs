@@ -1,0 +1,4 @@
+//! The laboratory itself.
+
+mod lab;
+mod relay;

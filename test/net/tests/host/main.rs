@@ -1,0 +1,8 @@
+//! What the host and its interfaces do to an attachment, and what it leaves there.
+
+mod cleanup;
+mod outgoing;
+mod removal;
+mod rename;
+mod replug;
+mod upgrade;

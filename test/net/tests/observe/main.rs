@@ -1,0 +1,8 @@
+//! The commands and interfaces that show what xdptun does.
+
+mod capture;
+mod doctor;
+mod flows;
+mod json;
+mod metrics;
+mod watch;

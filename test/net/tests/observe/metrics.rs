@@ -1,0 +1,319 @@
+//! The metrics of `xdptun attach --metrics`: their numbers, their server, and the
+//! dashboard that is made for them.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use xdptun_lab::{Attached, Direct, Family, Host, udp, wait, workspace};
+use xdptun_test_net::cli::run;
+use xdptun_test_net::exposition::Exposition;
+use xdptun_test_net::http::{connect, request};
+use xdptun_test_net::traces::Traces;
+use xdptun_test_net::{LIMIT, PORT, mode, status};
+
+/// A free port.
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// Attaches to a host, with metrics.
+fn attach(host: &Host) -> (Attached, SocketAddr) {
+    let args = ["--port", "8000", "--metrics", LOOPBACK];
+    let attached = mode::TC.attach(host, &args).unwrap();
+    let address = address(&attached);
+    (attached, address)
+}
+
+/// Where it says that its metrics are.
+fn address(attached: &Attached) -> SocketAddr {
+    let summary = attached.summary();
+    let mut told = summary.iter().filter_map(|line| {
+        let address = line.strip_prefix("metrics: http://")?;
+        address.strip_suffix("/metrics")
+    });
+    told.next().expect("no metrics").parse().unwrap()
+}
+
+fn scrape(host: &Host, address: SocketAddr) -> Exposition {
+    let answer = request(&host.netns, address, "GET", "/metrics").unwrap();
+    assert_eq!(answer.status, 200, "{answer:#?}");
+    let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let has = answer.headers.iter().any(|header| header == content_type);
+    assert!(has, "{:?}", answer.headers);
+    Exposition::parse(&answer.body).unwrap_or_else(|error| panic!("{error:#}\n{}", answer.body))
+}
+
+#[test]
+fn tell_what_status_tells() {
+    const COUNT: u64 = 7;
+    const UNANSWERED: u64 = 2;
+    let begun = unix_time();
+    let net = Direct::new().unwrap();
+    let (near, address) = attach(&net.a);
+    let _far = mode::TC.attach(&net.b, &["--port", "8000"]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V6, PORT)).unwrap();
+    let client = udp::bind(&net.a.netns, net.a.socket(Family::V6, 0)).unwrap();
+    for _ in 0..COUNT {
+        udp::exchange(&client, echo.address(), &[7; 100], LIMIT).unwrap();
+    }
+    // Some without an answer, so that the two ways differ.
+    drop(echo);
+    let sink = udp::Server::sink(&net.b.netns, net.b.socket(Family::V6, PORT)).unwrap();
+    for _ in 0..UNANSWERED {
+        client.send_to(&[7; 100], sink.address()).unwrap();
+    }
+    wait::until(LIMIT, "the last datagram", || {
+        sink.datagrams() == UNANSWERED
+    })
+    .unwrap();
+    // An acknowledgement may still be under way: equal means that none was.
+    let metrics = wait::until_some(LIMIT, "two readings of the same moment", || {
+        let before = status::counters(&net.a.netns)?;
+        let metrics = scrape(&net.a, address);
+        Ok((before == status::counters(&net.a.netns)?).then_some(metrics))
+    })
+    .unwrap();
+    let shown = status::interface(&net.a.netns, Host::DEV).unwrap();
+    let value = |name: &str, label: Option<(&str, &str)>| {
+        let labels = [("interface", Host::DEV)].into_iter().chain(label);
+        metrics.value(name, &labels.collect::<Vec<_>>())
+    };
+    for (name, direction, count) in [
+        ("tx_disguised", "transmit", COUNT + UNANSWERED),
+        ("rx_restored", "receive", COUNT),
+    ] {
+        let counted = value("xdptun_packets_total", Some(("outcome", name)));
+        assert_eq!(counted, Some(count as f64), "{name}");
+        let bytes = value("xdptun_flows_payload_bytes", Some(("direction", direction)));
+        assert_eq!(bytes, Some((count * 100) as f64), "{direction}");
+    }
+    let counters = shown["counters"].as_object().unwrap();
+    for (name, count) in counters {
+        let outcome = Some(("outcome", name.as_str()));
+        let metric = match name.as_str() {
+            "tx_lost_in_queue" => value("xdptun_queue_lost_datagrams_total", None),
+            name if name.starts_with("sent_") || name == "replies_limited" => {
+                value("xdptun_control_segments_total", outcome)
+            }
+            _ => value("xdptun_packets_total", outcome),
+        };
+        assert_eq!(metric, count.as_f64(), "{name}");
+    }
+    let names = ["xdptun_packets_total", "xdptun_control_segments_total"];
+    let outcomes = names.map(|name| metrics.label_values(name, "outcome").len());
+    assert_eq!(outcomes.iter().sum::<usize>() + 1, counters.len());
+
+    let state = |name| value("xdptun_flows", Some(("state", name)));
+    assert_eq!(state("established"), Some(1.0));
+    for name in ["closed", "syn-sent", "syn-received", "fin-sent"] {
+        assert_eq!(state(name), Some(0.0), "{name}");
+    }
+    for (name, expected) in [
+        ("xdptun_flow_table_capacity", 65_536.0),
+        ("xdptun_interface_mtu_bytes", 1500.0),
+        ("xdptun_daemon_up", 1.0),
+    ] {
+        assert_eq!(value(name, None), Some(expected), "{name}");
+    }
+    let started = value("xdptun_attachment_start_time_seconds", None).unwrap();
+    let meanwhile = begun.floor()..=unix_time().ceil();
+    assert!(meanwhile.contains(&started), "{started} {meanwhile:?}");
+    let about = [
+        ("interface", Host::DEV),
+        ("ingress", "tc"),
+        ("ports", "8000"),
+    ];
+    assert_eq!(metrics.value("xdptun_attachment_info", &about), Some(1.0));
+    let version = run(&net.a.netns, &["--version"]).unwrap().stdout[0].clone();
+    let version = version.strip_prefix("xdptun ").unwrap();
+    let build = metrics.value("xdptun_build_info", &[("version", version)]);
+    assert_eq!(build, Some(1.0));
+
+    near.stop().unwrap();
+    let refused = connect(&net.a.netns, address);
+    assert!(refused.is_err(), "it still listens");
+}
+
+fn unix_time() -> f64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
+}
+
+#[test]
+fn only_reads_of_one_path_are_answered() {
+    let net = Direct::new().unwrap();
+    let (_attached, address) = attach(&net.a);
+    let ask = |method, path| request(&net.a.netns, address, method, path).unwrap();
+    for path in ["/", "/metrics/", "/metricsx", "//metrics"] {
+        assert_eq!(ask("GET", path).status, 404, "{path}");
+    }
+    assert_eq!(ask("GET", "/metrics?name=x").status, 200);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let refused = ask(method, "/metrics");
+        assert_eq!(refused.status, 405, "{method}");
+        let mut headers = refused.headers.iter();
+        assert!(
+            headers.any(|header| header == "allow: get, head"),
+            "{refused:?}"
+        );
+    }
+    let head = ask("HEAD", "/metrics");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    let mut stream = connect(&net.a.netns, address).unwrap();
+    stream.write_all(b"\0\xff nonsense\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// Clients that send nothing, or not enough, delay no other client and are disconnected.
+#[test]
+fn slow_clients_block_nobody() {
+    let net = Direct::new().unwrap();
+    let (_attached, address) = attach(&net.a);
+    let idle = |number: usize| {
+        let mut stream = connect(&net.a.netns, address).unwrap();
+        if number % 2 == 1 {
+            let half = b"GET /metrics HTTP/1.1\r\nHost: ";
+            stream.write_all(half).unwrap();
+        }
+        stream
+    };
+    let mut clients: Vec<TcpStream> = (0..100).map(idle).collect();
+    scrape(&net.a, address);
+    let latest = clients.pop().unwrap();
+    // Long before it is too slow.
+    let oldest = clients.remove(0);
+    assert!(is_sent_away(oldest, LIMIT / 2), "the oldest of too many");
+    assert!(is_sent_away(latest, 2 * LIMIT), "a slow one");
+}
+
+/// Whether the server closes a connection in time.
+fn is_sent_away(mut stream: TcpStream, limit: Duration) -> bool {
+    let limit = wait::stretched(limit).unwrap();
+    stream.set_read_timeout(Some(limit)).unwrap();
+    match stream.read(&mut [0; 1]) {
+        Ok(length) => length == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn an_address_in_use_changes_nothing() {
+    let net = Direct::new().unwrap();
+    let before = Traces::of(&net.a).unwrap();
+    let other = || TcpListener::bind(LOOPBACK).unwrap();
+    let other = net.a.netns.enter(other).unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    let attach_at = |metrics: &str| {
+        let args = ["attach", "--iface", Host::DEV, "--port", "8000"];
+        run(&net.a.netns, &[&args[..], &["--metrics", metrics]].concat()).unwrap()
+    };
+    attach_at(&taken).assert_one_line(&[&taken, "in use", "--metrics"]);
+    attach_at("10.9.9.9:9500").assert_one_line(&["10.9.9.9:9500", "--metrics"]);
+    let refused = attach_at("9500");
+    assert_eq!(refused.code, Some(2), "{refused:#?}");
+    refused.assert_first_line(&["--metrics", "9500"]);
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
+
+    // Nor does another xdptun share it.
+    let (attached, address) = attach(&net.a);
+    let address = address.to_string();
+    attach_at(&address).assert_one_line(&[&address, "in use"]);
+    attached.stop().unwrap();
+}
+
+/// After a take-over the new process serves on the same address.
+#[test]
+fn a_successor_takes_the_address_over() {
+    let net = Direct::new().unwrap();
+    let (first, address) = attach(&net.a);
+    let at = address.to_string();
+    let args = ["--port", "8000", "--metrics", &at, "--take-over"];
+    let second = mode::TC.attach(&net.a, &args).unwrap();
+    assert_eq!(self::address(&second), address);
+    let ended = || !first.process().is_running().unwrap();
+    wait::until(LIMIT, "the first one to end", ended).unwrap();
+    let metrics = scrape(&net.a, address);
+    let up = metrics.value("xdptun_daemon_up", &[("interface", Host::DEV)]);
+    assert_eq!(up, Some(1.0));
+    second.stop().unwrap();
+}
+
+/// Every name, label and value that the dashboard asks for is one that is told.
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let net = Direct::new().unwrap();
+    let (_attached, address) = attach(&net.a);
+    let metrics = scrape(&net.a, address);
+    let path = workspace::root().join("docs/grafana-dashboard.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut expressions = Vec::new();
+    collect(&dashboard, &mut expressions);
+    let mut used = BTreeSet::new();
+    for (expression, legend) in &expressions {
+        used.extend(check(&metrics, expression, legend));
+    }
+    let told: BTreeSet<String> = metrics.names().into_iter().map(str::to_owned).collect();
+    assert_eq!(used, told, "what the dashboard shows, and what there is");
+}
+
+/// Expressions with their legends, wherever they are.
+fn collect(value: &Value, expressions: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            let text = |name: &str| fields.get(name).and_then(Value::as_str);
+            for name in ["expr", "definition"] {
+                if let Some(expression) = text(name) {
+                    let legend = text("legendFormat").unwrap_or_default();
+                    expressions.push((expression.to_owned(), legend.to_owned()));
+                }
+            }
+            fields
+                .values()
+                .for_each(|value| collect(value, expressions));
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect(value, expressions)),
+        _ => {}
+    }
+}
+
+/// Checks one expression; returns the names it uses.
+fn check(metrics: &Exposition, expression: &str, legend: &str) -> BTreeSet<String> {
+    let is_letter = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let word = |text: &str| -> String { text.chars().take_while(is_letter).collect() };
+    let mut names = BTreeSet::new();
+    for (at, _) in expression.match_indices("xdptun_") {
+        let name = word(&expression[at..]);
+        let known = metrics.names().contains(&name.as_str());
+        assert!(known, "no {name}: {expression}");
+        let selector = expression[at + name.len()..].strip_prefix('{');
+        let selector = selector.map_or("", |rest| rest.split_once('}').unwrap().0);
+        for matcher in selector.split("\",").filter(|matcher| !matcher.is_empty()) {
+            let label = word(matcher);
+            let values = metrics.label_values(&name, &label);
+            assert!(!values.is_empty(), "no label {label}: {expression}");
+            if let Some(value) = matcher.strip_prefix(&format!("{label}=\"")) {
+                let value = value.trim_end_matches('"');
+                assert!(values.contains(value), "no {value}: {expression}");
+            }
+        }
+        names.insert(name);
+    }
+    assert!(!names.is_empty(), "{expression}");
+    // Prometheus adds `instance`.
+    let known = |label: &str| {
+        let has = |name: &String| !metrics.label_values(name, label).is_empty();
+        label == "instance" || names.iter().any(has)
+    };
+    let grouped = expression.split("by (").skip(1).flat_map(|rest| {
+        let (labels, _) = rest.split_once(')').unwrap();
+        labels.split(", ")
+    });
+    let shown = legend.split("{{").skip(1).map(word);
+    for label in grouped.map(str::to_owned).chain(shown) {
+        assert!(known(&label), "no label {label}: {expression} {legend}");
+    }
+    names
+}

@@ -1,0 +1,183 @@
+//! Fragments, of datagrams on their way out and of segments on their way in:
+//! none of them passes.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{
+    IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv6Extensions, Ipv6Header, PacketBuilder,
+};
+use xdptun_lab::udp;
+use xdptun_lab::vnet::Vnet;
+use xdptun_lab::{Capture, Carried, Direct, Family, Frame, Host, Kind, Netns, Offload};
+use xdptun_lab::{Relayed, Side, WireStats};
+use xdptun_test_net::fragment::fragment;
+use xdptun_test_net::packet::data;
+use xdptun_test_net::{LIMIT, PORT, mode, raw, socket, status};
+
+/// The segments of the owned port on the wire, and any fragment.
+fn shown(frames: &[Frame]) -> u64 {
+    let wire = WireStats::of(PORT, frames);
+    wire.fragments + wire.udp_datagrams + wire.tcp_segments
+}
+
+/// A socket that lets IP cut its datagram into three. IP gives up when the first
+/// piece is dropped, so that is all there is to count. Without a flow as with
+/// one: the ports of the first piece say whose it is.
+#[test]
+fn a_datagram_that_is_cut_does_not_leave() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let netns = &net.a.netns;
+    for offload in [true, false] {
+        net.offload("tx", offload).unwrap();
+        for family in Family::BOTH {
+            let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+            let client = socket::roomy(netns, net.a.socket(family, 0)).unwrap();
+            meet(&net, family);
+            for opened in [false, true] {
+                let context = format!("{family}, tx offload {offload}, opened {opened}");
+                let capture = Capture::start(netns, Host::DEV).unwrap();
+                let before = status::counters(netns).unwrap();
+                client
+                    .send_to(&udp::pattern(4000, 3), server.address())
+                    .unwrap();
+                let moved = status::moved(&before, &status::counters(netns).unwrap());
+                let expected = status::expected(&[("tx_drop_fragment", 1)]);
+                assert_eq!(moved, expected, "{context}");
+                assert_eq!(shown(&capture.stop().unwrap()), 0, "{context}");
+                udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+            }
+        }
+    }
+}
+
+/// Pieces that come one by one, as a router has them: the later ones, which name
+/// no ports, are known by the first.
+#[test]
+fn pieces_of_a_datagram_do_not_leave() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let netns = &net.a.netns;
+    for family in Family::BOTH {
+        meet(&net, family);
+        // The other way round, the same number would name a datagram that is refused.
+        for (port, leave) in [(PORT + 1, 3), (PORT, 0)] {
+            let to = net.b.socket(family, port);
+            let whole = Carried {
+                to: Side::B,
+                vnet: Vnet::default(),
+                bytes: datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1)),
+            };
+            let pieces = fragment(Kind::Tun, &whole, 800);
+            let capture = Capture::start(netns, Host::DEV).unwrap();
+            let before = status::counters(netns).unwrap();
+            for piece in &pieces {
+                raw::send_packet(netns, to.ip(), &piece.bytes).unwrap();
+            }
+            let moved = status::moved(&before, &status::counters(netns).unwrap());
+            let expected = status::expected(&[("tx_drop_fragment", 3 - leave)]);
+            assert_eq!(moved, expected, "{family}, port {port}");
+            let wire = WireStats::of(port, &capture.stop().unwrap());
+            assert_eq!(wire.fragments, leave, "{family}, port {port}: {wire:#?}");
+        }
+    }
+}
+
+/// Makes the hosts known to each other, so that nothing waits for an address.
+fn meet(net: &Direct, family: Family) {
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT + 9)).unwrap();
+    let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    udp::exchange(&client, server.address(), b"hello", LIMIT).unwrap();
+}
+
+/// A datagram with its IP header, which IPv4 pieces need a number in.
+fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+    let ip: IpHeaders = match (from.ip(), to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let (source, destination) = (source.octets(), destination.octets());
+            let mut ip = Ipv4Header::new(0, 64, IpNumber::UDP, source, destination).unwrap();
+            ip.identification = 0x4321;
+            IpHeaders::Ipv4(ip, Ipv4Extensions::default())
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => IpHeaders::Ipv6(
+            Ipv6Header {
+                hop_limit: 64,
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Ipv6Header::default()
+            },
+            Ipv6Extensions::default(),
+        ),
+        _ => unreachable!("both are of one family"),
+    };
+    let mut bytes = Vec::new();
+    PacketBuilder::ip(ip)
+        .udp(from.port(), to.port())
+        .write(&mut bytes, payload)
+        .unwrap();
+    bytes
+}
+
+/// A segment that was cut on the way is dropped whole: the first piece by its
+/// ports, the others as its companions, so that the host has nothing to put
+/// together.
+#[test]
+fn pieces_of_a_segment_do_not_arrive() {
+    for (mode, kind) in [
+        (mode::TC, Kind::Tap),
+        (mode::TC, Kind::Tun),
+        (mode::TC_CLSACT, Kind::Tun),
+        (mode::XDP, Kind::Tap),
+        (mode::XDP_GENERIC, Kind::Tun),
+    ] {
+        let net = Relayed::new(kind, Offload::None).unwrap();
+        let _attached = mode.attach_to([&net.a, &net.b]).unwrap();
+        for family in Family::BOTH {
+            net.relay.pass();
+            let netns = &net.b.netns;
+            let server = udp::Server::echo(netns, net.b.socket(family, PORT)).unwrap();
+            let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+            udp::exchange(&client, server.address(), b"opens the flow", LIMIT).unwrap();
+            net.relay.program(move |frame| match data(kind, &frame) {
+                Some(packet) if frame.to == Side::B && packet.payload.len() == 1000 => {
+                    fragment(kind, &frame, 256)
+                }
+                _ => vec![frame],
+            });
+            let context = format!("{mode:?}, {kind:?}, {family}");
+            let before = status::counters(netns).unwrap();
+            let pieces = reassembled(netns, family);
+            client
+                .send_to(&udp::pattern(1000, 5), server.address())
+                .unwrap();
+            // Its echo comes after the pieces.
+            udp::exchange(&client, server.address(), b"after it", LIMIT)
+                .unwrap_or_else(|error| panic!("{context}: {error:#}"));
+            let moved = status::moved(&before, &status::counters(netns).unwrap());
+            // 1020 bytes of TCP.
+            let expected = [
+                ("rx_drop_fragment", 4),
+                ("rx_restored", 1),
+                ("tx_disguised", 1),
+            ];
+            let expected = status::expected(&expected);
+            assert_eq!(status::apart_from_timed(moved), expected, "{context}");
+            assert_eq!(reassembled(netns, family), pieces, "{context}");
+        }
+    }
+}
+
+/// How many fragments the stack of a host got to put together.
+fn reassembled(netns: &Netns, family: Family) -> u64 {
+    let name = match family {
+        Family::V4 => "IpReasmReqds",
+        Family::V6 => "Ip6ReasmReqds",
+    };
+    let text = netns.run("nstat", ["-asz", name]).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.split_whitespace().nth(1));
+    value
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
+        .parse()
+        .unwrap()
+}

@@ -1,0 +1,137 @@
+//! A container with the Containerfile's image and the manifest's mounts carries datagrams,
+//! and the next container goes on with its flows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{
+    Attached, Capture, Direct, Family, Host, WireStats, udp, wait, workspace, xdptun,
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+const PORT: u16 = 8000;
+
+/// Where the program is that the archive and the image hold.
+fn program() -> PathBuf {
+    let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    workspace::target_dir().join(triple).join("release")
+}
+
+/// A root with nothing but what is copied, read-only, with the mounts of the manifest
+/// and those of every container. `chroot` is all that is allowed beyond the manifest.
+const CONTAINER: &str = "\
+set -e
+cd \"$1\"
+mount --bind . .
+cd \"$1\"
+mount --bind /dev dev
+mount -t proc proc proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
+mount -t sysfs sysfs sys
+mount --bind /sys/fs/bpf sys/fs/bpf
+mount --bind \"$2\" etc/xdptun
+mount -o remount,bind,ro etc/xdptun
+mount -t tmpfs run run/xdptun
+mount -o remount,bind,ro .
+shift 2
+exec setpriv --no-new-privs --bounding-set \"$CAPABILITIES\" chroot . \"$@\"";
+
+/// The value of an instruction, which is a list of words.
+fn words(containerfile: &str, instruction: &str) -> Vec<String> {
+    let line = containerfile
+        .lines()
+        .find_map(|line| line.strip_prefix(instruction));
+    serde_json::from_str(line.unwrap()).unwrap()
+}
+
+fn container(host: &Host, root: &Path, settings: &Path) -> Attached {
+    let sources = workspace::root().join("xdptun/package");
+    let containerfile = fs::read_to_string(sources.join("Containerfile")).unwrap();
+    let manifest = fs::read_to_string(sources.join("daemonset.yaml")).unwrap();
+    let added = manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("add: ["));
+    let added = added.unwrap().trim_end_matches(']').to_lowercase();
+    let capabilities: Vec<String> = added.split(", ").map(|name| format!("+{name}")).collect();
+
+    let folders = [
+        "dev",
+        "proc",
+        "sys/fs/bpf",
+        "etc/xdptun",
+        "run/xdptun",
+        "usr/bin",
+    ];
+    for folder in folders {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let copy = containerfile
+        .lines()
+        .find_map(|line| line.strip_prefix("COPY "));
+    let (from, to) = copy.unwrap().split_once(" /").unwrap();
+    let from = program().join(from);
+    fs::copy(&from, root.join(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+
+    let mut command = host.netns.command("unshare");
+    command
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            CONTAINER,
+            "sh",
+        ])
+        .args([root, settings])
+        .args(words(&containerfile, "ENTRYPOINT "))
+        .args(words(&containerfile, "CMD "))
+        .env(
+            "CAPABILITIES",
+            format!("-all,+sys_chroot,{}", capabilities.join(",")),
+        );
+    Attached::by(&host.netns, Host::DEV, &mut command).unwrap()
+}
+
+#[test]
+fn a_container_carries_datagrams_and_leaves_them_to_the_next() {
+    let net = Direct::new().unwrap();
+    let scratch = Scratch::new().unwrap();
+    let [root, settings] = ["root", "settings"].map(|name| scratch.path().join(name));
+    fs::create_dir_all(&settings).unwrap();
+    let text = "metrics = \"127.0.0.1:9469\"\n[interface.eth0]\nports = [8000]\n";
+    fs::write(settings.join("config.toml"), text).unwrap();
+    let peer = ["attach", "--iface", Host::DEV, "--port", "8000"];
+    let mut peer_command: Command = net.b.netns.command(xdptun::binary().unwrap());
+    let _peer = Attached::by(&net.b.netns, Host::DEV, peer_command.args(peer)).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    let talk = || udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+    let wire = Capture::start(&net.a.netns, Host::DEV).unwrap();
+    let daemon = || xdptun::status(&net.a.netns).unwrap()["interfaces"][0]["daemon"].clone();
+
+    let first = container(&net.a, &root, &settings);
+    talk();
+    assert_eq!(daemon(), first.process().pid().as_raw());
+    // The signal that `STOPSIGNAL` names.
+    first.process().signal(Signal::SIGUSR2).unwrap();
+    wait::until(LIMIT, "its end", || !first.process().is_running().unwrap()).unwrap();
+    talk();
+    assert!(daemon().is_null());
+
+    let second = container(&net.a, &root, &settings);
+    talk();
+    let mut frames = wire.stop().unwrap();
+    frames.retain(|frame| frame.outgoing);
+    let stats = WireStats::of(PORT, &frames);
+    let counts = (stats.udp_datagrams, stats.syn, stats.fin, stats.rst);
+    assert_eq!(counts, (0, 1, 0, 0), "{stats:#?}");
+    second.stop().unwrap();
+    assert!(!xdptun::pin_dir(&net.a.netns, Host::DEV).unwrap().exists());
+    drop(first);
+}

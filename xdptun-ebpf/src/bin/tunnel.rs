@@ -1,0 +1,200 @@
+//! The object of the tunnel: its programs.
+//!
+//! | program | hook | job |
+//! |---|---|---|
+//! | [`xdptun_egress`] | tc egress | UDP to TCP; opens flows; makes the segments the daemon asks for |
+//! | [`xdptun_ingress`] | tc ingress | everything inbound: handshake, replies, TCP to UDP |
+//! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
+//! | [`xdptun_xdp`], [`xdptun_xdp_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
+//!
+//! Entry points only: `tunnel` decides what becomes of a packet, `host::verdict` maps that to
+//! the verdicts of tc.
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![expect(missing_docs, reason = "the program macros generate functions without")]
+
+use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::macros::{classifier, xdp};
+use aya_ebpf::programs::{TcContext, XdpContext};
+use xdptun_common::report::copy::Hook;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
+
+use xdptun_ebpf::host::capture::{self, recorded};
+use xdptun_ebpf::host::verdict::{Step, Verdict};
+use xdptun_ebpf::host::{split, verdict};
+use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
+use xdptun_ebpf::packet::direction::Direction;
+use xdptun_ebpf::packet::options;
+use xdptun_ebpf::packet::skb::Skb as _;
+use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
+use xdptun_ebpf::tunnel::disguise::Settle;
+use xdptun_ebpf::tunnel::scope::Tunnel;
+use xdptun_ebpf::tunnel::{calls, egress, icmp, ingress, rules, vlan};
+
+/// tc egress: datagrams become segments.
+#[classifier]
+pub fn xdptun_egress(ctx: TcContext) -> i32 {
+    recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx))
+}
+
+#[inline(always)]
+fn egress(ctx: &TcContext) -> i32 {
+    match skb_ip_version(ctx) {
+        Some(IpVersion::V4) => {
+            let process = || egress_v4(ctx.raw());
+            let step = around_options::<Ipv4Header>(ctx, Direction::Outbound, process);
+            beside_datagrams::<Ipv4Header>(ctx, step)
+        }
+        Some(IpVersion::V6) => {
+            let process = || egress_v6(ctx.raw());
+            let step = around_options::<Ipv6Header>(ctx, Direction::Outbound, process);
+            beside_datagrams::<Ipv6Header>(ctx, step)
+        }
+        None if vlan::hides_datagram(ctx, Direction::Outbound) => {
+            verdict::drop(ctx, Outcome::TxDropVlan)
+        }
+        None => TC_ACT_UNSPEC,
+    }
+}
+
+/// tc ingress: segments become datagrams, or are answered.
+#[classifier]
+pub fn xdptun_ingress(ctx: TcContext) -> i32 {
+    recorded::<Tunnel>(&ctx, Hook::Ingress, || ingress(&ctx))
+}
+
+#[inline(always)]
+fn ingress(ctx: &TcContext) -> i32 {
+    if ctx.is_for_another_host() {
+        return TC_ACT_UNSPEC;
+    }
+    match skb_ip_version(ctx) {
+        Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(ctx) => icmp_ip::<Ipv4Header>(ctx),
+        Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(ctx) => icmp_ip::<Ipv6Header>(ctx),
+        Some(IpVersion::V4) => {
+            around_options::<Ipv4Header>(ctx, Direction::Inbound, || ingress_v4(ctx.raw())).to_raw()
+        }
+        Some(IpVersion::V6) => {
+            around_options::<Ipv6Header>(ctx, Direction::Inbound, || ingress_v6(ctx.raw())).to_raw()
+        }
+        None if vlan::hides_datagram(ctx, Direction::Inbound) => {
+            verdict::drop(ctx, Outcome::RxDropPlainUdp)
+        }
+        None => TC_ACT_UNSPEC,
+    }
+}
+
+/// tc ingress of the splitter's far end: pieces go back where they came from.
+#[classifier]
+pub fn xdptun_splitter(ctx: TcContext) -> i32 {
+    split::send_home(&ctx, rules::owns_either)
+}
+
+/// XDP: segments of established flows become datagrams.
+#[xdp]
+pub fn xdptun_xdp(ctx: XdpContext) -> u32 {
+    restore_at_xdp(&ctx, ctx.end() - ctx.start())
+}
+
+/// The same for drivers that hand over a packet in several buffers (jumbo
+/// frames), which the kernel wants declared (5.18).
+#[xdp(frags)]
+pub fn xdptun_xdp_frags(ctx: XdpContext) -> u32 {
+    restore_at_xdp(&ctx, buffers_len(&ctx))
+}
+
+#[inline(always)]
+fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
+    let met = capture::met_by_xdp::<Tunnel>(ctx, len);
+    let outcome = match frame_ip_version(ctx) {
+        Some(IpVersion::V4) => xdptun_ebpf::tunnel::xdp::process::<Ipv4Header>(ctx, len),
+        Some(IpVersion::V6) => xdptun_ebpf::tunnel::xdp::process::<Ipv6Header>(ctx, len),
+        None => None,
+    };
+    let Some(outcome) = outcome else {
+        return xdp_action::XDP_PASS;
+    };
+    capture::left_by_xdp(ctx, met, outcome, len);
+    verdict::end_at_xdp(outcome)
+}
+
+/// Processes a packet, if need be without its options, which are put back before it goes on.
+#[inline(always)]
+fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
+    let end = |error| Step::Done(verdict::drop(ctx, verdict::refused(error, direction)));
+    let step = Step::from_raw(process());
+    let Step::Stash = step else {
+        return step;
+    };
+    if let Err(error) = options::take::<I>(ctx) {
+        return end(error);
+    }
+    let step = Step::from_raw(process());
+    match step {
+        Step::PASS => options::put_back::<I>(ctx).map_or_else(end, |()| step),
+        step => step,
+    }
+}
+
+/// Handles TCP and ICMP that leave. Called from the entry point, where the stack is empty.
+#[inline(always)]
+fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
+    match step {
+        Step::Segment => {
+            calls::note::<I>(ctx);
+            TC_ACT_UNSPEC
+        }
+        Step::Message if icmp::reveals_datagram::<I>(ctx) => {
+            verdict::drop(ctx, Outcome::TxDropIcmp)
+        }
+        Step::Message => TC_ACT_UNSPEC,
+        Step::Stash | Step::Done(_) => step.to_raw(),
+    }
+}
+
+// One subprogram for each IP version and direction, so that each has a stack of
+// its own; global ones (the verifier's word), so that it walks each once.
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn egress_v4(skb: *mut __sk_buff) -> i32 {
+    egress_ip::<Ipv4Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn egress_v6(skb: *mut __sk_buff) -> i32 {
+    egress_ip::<Ipv6Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn ingress_v4(skb: *mut __sk_buff) -> i32 {
+    ingress_ip::<Ipv4Header>(&TcContext::new(skb))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn ingress_v6(skb: *mut __sk_buff) -> i32 {
+    ingress_ip::<Ipv6Header>(&TcContext::new(skb))
+}
+
+#[inline(always)]
+fn egress_ip<I: Settle + Icmp>(ctx: &TcContext) -> i32 {
+    let step = |verdict: Verdict| verdict.carry_out::<I>(ctx);
+    egress::process::<I>(ctx).map_or(Step::PASS, step).to_raw()
+}
+
+#[inline(always)]
+fn ingress_ip<I: Ip>(ctx: &TcContext) -> i32 {
+    let step = |verdict: Verdict| verdict.carry_out::<I>(ctx);
+    ingress::process::<I>(ctx).map_or(Step::PASS, step).to_raw()
+}
+
+#[inline(always)]
+fn icmp_ip<I: Icmp>(ctx: &TcContext) -> i32 {
+    let step = |outcome| Verdict::Ended(outcome).carry_out::<I>(ctx);
+    icmp::receive::<I>(ctx).map_or(Step::PASS, step).to_raw()
+}
+
+xdptun_ebpf::object!();

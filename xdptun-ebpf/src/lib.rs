@@ -1,0 +1,31 @@
+//! The kernel side of xdptun: what becomes of each packet. The programs are in `src/bin`, an
+//! object for each file there.
+//!
+//! The way of a packet: [`xdptun_common::parse`] finds its transport header,
+//! [`tunnel::rules`] tells whether it is ours, [`tunnel::table`] finds the flow,
+//! [`xdptun_common::tunnel::handshake`] decides, and [`tunnel::disguise`],
+//! [`tunnel::restore`] or [`tunnel::control`] change the packet.
+//!
+//! A folder is a room. A room uses itself and those before it: [`machine`], [`packet`],
+//! [`host`], [`flow`], [`tunnel`]. Each map and read-only variable is in the file of its owner.
+//!
+//! The library compiles for the host as well, where its unit tests run. A test must not call
+//! a helper of the kernel: that is a jump to the helper's number.
+#![no_std]
+#![cfg_attr(
+    target_arch = "bpf",
+    expect(
+        internal_features,
+        reason = "core has no atomic types for BPF, only the intrinsics below them"
+    ),
+    feature(asm_experimental_arch, core_intrinsics)
+)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod flow;
+pub mod host;
+pub mod machine;
+pub mod packet;
+pub mod tunnel;

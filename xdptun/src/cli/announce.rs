@@ -1,0 +1,146 @@
+//! The lines that `xdptun attach` and `xdptun run` print when an interface carries datagrams.
+
+use std::io::{self, Write};
+
+use tracing::debug;
+
+use crate::error::Result;
+use crate::host::ephemeral::Exposed;
+use crate::host::listeners;
+use crate::host::mtu::{IPV6_LEAST, WIREGUARD_DEFAULT, WireguardMtu};
+use crate::host::ports::{PortRange, carries};
+use crate::tunnel::Attached;
+use crate::tunnel::options::AttachOptions;
+
+/// Prints what was attached and where; the last line starts with `ready:`.
+pub fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Result<()> {
+    let interface = &attached.interface;
+    let name = &interface.name;
+    let ports = attached.maps.ports()?;
+    let mut out = io::stdout().lock();
+    say_attachment(&mut out, attached, options)?;
+    say_mtu(&mut out, name, interface.mtu)?;
+    say_tcp(&mut out, name, options, &ports)?;
+    say_exposed(&mut out, name, &ports)?;
+    let vlans = interface.vlans()?;
+    if !vlans.is_empty() {
+        writeln!(
+            out,
+            "{name}: datagrams of {} are refused here; attach to the VLAN's own device to carry them",
+            vlans.join(", ")
+        )?;
+    }
+    if !interface.is_up {
+        writeln!(out, "{name}: it is down; `ip link set {name} up`")?;
+    }
+    writeln!(out, "ready: {}{way_out}", carries(name, &ports))?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Prints the hooks, what was taken over, and the peers.
+fn say_attachment(
+    out: &mut impl Write,
+    attached: &Attached,
+    options: &AttachOptions,
+) -> io::Result<()> {
+    let name = &attached.interface.name;
+    let tc = if attached.tcx { "TCX" } else { "clsact" };
+    writeln!(
+        out,
+        "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
+        attached.ingress.name()
+    )?;
+    if let Some(flows) = attached.adopted {
+        writeln!(
+            out,
+            "{name}: took over what was attached, with {flows} flows"
+        )?;
+    }
+    if let Some(refusal) = &attached.xdp_refusal {
+        writeln!(out, "{name}: no native XDP: {refusal}")?;
+    }
+    if options.only_peers {
+        let peers: Vec<String> = options.peers.iter().map(ToString::to_string).collect();
+        writeln!(out, "{name}: only for {}", peers.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Prints the MTU, and what it means for WireGuard.
+fn say_mtu(out: &mut impl Write, name: &str, interface: u32) -> io::Result<()> {
+    let mtu = WireguardMtu::on(interface);
+    writeln!(
+        out,
+        "{name}: MTU {interface}; WireGuard inside can use MTU {} over IPv4, {} over IPv6",
+        mtu.v4, mtu.v6
+    )?;
+    if mtu.v6 < WIREGUARD_DEFAULT {
+        let safe = mtu.v4.min(WIREGUARD_DEFAULT);
+        let advice = if mtu.v4 < WIREGUARD_DEFAULT {
+            format!(
+                "set `MTU = {safe}` in wg0.conf, or `MTU = {}` if the peer is reached over IPv6",
+                mtu.v6
+            )
+        } else {
+            format!(
+                "if the peer is reached over IPv6, set `MTU = {}` in wg0.conf: \
+                 the default of {WIREGUARD_DEFAULT} does not fit there",
+                mtu.v6
+            )
+        };
+        writeln!(out, "{name}: {advice}")?;
+    }
+    let least = WireguardMtu::FOR_IPV6_INSIDE;
+    if interface < least.v6 {
+        writeln!(
+            out,
+            "{name}: IPv6 inside takes an MTU of {IPV6_LEAST} there, and so one of {} here, or of {} \
+             if the peer is reached over IPv6",
+            least.v4, least.v6
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints what happens to other TCP on the owned ports.
+fn say_tcp(
+    out: &mut impl Write,
+    name: &str,
+    options: &AttachOptions,
+    ports: &[PortRange],
+) -> io::Result<()> {
+    if options.keys.is_some() {
+        return writeln!(
+            out,
+            "{name}: answers only callers that know the secret; other TCP to these ports goes to this host"
+        );
+    }
+    match listeners::listening(ports) {
+        Ok(servers) if servers.is_empty() => {}
+        Ok(servers) => writeln!(
+            out,
+            "{name}: the TCP server on port {} cannot be reached here any more; \
+             with a secret both share the port",
+            servers.join(", ")
+        )?,
+        Err(error) => debug!("cannot look for TCP servers: {error:#}"),
+    }
+    Ok(())
+}
+
+/// Prints the owned ports that the kernel may give to any UDP socket of this host.
+fn say_exposed(out: &mut impl Write, name: &str, ports: &[PortRange]) -> io::Result<()> {
+    match Exposed::among(ports) {
+        Ok(None) => {}
+        Ok(Some(exposed)) => writeln!(
+            out,
+            "{name}: a UDP socket of this host that asks for any port may be given {}, and what it \
+             sends leaves as TCP; `{}` prevents it",
+            exposed.ports(),
+            exposed.command()
+        )?,
+        Err(error) => debug!("cannot look for reserved ports: {error:#}"),
+    }
+    Ok(())
+}

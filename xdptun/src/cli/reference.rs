@@ -1,0 +1,261 @@
+//! docs/configuration.md, made from the types of the file and from the command line.
+
+use std::borrow::Cow;
+
+use clap::Arg;
+use expect_test::expect_file;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+use crate::config::{Config, MaxFlows, PeerConfig, Seconds, Secrets};
+use crate::host::ports::PortRange;
+
+const ABOUT: &str = "\
+# The configuration file
+
+`xdptun run` reads `/etc/xdptun/config.toml`, or what `--config` names, in
+[TOML](https://toml.io). `xdptun check` tells what is wrong with it, `xdptun reload`
+applies a change; if the file cannot be applied, nothing changes. The commented
+[sample](../xdptun/package/config.toml) shows how everything is written.
+
+`xdptun attach` has an option for nearly every key, with the same meaning and default.
+Options that repeat (`--port`, `--peer`) are lists in the file.
+
+This page is made from the code. `UPDATE_EXPECT=1 cargo test -p xdptun reference`
+writes it anew.
+";
+
+const WHOLE: &str = "
+## The whole file
+
+";
+
+const INTERFACE: &str = "
+## `[interface.NAME]`
+
+A table for each interface; names with dots are quoted: `[interface.\"eth0.100\"]`.
+`xdptun run` waits for an interface that does not exist yet. Where the last column but one
+says no, `xdptun reload` refuses a change while the interface is attached, except to
+`\"auto\"`: take the interface out of the file, reload, and put it back.
+
+";
+
+const HEAD: &str = "\
+| key | type | unit | default | meaning | reload changes it | `attach` |
+|---|---|---|---|---|---|---|
+";
+
+#[test]
+fn the_page_is_as_the_code_makes_it() {
+    let schema = schema();
+    let whole = &schema["properties"];
+    let interface = &whole["interface"]["additionalProperties"];
+    let page = [
+        ABOUT,
+        WHOLE,
+        &table(whole, &Value::Null),
+        INTERFACE,
+        &table(&interface["properties"], &interface["required"]),
+    ]
+    .concat();
+    expect_file!["../../../docs/configuration.md"].assert_eq(&page);
+}
+
+/// Same name, same meaning, in both places.
+#[test]
+fn the_command_line_has_the_same_keys_and_defaults() {
+    let schema = schema();
+    let whole = &schema["properties"];
+    let interface = &whole["interface"]["additionalProperties"]["properties"];
+    let keys = |table: &Value| table.as_object().unwrap().clone();
+    let keys = keys(whole).into_iter().chain(keys(interface));
+    let mut options: Vec<String> = attach().filter_map(|option| name(&option)).collect();
+    for (key, schema) in keys {
+        let Some(option) = option(&key) else {
+            continue;
+        };
+        let default = option.get_default_values().first();
+        let default = default.map(|default| default.to_str().unwrap().to_owned());
+        let expected = match &schema["default"] {
+            Value::Null => None,
+            Value::Array(list) if list.is_empty() => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        assert_eq!(default, expected, "{key}");
+        options.retain(|other| Some(other) != name(&option).as_ref());
+    }
+    assert_eq!(options, ["iface", "take-over"]);
+}
+
+/// The types of the file, with what doc comments and attributes say of them.
+fn schema() -> Value {
+    SchemaSettings::default()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator()
+        .into_root_schema_for::<Config>()
+        .to_value()
+}
+
+fn table(keys: &Value, required: &Value) -> String {
+    let mut rows = String::from(HEAD);
+    for (key, schema) in keys.as_object().unwrap() {
+        if key == "interface" {
+            continue;
+        }
+        let is_required = required
+            .as_array()
+            .is_some_and(|keys| keys.contains(&key.as_str().into()));
+        let default = match &schema["default"] {
+            _ if is_required => "required".to_owned(),
+            Value::Null => "none".to_owned(),
+            value => format!("`{value}`"),
+        };
+        let fixed = schema["fixed"] == true;
+        let option = option(key).and_then(|option| name(&option));
+        rows += &format!(
+            "| `{key}` | {} | {} | {default} | {} | {} | {} |\n",
+            kind(schema),
+            schema["unit"].as_str().unwrap_or_default(),
+            meaning(schema),
+            if fixed { "no" } else { "yes" },
+            option.map_or_else(String::new, |option| format!("`--{option}`")),
+        );
+    }
+    rows
+}
+
+/// The type of a key, as the table shows it.
+fn kind(schema: &Value) -> String {
+    if let Some(title) = schema["title"].as_str() {
+        return title.to_owned();
+    }
+    if schema["type"] == "array" {
+        return format!("list of {}", kind(&schema["items"]));
+    }
+    if schema["type"] == "integer" {
+        let (least, most) = (&schema["minimum"], &schema["maximum"]);
+        return format!("{least} to {most}");
+    }
+    let values = choices(schema).into_iter();
+    let values: Vec<String> = values.map(|(value, _)| format!("`\"{value}\"`")).collect();
+    assert!(!values.is_empty(), "neither title nor values: {schema:#}");
+    values.join(", ")
+}
+
+/// The doc comment, and those of the choices.
+fn meaning(schema: &Value) -> String {
+    let mut text = unwrapped(schema);
+    for (value, meaning) in choices(schema) {
+        if let Some(meaning) = meaning {
+            text += &format!(" `{value}`: {}", lower_case(&meaning));
+        }
+    }
+    text
+}
+
+fn unwrapped(schema: &Value) -> String {
+    let text = schema["description"].as_str();
+    let text = text.unwrap_or_else(|| panic!("no doc comment: {schema:#}"));
+    text.replace('\n', " ")
+}
+
+/// A sentence that goes on after a colon; "XDP" and "TCX" stay.
+fn lower_case(sentence: &str) -> String {
+    let second = sentence.chars().nth(1);
+    if second.is_some_and(char::is_uppercase) {
+        return sentence.to_owned();
+    }
+    let (first, rest) = sentence.split_at(1);
+    first.to_lowercase() + rest
+}
+
+/// The values of an enum, each with its doc comment if it has one.
+fn choices(schema: &Value) -> Vec<(String, Option<String>)> {
+    let list = |key: &str| schema[key].as_array().cloned().unwrap_or_default();
+    let plain = list("enum").into_iter().map(|value| (value, None));
+    let documented = list("oneOf").into_iter().map(|choice| {
+        let meaning = unwrapped(&choice);
+        (choice["const"].clone(), Some(meaning))
+    });
+    plain
+        .chain(documented)
+        .map(|(value, meaning)| (value.as_str().unwrap().to_owned(), meaning))
+        .collect()
+}
+
+/// The options of `xdptun attach`.
+fn attach() -> impl Iterator<Item = Arg> {
+    let command = super::command();
+    let attach = command.find_subcommand("attach").unwrap().clone();
+    attach
+        .get_arguments()
+        .cloned()
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn name(option: &Arg) -> Option<String> {
+    option.get_long().map(str::to_owned)
+}
+
+/// The option of `xdptun attach` that is the same as a key: a list has the plural.
+fn option(key: &str) -> Option<Arg> {
+    attach().find(|option| {
+        let long = option.get_long();
+        long == Some(key) || long == key.strip_suffix('s')
+    })
+}
+
+impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
+    fn schema_name() -> Cow<'static, str> {
+        "seconds".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "unit": "seconds" })
+    }
+}
+
+impl JsonSchema for MaxFlows {
+    fn schema_name() -> Cow<'static, str> {
+        "flows".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": Self::MOST, "unit": "flows" })
+    }
+}
+
+impl JsonSchema for PortRange {
+    fn schema_name() -> Cow<'static, str> {
+        "port".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "ports (`51820`) and ranges (`\"8000-8010\"`)" })
+    }
+}
+
+impl JsonSchema for PeerConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "peer".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        let title = "addresses, networks and host names, \
+                     also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }`";
+        json_schema!({ "title": title })
+    }
+}
+
+impl JsonSchema for Secrets {
+    fn schema_name() -> Cow<'static, str> {
+        "secrets".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "path, or list of one to four" })
+    }
+}

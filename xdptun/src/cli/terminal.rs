@@ -1,0 +1,149 @@
+//! The output of `xdptun attach` and `xdptun run` at the terminal: log and announcements.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use aya_log::EbpfLogger;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::outcome::Outcome;
+
+use super::announce::announce;
+use super::flow_log::FlowLog;
+use crate::config::LogLevel;
+use crate::error::{Context as _, Error, Result};
+use crate::observe::metrics;
+use crate::process::task::Task;
+use crate::service::Frontend;
+use crate::tunnel::daemon::{self, News, Observer};
+use crate::tunnel::{Attached, Plan, Trace};
+
+/// Log on standard error, announcements on standard output.
+pub struct Terminal {
+    filter: reload::Handle<EnvFilter, Registry>,
+    /// How the operator detaches, for the line `ready:`.
+    way_out: &'static str,
+    /// The readers of the programs' log, by interface.
+    logs: RefCell<BTreeMap<String, Task>>,
+    flows: Rc<FlowLog>,
+}
+
+impl Terminal {
+    /// Starts the log of this process.
+    pub fn new(level: LogLevel) -> Self {
+        let (filter, handle) = reload::Layer::new(filter(level));
+        let lines = fmt::layer()
+            .with_target(false)
+            .with_ansi(io::stderr().is_terminal())
+            .with_writer(io::stderr);
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .init();
+        Self {
+            filter: handle,
+            way_out: "",
+            logs: RefCell::default(),
+            flows: Rc::default(),
+        }
+    }
+
+    /// With words on how to detach, after `ready:`.
+    pub fn with_way_out(self, way_out: &'static str) -> Self {
+        Self { way_out, ..self }
+    }
+}
+
+impl Observer for Terminal {
+    fn flow(&self, flow: &FlowKey, news: News) {
+        self.flows.tell(flow, news);
+    }
+}
+
+impl Frontend for Terminal {
+    fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
+        let options = plan.options();
+        let name = attached.interface.name.clone();
+        // The programs before these are gone; end the reader of their log.
+        self.logs.borrow_mut().remove(&name);
+        if options.trace == Trace::On {
+            let log = forward_log(attached)?;
+            self.logs.borrow_mut().insert(name, log);
+        }
+        announce(attached, &options, self.way_out)
+    }
+
+    fn metrics(&self, address: SocketAddr) -> Result<()> {
+        writeln!(io::stdout(), "metrics: http://{address}{}", metrics::PATH)?;
+        Ok(())
+    }
+
+    fn log(&self, level: LogLevel) -> Result<()> {
+        self.filter
+            .reload(filter(level))
+            .map_err(Error::other)
+            .context("cannot change how much is logged")
+    }
+}
+
+/// Libraries only warn; their lower levels are of no use to an operator.
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    // The prefix covers `xdptun_ebpf` too, which logs through `log`.
+    EnvFilter::new(format!("warn,xdptun={level}"))
+}
+
+/// Copies the log of the programs into the log of this process.
+fn forward_log(attached: &mut Attached) -> Result<Task> {
+    let logger = EbpfLogger::init_with_logger(&mut attached.ebpf, NamedOutcomes)
+        .map_err(Error::other)
+        .context("cannot read the log of the programs")?;
+    let mut logger = daemon::watch(logger)?;
+    let log = tokio::spawn(async move {
+        while let Ok(mut ready) = logger.readable_mut().await {
+            ready.get_inner_mut().flush();
+            ready.clear_ready();
+        }
+    });
+    Ok(log.into())
+}
+
+/// The programs log an outcome as a number, because a BPF program has no table
+/// of strings; this puts the counter's name in its place.
+struct NamedOutcomes;
+
+impl log::Log for NamedOutcomes {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        log::logger().enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        let named = text.rsplit_once("outcome ").and_then(|(packet, number)| {
+            let outcome = Outcome::ALL.get(number.parse::<usize>().ok()?)?;
+            Some(format!("{packet}{}", outcome.name()))
+        });
+        let text = named.unwrap_or(text);
+        log::logger().log(
+            &log::Record::builder()
+                .metadata(record.metadata().clone())
+                .args(format_args!("{text}"))
+                .build(),
+        );
+    }
+
+    fn flush(&self) {
+        log::logger().flush();
+    }
+}

@@ -1,0 +1,271 @@
+//! The configuration file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::interface::InterfaceConfig;
+use super::peer::PeerConfig;
+use super::values::{LogLevel, Seconds};
+use crate::error::{Context as _, Error, Kind, Result, bail};
+
+/// The path of the file, unless the command line names another.
+pub const DEFAULT_PATH: &str = "/etc/xdptun/config.toml";
+
+/// The sample that is installed at [`DEFAULT_PATH`].
+pub const SAMPLE: &str = include_str!("../../package/config.toml");
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// How much to log; `trace` logs every packet and is slow.
+    pub log_level: LogLevel,
+    /// Address to serve metrics for Prometheus on.
+    #[cfg_attr(test, schemars(title = "`\"address:port\"`"))]
+    pub metrics: Option<SocketAddr>,
+    /// How often the host names of peers are looked up again.
+    pub resolve_interval: Seconds<60>,
+    /// The interfaces, by name.
+    #[serde(rename = "interface")]
+    pub interfaces: BTreeMap<String, InterfaceConfig>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read ([`Kind::Io`] or [`Kind::Permission`]), or says what xdptun does
+    /// not understand ([`Kind::Invalid`]): then with line, column and what would be right.
+    pub fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        Self::parse(&text).with_context(|| name.to_string())
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Invalid`], as of [`Config::read`].
+    pub fn parse(text: &str) -> Result<Self> {
+        // The text of the parser's error names line and column and shows the place.
+        let config: Self = toml::from_str(text)
+            .map_err(|error| Error::new(Kind::Invalid, error.to_string().trim_end()))?;
+        for (name, interface) in &config.interfaces {
+            if !is_interface_name(name) {
+                bail!(
+                    Invalid,
+                    "`{name}` is no name of an interface: those have 1 to 15 bytes, no space, \
+                     slash or colon; `ip link` lists them"
+                );
+            }
+            let mut with_own = interface.peers.iter().filter(|one| one.secret.is_some());
+            if interface.secret.is_none()
+                && let Some(PeerConfig { peer, .. }) = with_own.next()
+            {
+                bail!(
+                    Invalid,
+                    "interface {name}: peer {peer} has a secret and the interface has none; give \
+                     the interface one as well, for all other callers"
+                );
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// Whether the kernel accepts the name for an interface (`dev_valid_name`).
+fn is_interface_name(name: &str) -> bool {
+    let bad = |letter: char| letter == '/' || letter == ':' || letter.is_whitespace();
+    (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{IngressChoice, Secrets, TcChoice};
+
+    fn one(text: &str) -> InterfaceConfig {
+        let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
+        config.interfaces["eth0"].clone()
+    }
+
+    #[test]
+    fn a_port_is_all_it_takes() {
+        let interface = one("ports = [51820]");
+        let expected = InterfaceConfig::new(vec!["51820".parse().unwrap()]);
+        assert_eq!(interface, expected);
+        assert_eq!(Duration::from(interface.keepalive).as_secs(), 25);
+        assert_eq!(Duration::from(interface.idle_timeout).as_secs(), 600);
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = r#"
+            log-level = "debug"
+            metrics = "[::1]:9469"
+            resolve-interval = 5
+            [interface."eth0.100"]
+            ports = [443, "8000-8010"]
+            peers = ["203.0.113.7", { peer = "2001:db8::/32", secret = "b" }, "gw.example.org"]
+            ingress = "xdp-generic"
+            tc = "clsact"
+            keepalive = 10
+            idle-timeout = 60
+            secret = ["/etc/xdptun/secret", "a"]
+            max-flows = 1000
+        "#;
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.log_level, LogLevel::Debug);
+        assert_eq!(config.resolve_interval.to_string(), "5");
+        assert_eq!(config.metrics, "[::1]:9469".parse().ok());
+        let interface = &config.interfaces["eth0.100"];
+        let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
+        assert_eq!(ports, ["443", "8000-8010"]);
+        let peers: Vec<String> = interface.peers().map(ToString::to_string).collect();
+        assert_eq!(peers, ["203.0.113.7/32", "2001:db8::/32", "gw.example.org"]);
+        assert_eq!(interface.ingress, IngressChoice::XdpGeneric);
+        assert_eq!(interface.tc, TcChoice::Clsact);
+        assert_eq!(interface.keepalive.to_string(), "10");
+        assert_eq!(interface.idle_timeout.to_string(), "60");
+        let files = |secret: &Option<Secrets>| {
+            let files = secret.iter().flat_map(Secrets::files);
+            files
+                .map(|file| file.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(files(&interface.secret), ["/etc/xdptun/secret", "a"]);
+        assert_eq!(files(&interface.peers[1].secret), ["b"]);
+        assert_eq!(interface.max_flows.get(), 1000);
+    }
+
+    /// Every mistake is shown with its line and column, and what would be right.
+    #[test]
+    fn mistakes_are_shown_where_they_are() {
+        for (line, column, hint) in [
+            ("prots = [1]", 1, "expected one of `ports`, `peers`"),
+            ("ports = []", 9, "no port"),
+            ("ports = 8000", 9, "expected a list like [51820]"),
+            ("ports = [0]", 9, "ports are 1 to 65535"),
+            ("ports = [70000]", 9, "ports are 1 to 65535"),
+            ("ports = [\"9-8\"]", 9, "write 8-9"),
+            (
+                "ports = [1]\npeers = [\"10.0.0.0/33\"]",
+                10,
+                "203.0.113.0/24",
+            ),
+            (
+                "ports = [1]\ningress = \"magic\"",
+                11,
+                "expected one of `auto`, `xdp`",
+            ),
+            ("ports = [1]\nkeepalive = 0", 13, "nonzero"),
+            ("ports = [1]\nsecret = 1", 10, "expected a file like"),
+            ("ports = [1]\nsecret = []", 10, "no file with a secret"),
+            (
+                "ports = [1]\nsecret = [\"a\", \"b\", \"a\"]",
+                10,
+                "a: the same secret twice",
+            ),
+            (
+                "ports = [1]\nsecret = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
+                10,
+                "5 secrets are too many, 4 hold at once",
+            ),
+            ("ports = [1]\npeers = [7]", 10, "expected a peer like"),
+            (
+                "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secrets = \"a\" }]",
+                31,
+                "expected `peer` or `secret`",
+            ),
+            (
+                "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
+                9,
+                "peer 10.0.0.1/32 stands here twice",
+            ),
+            ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
+            ("ports = [1]\nmax-flows = 0", 13, "1 to 16777216 flows"),
+            ("keepalive = 5", 1, "missing field `ports`"),
+            ("ports = [1", 11, "array"),
+        ] {
+            let text = format!("[interface.eth0]\n{line}");
+            let error = Config::parse(&text).expect_err(line);
+            assert_eq!(error.kind(), Kind::Invalid, "{error:#}");
+            let error = format!("{error:#}");
+            let row = 1 + line.lines().count();
+            // What is missing is missing from the table.
+            let row = if hint.starts_with("missing") { 1 } else { row };
+            let place = format!("line {row}, column {column}");
+            assert!(error.contains(&place), "{place}: {error}");
+            assert!(error.contains(hint), "{hint}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_peers_secret_takes_one_of_the_interface() {
+        let peers = "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secret = [\"b\", \"c\"] }]\n";
+        let interface = one(&format!("{peers}secret = \"a\""));
+        let own = interface.peers[0].secret.as_ref().unwrap();
+        assert_eq!(own.files().count(), 2);
+        let error = Config::parse(&format!("[interface.eth0]\n{peers}")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("peer 10.0.0.1/32 has a secret and the interface has none; give"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_no_interface_can_be_called_is_refused() {
+        for name in ["", "a/b", "a b", "..", "sixteen-letters-"] {
+            let text = format!("[interface.\"{name}\"]\nports = [1]\n");
+            let error = Config::parse(&text).expect_err(name).to_string();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+        }
+        let peers = "\"10.0.0.1\", ".repeat(1025);
+        let text = format!("[interface.a]\nports = [1]\npeers = [{peers}]\n");
+        let error = Config::parse(&text).unwrap_err().to_string();
+        assert!(error.contains("1025 peers are too many"), "{error}");
+    }
+
+    /// What the sample shows as a default is one, and it shows all there is.
+    #[test]
+    fn the_sample_tells_the_truth() {
+        assert_eq!(Config::parse(SAMPLE).unwrap(), Config::default());
+        let enabled: String = SAMPLE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                // "#name = value"; text has a space there.
+                Some(option) if !option.starts_with(' ') => format!("{option}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let config = Config::parse(&enabled).unwrap();
+        assert_eq!(
+            (config.log_level, config.resolve_interval),
+            Default::default()
+        );
+        let interface = &config.interfaces["eth0"];
+        assert!(!interface.peers.is_empty() && interface.secret.is_some());
+        let InterfaceConfig { ports, .. } = interface.clone();
+        let expected = InterfaceConfig {
+            ports,
+            peers: interface.peers.clone(),
+            secret: interface.secret.clone(),
+            ..one("ports = [1]")
+        };
+        assert_eq!(*interface, expected);
+        for option in ["ingress", "tc", "keepalive", "idle-timeout", "max-flows"] {
+            let shown = format!("\n#{option} = ");
+            assert!(SAMPLE.contains(&shown), "{option}");
+        }
+    }
+}

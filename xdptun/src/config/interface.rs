@@ -1,0 +1,120 @@
+//! The configuration of one interface.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use tracing::warn;
+
+use super::peer::{self, Peer, PeerConfig, peers_fit};
+use super::secrets::Secrets;
+use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
+use crate::host::ports::PortRange;
+
+/// Default of `keepalive`, in seconds: the usual PersistentKeepalive of WireGuard, below
+/// the limit of every common NAT.
+pub const KEEPALIVE: u32 = 25;
+/// Default of `idle-timeout`, in seconds: longer than the pauses within a conversation.
+pub const IDLE_TIMEOUT: u32 = 600;
+
+/// The usual `PersistentKeepalive` of WireGuard, in seconds.
+const WIREGUARD_KEEPALIVE: u64 = 25;
+
+/// One interface.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table like [interface.eth0]"
+)]
+pub struct InterfaceConfig {
+    /// UDP ports and ranges that are carried as TCP: datagrams whose local or remote
+    /// port is one of them.
+    #[serde(deserialize_with = "at_least_one_port")]
+    pub ports: Vec<PortRange>,
+    /// Only these peers; any address if there are none. xdptun leaves UDP and TCP of others
+    /// alone. A peer can have a `secret` (or a list) of its own, which replaces the
+    /// interface's for that peer.
+    #[serde(default, deserialize_with = "not_too_many_peers")]
+    pub peers: Vec<PeerConfig>,
+    /// Which program restores inbound data.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
+    pub ingress: IngressChoice,
+    /// How the tc programs are attached.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
+    pub tc: TcChoice,
+    /// Silence after which a flow is probed, so that NATs and firewalls on the way
+    /// remember it.
+    #[serde(default)]
+    pub keepalive: Seconds<KEEPALIVE>,
+    /// Time without data after which a flow is closed.
+    #[serde(default)]
+    pub idle_timeout: Seconds<IDLE_TIMEOUT>,
+    /// File with the secret that callers must know; without one, any caller is admitted. In
+    /// a list, this host proves the first to its peers, and any of them admits callers: so
+    /// a secret can be replaced.
+    #[serde(default)]
+    pub secret: Option<Secrets>,
+    /// How many flows the table holds, 256 bytes of kernel memory each.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(extend("fixed" = true)))]
+    pub max_flows: MaxFlows,
+}
+
+impl InterfaceConfig {
+    /// A configuration with these ports, and defaults otherwise.
+    #[must_use]
+    pub fn new(ports: Vec<PortRange>) -> Self {
+        Self {
+            ports,
+            peers: Vec::new(),
+            ingress: IngressChoice::default(),
+            tc: TcChoice::default(),
+            keepalive: Seconds::default(),
+            idle_timeout: Seconds::default(),
+            secret: None,
+            max_flows: MaxFlows::default(),
+        }
+    }
+
+    /// The peers.
+    pub fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().map(|one| &one.peer)
+    }
+
+    /// Warns of settings that are valid but may surprise.
+    pub fn warn(&self, name: &str) {
+        let idle = Duration::from(self.idle_timeout);
+        if idle < Duration::from_secs(WIREGUARD_KEEPALIVE) {
+            warn!(
+                "{name}: a flow is closed after {} s without a datagram (`idle-timeout`), and \
+                 WireGuard sends one each {WIREGUARD_KEEPALIVE} s if nothing else is to be sent: \
+                 the flow would be closed and opened again and again",
+                self.idle_timeout
+            );
+        }
+    }
+}
+
+fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PeerConfig>, D::Error> {
+    let peers: Vec<PeerConfig> = list(file, "a list like [\"203.0.113.7\"]")?;
+    peers_fit(peers.len()).map_err(D::Error::custom)?;
+    if let Some(peer) = peer::contradiction(&peers) {
+        let error = format!("peer {peer} stands here twice, with different secrets");
+        return Err(D::Error::custom(error));
+    }
+    Ok(peers)
+}
+
+fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange>, D::Error> {
+    let ports: Vec<PortRange> = list(file, "a list like [51820]")?;
+    if ports.is_empty() {
+        return Err(D::Error::custom(
+            "no port: xdptun would carry nothing; leave the interface out instead",
+        ));
+    }
+    Ok(ports)
+}

@@ -1,0 +1,166 @@
+//! Values of the file and of the command line.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::{NonZeroU32, ParseIntError};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::error::{Error, Kind, Result, bail};
+
+/// The program that restores inbound data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+pub enum IngressChoice {
+    /// XDP in the driver if it has it, else tc.
+    #[default]
+    Auto,
+    /// XDP in the driver.
+    Xdp,
+    /// XDP in the stack; switches software GRO off for the whole interface.
+    XdpGeneric,
+    /// tc alone.
+    Tc,
+}
+
+/// How the tc programs are attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+pub enum TcChoice {
+    /// TCX where the kernel has it (6.6), else clsact.
+    #[default]
+    Auto,
+    /// TCX links.
+    Tcx,
+    /// Filters of the clsact qdisc.
+    Clsact,
+}
+
+/// Default capacity of the flow table.
+pub const DEFAULT_MAX_FLOWS: u32 = 65536;
+
+/// A time in whole seconds, at least one; `DEFAULT` if none is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(transparent)]
+pub struct Seconds<const DEFAULT: u32>(NonZeroU32);
+
+impl<const DEFAULT: u32> Default for Seconds<DEFAULT> {
+    fn default() -> Self {
+        const { assert!(DEFAULT != 0) };
+        Self(NonZeroU32::MIN.saturating_add(DEFAULT - 1))
+    }
+}
+
+impl<const DEFAULT: u32> From<Seconds<DEFAULT>> for Duration {
+    fn from(seconds: Seconds<DEFAULT>) -> Self {
+        Self::from_secs(seconds.0.get().into())
+    }
+}
+
+impl<const DEFAULT: u32> FromStr for Seconds<DEFAULT> {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
+    }
+}
+
+impl<const DEFAULT: u32> fmt::Display for Seconds<DEFAULT> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A capacity of the flow table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(try_from = "u32")]
+pub struct MaxFlows(u32);
+
+impl MaxFlows {
+    /// A larger table would take gigabytes of memory that the kernel cannot swap.
+    pub(crate) const MOST: u32 = 1 << 24;
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for MaxFlows {
+    fn default() -> Self {
+        Self(DEFAULT_MAX_FLOWS)
+    }
+}
+
+impl TryFrom<u32> for MaxFlows {
+    type Error = Error;
+
+    fn try_from(flows: u32) -> Result<Self> {
+        match flows {
+            1..=Self::MOST => Ok(Self(flows)),
+            _ => bail!(Invalid, "the table holds 1 to {} flows", Self::MOST),
+        }
+    }
+}
+
+impl FromStr for MaxFlows {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let flows: u32 = text
+            .parse()
+            .map_err(|error: ParseIntError| Error::caused_by(Kind::Invalid, error))?;
+        flows.try_into()
+    }
+}
+
+impl fmt::Display for MaxFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How much to log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the levels of `tracing`")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Reads a list; the error for anything else shows how to write one.
+pub fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    file: D,
+    like: &'static str,
+) -> Result<Vec<T>, D::Error> {
+    struct List<T>(&'static str, PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(values))
+        }
+    }
+
+    file.deserialize_seq(List(like, PhantomData))
+}

@@ -1,0 +1,26 @@
+//! Calls of bpf(2) that aya does not offer.
+
+use std::ffi::c_int;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// Runs a command of `enum bpf_cmd`, and returns its result.
+///
+/// # Safety
+///
+/// `attributes` must have the layout of that command's part of `union bpf_attr`, and its
+/// addresses must be valid for what the kernel does with them.
+pub unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> nix::Result<c_int> {
+    // SAFETY: by the contract of this function; the length is that of the attributes.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    // Descriptors and zero, which are 32 bits wide.
+    Errno::result(result).map(|value| value as c_int)
+}

@@ -1,0 +1,79 @@
+//! TCP servers of this host that become unreachable because their port is owned.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+
+use crate::error::{Context as _, Result};
+use crate::host::ports::PortRange;
+
+/// Ports among `owned` on which a TCP server listens, in ascending order.
+///
+/// # Errors
+///
+/// If the kernel's tables cannot be read.
+pub fn listening(owned: &[PortRange]) -> Result<Vec<String>> {
+    let mut ports = BTreeSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        match fs::read_to_string(table) {
+            Ok(text) => ports.extend(listening_in(&text)),
+            // No IPv6 on this host.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).context(table),
+        }
+    }
+    let ours = |port: &u16| owned.iter().any(|range| range.contains(*port));
+    let ports = ports.into_iter().filter(ours);
+    Ok(ports.map(|port| port.to_string()).collect())
+}
+
+/// The local ports of the listening sockets in one of the kernel's tables.
+fn listening_in(table: &str) -> impl Iterator<Item = u16> {
+    const LISTEN: &str = "0A";
+    table.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let local = words.nth(1)?;
+        let state = words.nth(1)?;
+        let (words, port) = local.rsplit_once(':')?;
+        // Other hosts cannot reach the loopback anyway.
+        let reachable = !address(words)?.to_canonical().is_loopback();
+        (state == LISTEN && reachable).then(|| u16::from_str_radix(port, 16).ok())?
+    })
+}
+
+/// An address as these tables write it: each 32-bit word of the address, read in this
+/// machine's byte order, in hexadecimal.
+fn address(words: &str) -> Option<IpAddr> {
+    let word = |at| u32::from_str_radix(words.get(at..at + 8)?, 16).ok();
+    let mut bytes = Vec::new();
+    for at in (0..words.len()).step_by(8) {
+        bytes.extend(word(at)?.to_ne_bytes());
+    }
+    match <[u8; 4]>::try_from(&bytes[..]) {
+        Ok(bytes) => Some(bytes.into()),
+        Err(_) => <[u8; 16]>::try_from(&bytes[..]).ok().map(IpAddr::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_who_listens() {
+        let loopback = u32::from_ne_bytes([127, 0, 0, 1]);
+        let table = format!(
+            "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 00000000:0050 00000000:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0 20 4 0 10 -1
+   2: 00000000000000000000000000000000:1F40 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 3 1 0 100 0 0 10 0
+   3: {loopback:08X}:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4 1 0 100 0 0 10 0
+   4: 000000000000000000000000{:08X}:0019 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 5 1 0 100 0 0 10 0
+",
+            u32::from_ne_bytes([0, 0, 0, 1])
+        );
+        assert_eq!(listening_in(&table).collect::<Vec<_>>(), [443, 8000]);
+    }
+}

@@ -1,0 +1,135 @@
+//! The checks before anything is changed.
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use aya::util::KernelVersion;
+use caps::{CapSet, Capability};
+use nix::sys::utsname::uname;
+
+use crate::error::{Error, Result, bail};
+
+/// The oldest kernel supported: atomics that return a value, `bpf_check_mtu`
+/// (both 5.12), and a verifier that follows the programs.
+const MINIMUM_KERNEL: (u32, u32) = (5, 15);
+
+/// The capabilities for loading, attaching and sending.
+pub(crate) const CAPABILITIES: [Capability; 4] = [
+    Capability::CAP_BPF,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_PERFMON,
+];
+
+/// Checks kernel and privileges.
+///
+/// # Errors
+///
+/// Names what is missing; of [kind](crate::error::Kind) `Unsupported` or `Permission`.
+pub fn check() -> Result<()> {
+    check_kernel(&kernel_release()?)?;
+    check_capabilities()
+}
+
+/// The kernel's release, as `uname -r` prints it.
+pub(crate) fn kernel_release() -> Result<String> {
+    Ok(uname()?.release().to_string_lossy().into_owned())
+}
+
+/// Its version, to compare with that of a change which cannot be probed.
+pub(crate) fn kernel_version() -> Result<KernelVersion> {
+    KernelVersion::current().map_err(Error::other)
+}
+
+/// Checks that the kernel has TCX links, for `tc = "tcx"`.
+///
+/// # Errors
+///
+/// Names the kernel and the way out.
+pub fn check_tcx() -> Result<()> {
+    if SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_err() {
+        bail!(
+            Unsupported,
+            "kernel {} has no TCX, which came with 6.6; leave `tc` out or set it to `clsact`",
+            uname()?.release().display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that the programs can read the clock that hosts with a secret share.
+///
+/// # Errors
+///
+/// Names the kernel and what it lacks.
+pub fn check_tai() -> Result<()> {
+    const TAI_HELPER: KernelVersion = KernelVersion::new(6, 1, 0);
+    if kernel_version()? < TAI_HELPER {
+        bail!(
+            Unsupported,
+            "kernel {} is too old for a secret, which needs 6.1 or later \
+             (bpf_ktime_get_tai_ns)",
+            uname()?.release().display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that a kernel is not too old.
+pub(crate) fn check_kernel(release: &str) -> Result<()> {
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        // The version of an odd name is unknown; the load of the programs will tell.
+        return Ok(());
+    };
+    if (major, minor) < MINIMUM_KERNEL {
+        let (want_major, want_minor) = MINIMUM_KERNEL;
+        bail!(
+            Unsupported,
+            "kernel {release} is too old; xdptun needs {want_major}.{want_minor} or later"
+        );
+    }
+    Ok(())
+}
+
+/// The names of the capabilities that this process lacks.
+pub(crate) fn missing_capabilities() -> Result<Vec<String>> {
+    let effective = caps::read(None, CapSet::Effective)?;
+    let missing = CAPABILITIES
+        .iter()
+        .filter(|capability| !effective.contains(capability));
+    Ok(missing.map(ToString::to_string).collect())
+}
+
+fn check_capabilities() -> Result<()> {
+    let missing = missing_capabilities()?;
+    if !missing.is_empty() {
+        bail!(
+            Permission,
+            "missing {}; run it as root, for example with sudo",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_refused_by_name() {
+        for release in ["5.14.21-default", "4.19.0", "5.10.0-30-amd64"] {
+            let error = check_kernel(release).expect_err(release).to_string();
+            assert!(error.contains(release) && error.contains("5.15"), "{error}");
+        }
+        for release in [
+            "5.15.0-105-generic",
+            "6.18.44",
+            "6.1.0-rpi8-rpi-v8",
+            "strange",
+        ] {
+            check_kernel(release).unwrap();
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The client of a capture.
+
+use std::future::pending;
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::VERSION;
+use super::file::CaptureFile;
+use super::frame::Frame;
+use super::packet::{Packet, Pairs};
+use crate::control::{self, Command, Place};
+use crate::error::{Context as _, Error, Kind, Result, bail};
+use crate::host::clock::monotonic_ns;
+use crate::host::interface::Interface;
+use crate::process::signals::Termination;
+use crate::tunnel::pinned::{self, Pinned};
+
+/// The packets that a client wants.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The interface's name.
+    pub interface: String,
+    /// How many bytes of each packet.
+    pub snap_len: NonZeroU32,
+    /// The number of packets after which to end.
+    pub count: Option<u64>,
+    /// The time after which to end.
+    pub duration: Option<Duration>,
+    /// Whether to keep only packets that are dropped.
+    pub only_drops: bool,
+}
+
+/// The result of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Packets in the file. A packet that passed is in it twice, once on each side, and counts
+    /// once.
+    pub packets: u64,
+    /// Packets that were not recorded, because a buffer was full.
+    pub missing: u64,
+    /// Why it ended, if this side did not end it.
+    pub cut_off: Option<String>,
+}
+
+/// How often to report progress.
+const PROGRESS: Duration = Duration::from_millis(500);
+/// How long the daemon may take to send the rest.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many bytes to read at once.
+const AT_ONCE: usize = 256 << 10;
+
+/// A capture that has begun.
+pub struct Listener {
+    wanted: Wanted,
+    interface: Interface,
+    stream: BufReader<UnixStream>,
+}
+
+impl Listener {
+    /// Has the interface record its packets.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon of the interface cannot; [`Kind::NotAttached`] if nothing is attached,
+    /// [`Kind::NotRunning`] if no daemon keeps it.
+    pub async fn begin(wanted: Wanted) -> Result<Self> {
+        let interface = Interface::find(&wanted.interface)?;
+        let name = &interface.name;
+        let keeper = Keeper::of(&interface)?;
+        let command = Command::Capture {
+            interface: keeper.name.clone(),
+            snap_len: wanted.snap_len,
+            version: VERSION.to_owned(),
+        };
+        let (answer, stream) = control::ask(keeper.place(), &command).await?;
+        answer.map_err(|why| Error::new(Kind::Other, format!("{name}: {why}")))?;
+        Ok(Self {
+            wanted,
+            interface,
+            stream,
+        })
+    }
+
+    /// Writes packets until the limits of the request, a signal or the daemon end that. The
+    /// file is complete in any case. Calls `goes_on` from time to time with the progress, and
+    /// ends if it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written, or a frame is malformed.
+    pub async fn write(
+        mut self,
+        out: impl Write,
+        stop: &mut Termination,
+        mut goes_on: impl FnMut(&Captured) -> bool,
+    ) -> Result<Captured> {
+        let file = CaptureFile::begin(out, &self.interface, self.wanted.snap_len.get())?;
+        let mut ledger = Ledger::new(file, &self.wanted);
+        ledger.file.flush()?;
+        let mut ticks = interval(PROGRESS);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let duration = self.wanted.duration;
+        let mut over = pin!(async move {
+            match duration {
+                Some(duration) => sleep(duration).await,
+                None => pending().await,
+            }
+        });
+        let mut bytes = Vec::new();
+        while !ledger.ended && !ledger.is_full() {
+            bytes.reserve(AT_ONCE);
+            tokio::select! {
+                read = self.stream.read_buf(&mut bytes) => ledger.read(read, &mut bytes)?,
+                _ = ticks.tick() => if !goes_on(&ledger.captured) {
+                    break;
+                },
+                () = stop.requested() => break,
+                () = &mut over => break,
+            }
+        }
+        // The daemon then sends the rest, and the number of missing packets.
+        let _gone = self.stream.shutdown().await;
+        let rest = async {
+            while !ledger.ended {
+                bytes.reserve(AT_ONCE);
+                let read = self.stream.read_buf(&mut bytes).await;
+                ledger.read(read, &mut bytes)?;
+            }
+            Ok::<_, Error>(())
+        };
+        match timeout(PATIENCE, rest).await {
+            Ok(told) => told?,
+            Err(_) => ledger.cut_off("the running xdptun does not end it; its log tells more"),
+        }
+        ledger.end()
+    }
+}
+
+/// The daemon of an interface.
+struct Keeper {
+    /// Whether it is the service.
+    is_service: bool,
+    /// The name by which it knows the interface.
+    name: String,
+}
+
+impl Keeper {
+    fn of(interface: &Interface) -> Result<Self> {
+        let name = &interface.name;
+        let exists = Pinned::exists(interface.index).with_context(|| {
+            format!("{name}: cannot see what is attached; run it as root, for example with sudo")
+        })?;
+        if !exists && pinned::is_attached(name) {
+            bail!(
+                OtherNamespace,
+                "{name}: attached, but {}",
+                pinned::PINS_ARE_HIDDEN
+            );
+        }
+        if !exists {
+            bail!(
+                NotAttached,
+                "{name}: nothing is attached, so there is nothing to capture; \
+                 `xdptun attach --iface {name} ...` attaches, `xdptun status` shows what is"
+            );
+        }
+        let Some(process) = Pinned::daemon(interface.index)? else {
+            bail!(
+                NotRunning,
+                "{name}: attached, but no daemon keeps it; `xdptun attach --iface {name} ...` goes \
+                 on with what is attached, and then it can be captured"
+            );
+        };
+        Ok(Self {
+            is_service: control::service()? == Some(process),
+            name: Pinned::keeper_name(interface.index, name),
+        })
+    }
+
+    /// Where it listens.
+    fn place(&self) -> Place<'_> {
+        if self.is_service {
+            Place::Service
+        } else {
+            Place::Interface(&self.name)
+        }
+    }
+}
+
+/// The copies that arrive, put together and written to the file.
+struct Ledger<W: Write> {
+    file: CaptureFile<W>,
+    only_drops: bool,
+    count: u64,
+    pairs: Pairs,
+    /// Complete packets, as long as earlier ones may still arrive.
+    waiting: Vec<Packet>,
+    captured: Captured,
+    /// Whether the last frame has come.
+    ended: bool,
+}
+
+impl<W: Write> Ledger<W> {
+    fn new(file: CaptureFile<W>, wanted: &Wanted) -> Self {
+        Self {
+            file,
+            only_drops: wanted.only_drops,
+            count: wanted.count.unwrap_or(u64::MAX),
+            pairs: Pairs::default(),
+            waiting: Vec::new(),
+            captured: Captured::default(),
+            ended: false,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.captured.packets >= self.count
+    }
+
+    /// Takes complete frames off the start of `bytes`, after a read.
+    fn read(&mut self, read: io::Result<usize>, bytes: &mut Vec<u8>) -> Result<()> {
+        if !matches!(read, Ok(1..)) {
+            self.cut_off("the running xdptun has ended, or another has taken its place");
+            return Ok(());
+        }
+        let mut taken = 0;
+        while let Some((frame, len)) = Frame::first(&bytes[taken..])? {
+            match frame {
+                Frame::Copy { cpu, record, bytes } => {
+                    let packet = self.pairs.add(cpu, record, bytes);
+                    self.waiting
+                        .extend(packet.filter(|packet| self.wants(packet)));
+                }
+                Frame::Round { until, unrecorded } => {
+                    self.captured.missing = unrecorded;
+                    self.write_until(until)?;
+                }
+                Frame::End("") => self.ended = true,
+                Frame::End(why) => self.cut_off(why),
+            }
+            taken += len;
+        }
+        bytes.drain(..taken);
+        Ok(())
+    }
+
+    fn wants(&self, packet: &Packet) -> bool {
+        let is_seen = !packet.sights().is_empty();
+        is_seen && (packet.is_dropped() || !self.only_drops)
+    }
+
+    /// Writes the packets up to a time, in order of time.
+    fn write_until(&mut self, time: u64) -> Result<()> {
+        self.waiting.sort_by_key(|packet| packet.at);
+        let ready = self.waiting.partition_point(|packet| packet.at <= time);
+        for packet in self.waiting.drain(..ready) {
+            if self.captured.packets < self.count {
+                self.file.write(&packet)?;
+                self.captured.packets += 1;
+            }
+        }
+        Ok(self.file.flush()?)
+    }
+
+    fn cut_off(&mut self, why: &str) {
+        self.ended = true;
+        self.captured.cut_off = Some(why.to_owned());
+    }
+
+    /// Writes the remaining packets, and ends the file.
+    fn end(mut self) -> Result<Captured> {
+        self.write_until(u64::MAX)?;
+        self.file.end(monotonic_ns(), self.captured.missing)?;
+        Ok(self.captured)
+    }
+}

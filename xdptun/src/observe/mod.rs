@@ -1,0 +1,6 @@
+//! Status, rates, metrics and captures of attachments.
+
+pub mod capture;
+pub mod metrics;
+pub mod rates;
+pub mod status;

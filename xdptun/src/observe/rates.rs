@@ -1,0 +1,393 @@
+//! Rates: the difference between two readings of the attachments, per second.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+use xdptun_common::tunnel::outcome::Outcome;
+
+use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds, is_loss};
+
+/// How many flows are listed: those that carried most.
+pub const BUSIEST: usize = 10;
+
+/// The rates of an interval, as `xdptun watch --json` prints them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rates {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The interval; `interval_s`, seconds, in JSON.
+    #[serde(rename = "interval_s", serialize_with = "as_seconds")]
+    pub interval: Duration,
+    /// The attachments at its end, by interface index.
+    pub interfaces: Vec<InterfaceRates>,
+}
+
+/// The rates of one attachment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InterfaceRates {
+    /// The interface's name.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// What it carried.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// How many flows are in each state at the end of the interval.
+    pub flow_states: BTreeMap<&'static str, usize>,
+    /// The counters of dropped and lost packets that moved.
+    pub drops: BTreeMap<&'static str, Drops>,
+    /// The flows that carried most, of those that carried anything.
+    pub busiest: Vec<FlowRates>,
+}
+
+/// Datagrams and their payload, each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
+    /// Datagrams disguised, per second.
+    pub tx_packets_per_s: f64,
+    /// Their payload in bits per second. For an interface, the sum over the flows that
+    /// exist at the end of the interval.
+    pub tx_bits_per_s: f64,
+    /// Datagrams restored, per second.
+    pub rx_packets_per_s: f64,
+    /// Their payload in bits per second.
+    pub rx_bits_per_s: f64,
+}
+
+/// One reason to drop packets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Drops {
+    /// Packets per second.
+    pub per_s: f64,
+    /// Packets since it was attached.
+    pub total: u64,
+}
+
+/// The rates of one flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowRates {
+    /// The flow at the end of the interval.
+    #[serde(flatten)]
+    pub flow: FlowStatus,
+    /// What it carried.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+impl Rates {
+    /// The rates between two readings that lie `interval` apart. A flow or attachment that
+    /// came meanwhile began at zero, and so did a counter that is smaller than before. Those
+    /// that are gone are left out.
+    #[must_use]
+    pub fn between(before: &Status, after: &Status, interval: Duration) -> Self {
+        let interfaces = after.interfaces.iter().map(|now| {
+            // An interface that was made anew keeps its name and counters.
+            let mut candidates = before.interfaces.iter();
+            let then = candidates
+                .clone()
+                .find(|then| then.ifindex == now.ifindex)
+                .or_else(|| candidates.find(|then| then.name == now.name));
+            interface_rates(then, now, interval)
+        });
+        Self {
+            schema: SCHEMA,
+            interval,
+            interfaces: interfaces.collect(),
+        }
+    }
+}
+
+fn interface_rates(
+    then: Option<&InterfaceStatus>,
+    now: &InterfaceStatus,
+    interval: Duration,
+) -> InterfaceRates {
+    let counter = |interface: &InterfaceStatus, name| interface.counters.get(name).copied();
+    let moved = |name| {
+        let before = then.and_then(|then| counter(then, name));
+        growth(before, counter(now, name).unwrap_or_default())
+    };
+    let known: HashMap<(SocketAddr, SocketAddr), &FlowStatus> = then
+        .into_iter()
+        .flat_map(|then| &then.flows)
+        .map(|flow| ((flow.local, flow.remote), flow))
+        .collect();
+    let mut carried: Vec<(&FlowStatus, Carried)> = now
+        .flows
+        .iter()
+        .map(|flow| {
+            let before = known.get(&(flow.local, flow.remote)).copied();
+            (flow, Carried::between(before, flow))
+        })
+        .filter(|(_, carried)| *carried != Carried::default())
+        .collect();
+    let bytes = |bytes: fn(&Carried) -> u64| carried.iter().map(|(_, flow)| bytes(flow)).sum();
+    let total = Carried {
+        tx_packets: moved(Outcome::TxDisguised.name()),
+        tx_bytes: bytes(|flow| flow.tx_bytes),
+        rx_packets: moved(Outcome::RxRestored.name()),
+        rx_bytes: bytes(|flow| flow.rx_bytes),
+    };
+    carried.sort_by_key(|(flow, carried)| {
+        let bytes = carried.tx_bytes + carried.rx_bytes;
+        (Reverse(bytes), flow.remote, flow.local)
+    });
+    let drops = now.counters.iter().filter_map(|(name, total)| {
+        let moved = moved(name);
+        let drops = Drops {
+            per_s: per_second(moved, interval),
+            total: *total,
+        };
+        (is_loss(name) && moved > 0).then_some((*name, drops))
+    });
+    InterfaceRates {
+        name: now.name.clone(),
+        ifindex: now.ifindex,
+        traffic: total.over(interval),
+        flow_states: now.flow_states.clone(),
+        drops: drops.collect(),
+        busiest: carried
+            .into_iter()
+            .take(BUSIEST)
+            .map(|(flow, carried)| FlowRates {
+                flow: flow.clone(),
+                traffic: carried.over(interval),
+            })
+            .collect(),
+    }
+}
+
+/// Datagrams and bytes that a flow carried in an interval.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Carried {
+    tx_packets: u64,
+    tx_bytes: u64,
+    rx_packets: u64,
+    rx_bytes: u64,
+}
+
+impl Carried {
+    fn between(then: Option<&FlowStatus>, now: &FlowStatus) -> Self {
+        Self {
+            tx_packets: growth(then.map(|flow| flow.tx_packets), now.tx_packets),
+            tx_bytes: growth(then.map(|flow| flow.tx_bytes), now.tx_bytes),
+            rx_packets: growth(then.map(|flow| flow.rx_packets), now.rx_packets),
+            rx_bytes: growth(then.map(|flow| flow.rx_bytes), now.rx_bytes),
+        }
+    }
+
+    fn over(self, interval: Duration) -> Traffic {
+        Traffic {
+            tx_packets_per_s: per_second(self.tx_packets, interval),
+            tx_bits_per_s: per_second(self.tx_bytes, interval) * 8.0,
+            rx_packets_per_s: per_second(self.rx_packets, interval),
+            rx_bits_per_s: per_second(self.rx_bytes, interval) * 8.0,
+        }
+    }
+}
+
+/// How much a counter grew. A counter that is smaller than before began anew.
+fn growth(before: Option<u64>, now: u64) -> u64 {
+    now.checked_sub(before.unwrap_or_default()).unwrap_or(now)
+}
+
+/// Zero for an empty interval.
+fn per_second(amount: u64, interval: Duration) -> f64 {
+    if interval.is_zero() {
+        return 0.0;
+    }
+    amount as f64 / interval.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use xdptun_common::tunnel::state::State;
+
+    use super::*;
+    use crate::observe::status::by_state;
+
+    const INTERVAL: Duration = Duration::from_secs(2);
+
+    /// A flow that sent some packets of 100 bytes and received none.
+    fn flow(remote: &str, tx_packets: u64) -> FlowStatus {
+        FlowStatus {
+            local: "10.0.0.1:8000".parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            state: State::Established,
+            tx_packets,
+            tx_bytes: tx_packets * 100,
+            rx_packets: 0,
+            rx_bytes: 0,
+            age: Duration::from_secs(60),
+            idle: Duration::ZERO,
+        }
+    }
+
+    fn interface(
+        ifindex: u32,
+        counters: &[(&'static str, u64)],
+        flows: &[FlowStatus],
+    ) -> InterfaceStatus {
+        InterfaceStatus {
+            name: "eth0".to_owned(),
+            ifindex,
+            ports: Vec::new(),
+            peers: Vec::new(),
+            secret: false,
+            mtu: Some(1500),
+            wireguard_mtu: None,
+            ingress: "tc",
+            hooks: Vec::new(),
+            daemon: None,
+            attached: Duration::from_secs(60),
+            max_flows: 65536,
+            counters: counters.iter().copied().collect(),
+            flow_states: by_state(flows.iter().map(|flow| flow.state)),
+            flows: flows.to_vec(),
+        }
+    }
+
+    fn rates(before: &[InterfaceStatus], after: &[InterfaceStatus]) -> Vec<InterfaceRates> {
+        let status = |interfaces: &[InterfaceStatus]| Status {
+            schema: SCHEMA,
+            interfaces: interfaces.to_vec(),
+            service: None,
+        };
+        Rates::between(&status(before), &status(after), INTERVAL).interfaces
+    }
+
+    fn sent(packets_per_s: f64) -> Traffic {
+        Traffic {
+            tx_packets_per_s: packets_per_s,
+            tx_bits_per_s: packets_per_s * 800.0,
+            ..Traffic::default()
+        }
+    }
+
+    #[test]
+    fn a_steady_flow() {
+        let before = interface(2, &[("tx_disguised", 10)], &[flow("10.0.0.2:8000", 10)]);
+        let after = interface(2, &[("tx_disguised", 16)], &[flow("10.0.0.2:8000", 16)]);
+        let rates = rates(&[before], &[after]);
+        assert_eq!(rates[0].traffic, sent(3.0));
+        assert_eq!(rates[0].busiest.len(), 1);
+        assert_eq!(rates[0].busiest[0].traffic, sent(3.0));
+        assert_eq!(rates[0].flow_states["established"], 1);
+        assert_eq!(rates[0].flow_states["closed"], 0);
+        assert!(rates[0].drops.is_empty());
+    }
+
+    /// Both ways are told apart.
+    #[test]
+    fn what_came_in() {
+        let mut came = flow("10.0.0.2:8000", 0);
+        (came.rx_packets, came.rx_bytes) = (4, 40);
+        let before = interface(2, &[("rx_restored", 0)], &[]);
+        let after = interface(2, &[("rx_restored", 4)], &[came]);
+        let expected = Traffic {
+            rx_packets_per_s: 2.0,
+            rx_bits_per_s: 160.0,
+            ..Traffic::default()
+        };
+        assert_eq!(rates(&[before], &[after])[0].traffic, expected);
+    }
+
+    /// A second attachment to the same interface began at zero.
+    #[test]
+    fn a_counter_that_began_anew() {
+        let before = interface(2, &[("tx_disguised", 10)], &[flow("10.0.0.2:8000", 10)]);
+        let after = interface(2, &[("tx_disguised", 4)], &[flow("10.0.0.2:8000", 4)]);
+        let rates = rates(&[before], &[after]);
+        assert_eq!(rates[0].traffic, sent(2.0));
+    }
+
+    #[test]
+    fn a_flow_that_came_and_one_that_went() {
+        let before = interface(2, &[("tx_disguised", 10)], &[flow("10.0.0.2:8000", 10)]);
+        let after = interface(2, &[("tx_disguised", 18)], &[flow("10.0.0.3:8000", 6)]);
+        let rates = rates(&[before], &[after]);
+        // Two datagrams are the last of the flow that went.
+        assert_eq!(rates[0].traffic.tx_packets_per_s, 4.0);
+        assert_eq!(rates[0].traffic.tx_bits_per_s, 3.0 * 800.0);
+        let busiest = &rates[0].busiest;
+        assert_eq!(busiest.len(), 1);
+        assert_eq!(busiest[0].flow.remote, "10.0.0.3:8000".parse().unwrap());
+        assert_eq!(busiest[0].traffic, sent(3.0));
+    }
+
+    #[test]
+    fn an_interface_that_came_and_one_that_went() {
+        let old = interface(2, &[("tx_disguised", 10)], &[]);
+        assert_eq!(rates(slice::from_ref(&old), &[]), []);
+        let mut new = interface(3, &[("tx_disguised", 6)], &[]);
+        new.name = "eth1".to_owned();
+        let rates = rates(&[old], &[new]);
+        assert_eq!(rates.len(), 1);
+        assert_eq!(rates[0].traffic.tx_packets_per_s, 3.0);
+    }
+
+    /// The daemon followed: the counters went on.
+    #[test]
+    fn an_interface_that_was_made_anew() {
+        let before = interface(2, &[("tx_disguised", 10)], &[flow("10.0.0.2:8000", 10)]);
+        let after = interface(7, &[("tx_disguised", 12)], &[flow("10.0.0.2:8000", 12)]);
+        assert_eq!(rates(&[before], &[after])[0].traffic, sent(1.0));
+    }
+
+    #[test]
+    fn drops_that_moved_with_their_totals() {
+        let counters = [
+            ("rx_drop_no_flow", 5),
+            ("rx_drop_reset", 5),
+            ("rx_syn", 5),
+            ("tx_lost_in_queue", 5),
+        ];
+        let before = interface(2, &counters, &[]);
+        let counters = [
+            ("rx_drop_no_flow", 8),
+            ("rx_drop_reset", 5),
+            ("rx_syn", 9),
+            ("tx_lost_in_queue", 6),
+        ];
+        let after = interface(2, &counters, &[]);
+        let drops = |per_s, total| Drops { per_s, total };
+        let expected = [
+            ("rx_drop_no_flow", drops(1.5, 8)),
+            ("tx_lost_in_queue", drops(0.5, 6)),
+        ];
+        assert_eq!(rates(&[before], &[after])[0].drops, expected.into());
+    }
+
+    #[test]
+    fn the_busiest_come_first_and_idle_ones_not_at_all() {
+        let remote = |number: usize| format!("10.0.1.{number}:8000");
+        let flows = |sent: fn(usize) -> u64| -> Vec<FlowStatus> {
+            let numbers = 0..=BUSIEST + 1;
+            numbers
+                .map(|number| flow(&remote(number), sent(number)))
+                .collect()
+        };
+        let before = interface(2, &[], &flows(|_| 100));
+        let after = interface(2, &[], &flows(|number| 100 + number as u64));
+        let shown = |rates: &[InterfaceRates]| -> Vec<String> {
+            let busiest = rates[0].busiest.iter();
+            busiest.map(|busy| busy.flow.remote.to_string()).collect()
+        };
+        let expected: Vec<String> = (2..=BUSIEST + 1).rev().map(remote).collect();
+        assert_eq!(shown(&rates(slice::from_ref(&before), &[after])), expected);
+        assert_eq!(
+            shown(&rates(slice::from_ref(&before), slice::from_ref(&before))),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn no_time_is_no_rate() {
+        assert_eq!(per_second(5, Duration::ZERO), 0.0);
+    }
+}

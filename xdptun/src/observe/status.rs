@@ -1,0 +1,223 @@
+//! Attachments, their counters and flows, as `xdptun status --json` prints them;
+//! docs/json.md describes the layout.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Serialize, Serializer};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::{Flow, State};
+
+use crate::control::Report;
+use crate::error::{Result, bail};
+use crate::host::clock::{monotonic_ns, since};
+use crate::host::interface::Interface;
+use crate::host::mtu::WireguardMtu;
+use crate::host::ports::PortRange;
+use crate::tunnel::maps::TX_LOST_IN_QUEUE;
+use crate::tunnel::pinned::Pinned;
+
+/// Version of the layout of all JSON that xdptun prints. A new field does not change it; a
+/// field that changes its meaning or is removed raises it.
+pub const SCHEMA: u32 = 1;
+
+/// The attachments of a network namespace at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The attachments, by interface index.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// The state of each interface of the running `xdptun run`, by name; left out if none
+    /// runs, or it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<Vec<Report>>,
+}
+
+/// One attachment.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceStatus {
+    /// The interface's name; if it is gone, the name that the daemon waits for.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// The owned ports, in order; text like `8000` or `8000-8010` in JSON.
+    #[serde(serialize_with = "each_as_text")]
+    pub ports: Vec<PortRange>,
+    /// The networks of peers, as CIDR in JSON; empty if every address is one.
+    #[serde(serialize_with = "each_as_text")]
+    pub peers: Vec<IpNet>,
+    /// Whether callers must know a secret (`--secret`).
+    pub secret: bool,
+    /// MTU of the interface in bytes, as it is now; none if it is gone.
+    pub mtu: Option<u32>,
+    /// The largest MTU of a WireGuard device inside, in bytes.
+    pub wireguard_mtu: Option<WireguardMtu>,
+    /// Which program restores inbound data: `tc`, `xdp` or `xdp-generic`.
+    pub ingress: &'static str,
+    /// Where programs are attached now.
+    pub hooks: Vec<String>,
+    /// Process id of the daemon, if it lives.
+    pub daemon: Option<i32>,
+    /// Time since it was attached; `attached_s`, seconds, in JSON.
+    #[serde(rename = "attached_s", serialize_with = "as_seconds")]
+    pub attached: Duration,
+    /// Capacity of the flow table.
+    pub max_flows: u32,
+    /// Packets by counter, since it was attached; `xdptun explain` tells the meaning of
+    /// each.
+    pub counters: BTreeMap<&'static str, u64>,
+    /// How many flows are in each state, by [`State::name`].
+    pub flow_states: BTreeMap<&'static str, usize>,
+    /// The flows, by local and then remote end.
+    pub flows: Vec<FlowStatus>,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowStatus {
+    /// This host's end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Its state, by [`State::name`] in JSON.
+    #[serde(serialize_with = "as_name")]
+    pub state: State,
+    /// Datagrams disguised.
+    pub tx_packets: u64,
+    /// Their payload in bytes.
+    pub tx_bytes: u64,
+    /// Datagrams restored.
+    pub rx_packets: u64,
+    /// Their payload in bytes.
+    pub rx_bytes: u64,
+    /// Time since it was opened; `age_s`, seconds, in JSON.
+    #[serde(rename = "age_s", serialize_with = "as_seconds")]
+    pub age: Duration,
+    /// Time since the last datagram either way; `idle_s`, seconds, in JSON.
+    #[serde(rename = "idle_s", serialize_with = "as_seconds")]
+    pub idle: Duration,
+}
+
+impl Status {
+    /// Reads every attachment of this network namespace.
+    ///
+    /// # Errors
+    ///
+    /// If pins cannot be read, which needs root ([kind](crate::error::Kind) `Permission`), or
+    /// belong to another version (`OtherVersion`), or come or go at this moment.
+    pub fn read() -> Result<Self> {
+        let interfaces: Result<Vec<_>> = Pinned::all()?.iter().map(InterfaceStatus::read).collect();
+        Ok(Self {
+            schema: SCHEMA,
+            interfaces: interfaces?,
+            service: None,
+        })
+    }
+
+    /// Keeps only the attachment of one interface.
+    pub fn retain(&mut self, interface: &str) {
+        self.interfaces.retain(|found| found.name == interface);
+    }
+
+    /// The attachment of one interface.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing, of [kind](crate::error::Kind) `NotAttached`.
+    pub fn of(mut self, interface: &str) -> Result<Self> {
+        self.retain(interface);
+        if self.interfaces.is_empty() {
+            bail!(
+                NotAttached,
+                "{interface}: nothing is attached; `xdptun status` shows what is, and where"
+            );
+        }
+        Ok(self)
+    }
+}
+
+impl InterfaceStatus {
+    fn read(pinned: &Pinned) -> Result<Self> {
+        let now = monotonic_ns();
+        // As it is now, not as it was at attach.
+        let mtu = Interface::at(pinned.ifindex).ok();
+        let mtu = mtu.map(|interface| interface.mtu);
+        let maps = &pinned.maps;
+        let mut flows: Vec<(FlowKey, Flow)> = maps.flows()?;
+        flows.sort_unstable_by_key(|(key, _)| *key);
+        Ok(Self {
+            name: pinned.name(),
+            ifindex: pinned.ifindex,
+            ports: maps.ports()?,
+            peers: maps.peers()?,
+            secret: pinned.attachment.hidden != 0,
+            mtu,
+            wireguard_mtu: mtu.map(WireguardMtu::on),
+            ingress: pinned.ingress().name(),
+            hooks: pinned.hooks(),
+            daemon: Pinned::daemon(pinned.ifindex)?.map(nix::unistd::Pid::as_raw),
+            attached: since(now, pinned.attachment.since),
+            max_flows: maps.max_flows(),
+            counters: maps.counters()?.into_iter().collect(),
+            flow_states: by_state(flows.iter().map(|(_, flow)| flow.state())),
+            flows: flows
+                .iter()
+                .map(|(key, flow)| FlowStatus::of(key, flow, now))
+                .collect(),
+        })
+    }
+}
+
+/// How many flows are in each state; states without flows count zero.
+pub(crate) fn by_state(found: impl Iterator<Item = State>) -> BTreeMap<&'static str, usize> {
+    let mut states = BTreeMap::from(State::ALL.map(|state| (state.name(), 0)));
+    for state in found {
+        *states.entry(state.name()).or_default() += 1;
+    }
+    states
+}
+
+impl FlowStatus {
+    fn of(key: &FlowKey, flow: &Flow, now: u64) -> Self {
+        Self {
+            local: key.local(),
+            remote: key.remote(),
+            state: flow.state(),
+            tx_packets: flow.tx_packets,
+            tx_bytes: flow.tx_bytes,
+            rx_packets: flow.rx_packets,
+            rx_bytes: flow.rx_bytes,
+            age: since(now, flow.opened_at),
+            idle: since(now, flow.data_at),
+        }
+    }
+}
+
+/// Whether a counter counts packets that were dropped or lost here.
+#[must_use]
+pub fn is_loss(counter: &str) -> bool {
+    let counts = |outcome: &&Outcome| outcome.name() == counter;
+    let outcome = Outcome::ALL.iter().find(counts);
+    counter == TX_LOST_IN_QUEUE || outcome.is_some_and(|outcome| outcome.fate().is_loss())
+}
+
+/// To the millisecond.
+pub(crate) fn as_seconds<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((duration.as_secs_f64() * 1000.0).round() / 1000.0)
+}
+
+fn as_name<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.name())
+}
+
+fn each_as_text<S: Serializer>(values: &[impl Display], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(ToString::to_string))
+}

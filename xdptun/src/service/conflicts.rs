@@ -1,0 +1,76 @@
+//! Interfaces of the service that another process already holds.
+
+use std::collections::BTreeSet;
+
+use nix::net::if_::if_nametoindex;
+use nix::unistd::Pid;
+
+use super::Mode;
+use crate::config::Config;
+use crate::control;
+use crate::error::{Result, bail};
+use crate::tunnel::Incumbent;
+use crate::tunnel::pinned::Pinned;
+
+/// The process that keeps the interface of that name, if one does.
+///
+/// # Errors
+///
+/// If its pins cannot be looked at.
+pub fn keeper(name: &str) -> Result<Option<Pid>> {
+    match if_nametoindex(name) {
+        Ok(ifindex) if Pinned::exists(ifindex)? => Pinned::daemon(ifindex),
+        _ => Ok(None),
+    }
+}
+
+/// Checks that no other process stands in the way. A process that is asked to leave one
+/// interface leaves all that it keeps, and all that it waits for.
+///
+/// # Errors
+///
+/// Names the process and the way out.
+pub fn check(config: &Config, mode: &Mode) -> Result<()> {
+    let service = control::service()?;
+    let refuses = mode.incumbent == Incumbent::Respect;
+    if let (Some(process), Some(_), true) = (service, &mode.file, refuses) {
+        bail!(
+            AlreadyAttached,
+            "`xdptun run` runs already in this network namespace (process {process}); \
+             `xdptun reload` makes it read its file again"
+        );
+    }
+    if refuses {
+        return Ok(());
+    }
+    let mut leaves = BTreeSet::new();
+    for name in config.interfaces.keys() {
+        leaves.extend(keeper(name)?);
+    }
+    match service {
+        Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
+            Conflict,
+            "process {process} is `xdptun run`, with a file for all its interfaces; change that \
+             and run `xdptun reload`"
+        ),
+        Some(process) if mode.file.is_some() && !leaves.contains(&process) => bail!(
+            Conflict,
+            "`xdptun run` (process {process}) has none of these interfaces attached, so it would \
+             not leave; stop it first"
+        ),
+        _ => {}
+    }
+    for process in leaves {
+        let mut others = Pinned::kept_by(process)?;
+        others.retain(|other| !config.interfaces.contains_key(other));
+        if !others.is_empty() {
+            bail!(
+                Conflict,
+                "process {process} keeps {} as well, which would be without a daemon; \
+                 put it into the file, or change the file of that process and run `xdptun reload`",
+                others.join(", ")
+            );
+        }
+    }
+    Ok(())
+}

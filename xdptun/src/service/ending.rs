@@ -1,0 +1,102 @@
+//! The end of the service: which signals end it, and how it ends its interfaces.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind};
+use tokio::time::timeout;
+
+use super::Service;
+use crate::error::{Error, Kind, Result, bail};
+use crate::process::notify;
+use crate::process::signals::{Termination, catch};
+use crate::tunnel::daemon::Order;
+use crate::tunnel::{Reason, TAKE_OVER};
+
+/// How long clients that capture may take to read why the capture ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How the service ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// The service detaches everything.
+    Stop,
+    /// The service leaves everything to another process.
+    Succeed,
+    /// The service detaches what it attached, and leaves what it took over.
+    Abandon,
+}
+
+impl Ending {
+    fn order(self) -> Order<Reason> {
+        match self {
+            Self::Stop => Order::Stop,
+            Self::Succeed => Order::Pause(Reason::Succeeded),
+            Self::Abandon => Order::Pause(Reason::Abandoned),
+        }
+    }
+}
+
+/// The signals that end the service.
+pub struct Endings {
+    termination: Termination,
+    take_over: Signal,
+}
+
+impl Endings {
+    /// Catches them from now on.
+    pub fn catch() -> Result<Self> {
+        Ok(Self {
+            termination: Termination::catch()?,
+            take_over: catch(SignalKind::from_raw(TAKE_OVER as i32))?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> Ending {
+        let ending = tokio::select! {
+            () = self.termination.requested() => Ending::Stop,
+            _ = self.take_over.recv() => Ending::Succeed,
+        };
+        notify::stopping();
+        ending
+    }
+}
+
+impl Service {
+    /// Ends all interfaces.
+    ///
+    /// # Errors
+    ///
+    /// If one of them could not end, or the service had given it up before.
+    pub(super) async fn end(mut self, how: Ending) -> Result<()> {
+        for link in self.links.values() {
+            link.names.end();
+            link.handle.order(how.order());
+        }
+        while let Some(ended) = self.tasks.join_next().await {
+            let ended = ended?;
+            if ended.1.is_err() {
+                self.note_end(ended);
+            }
+        }
+        // Each client that captures is told why the capture ends.
+        let told = async { while self.captures.join_next().await.is_some() {} };
+        let _in_time = timeout(FAREWELL, told).await;
+        match &self.states.given_up()[..] {
+            [] => Ok(()),
+            [(_, why)] if self.mode.file.is_none() => Err(Error::new(Kind::Other, why)),
+            given_up => {
+                let names: Vec<_> = given_up.iter().map(|(name, _)| name.as_str()).collect();
+                bail!(Other, "given up: {}; the log tells why", names.join(", "));
+            }
+        }
+    }
+
+    /// Ends all interfaces after an error at the start, and returns that error.
+    pub(super) async fn abandon(self, error: Error) -> Result<()> {
+        match self.end(Ending::Abandon).await {
+            Ok(()) => Err(error),
+            Err(also) => Err(error.context(format!("and in the end: {also:#}"))),
+        }
+    }
+}

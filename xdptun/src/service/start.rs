@@ -1,0 +1,160 @@
+//! The start of the service, and of each of its interfaces.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use nix::net::if_::if_nametoindex;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tracing::warn;
+
+use super::interface::InterfaceTask;
+use super::{Link, Metrics, Service, conflicts};
+use crate::config::{Config, InterfaceConfig};
+use crate::control::{Control, Place};
+use crate::error::{Context as _, Error, Result, bail};
+use crate::observe::metrics;
+use crate::process::privileges;
+use crate::process::task::Task;
+use crate::tunnel::daemon::Order;
+use crate::tunnel::resolve::Names;
+use crate::tunnel::{Handle, Incumbent, Plan, Reason, Trace};
+
+/// What it takes to start or change an interface.
+pub struct Prepared {
+    pub name: String,
+    pub plan: Plan,
+    pub names: Names,
+}
+
+impl Service {
+    /// Serves metrics at an address, if one is given.
+    pub(super) fn serve_metrics(&self, address: Option<SocketAddr>) -> Result<Option<Metrics>> {
+        let Some(address) = address else {
+            return Ok(None);
+        };
+        let listener = metrics::bind(address, self.mode.incumbent)?;
+        self.frontend.metrics(listener.local_addr()?)?;
+        let server = spawn_local(async {
+            if let Err(error) = metrics::serve(listener).await {
+                warn!("there are no metrics any more: {error:#}");
+            }
+        });
+        Ok(Some(Metrics {
+            address,
+            _server: server.into(),
+        }))
+    }
+
+    /// Starts everything; returns the end that listens for commands, if there is one.
+    pub(super) async fn start_all(&mut self, config: &Config) -> Result<Option<Control>> {
+        self.metrics = self.serve_metrics(config.metrics)?;
+        if config.interfaces.is_empty() {
+            warn!("no interface is configured; nothing is carried");
+        }
+        // First all steps whose failure leaves no trace.
+        let all = self.prepare_all(config).await?;
+        for Prepared { name, plan, .. } in &all {
+            // A process that keeps the interface fails the start anyway.
+            let is_free = || Ok::<_, Error>(conflicts::keeper(name)?.is_none());
+            if if_nametoindex(name.as_str()).is_ok()
+                && (self.mode.incumbent == Incumbent::TakeOver || is_free()?)
+            {
+                plan.check(name)?;
+            }
+        }
+        for prepared in all {
+            self.start(prepared).await?;
+        }
+        // Only the start takes over; a later reload must not.
+        self.mode.incumbent = Incumbent::Respect;
+        privileges::give_up()?;
+        // Only now: the process that was taken over listened at the same place.
+        self.listen(config)
+    }
+
+    /// Listens for commands. `xdptun attach`, without a file, goes on if it cannot listen.
+    fn listen(&self, config: &Config) -> Result<Option<Control>> {
+        let states = Rc::clone(&self.states);
+        let status = move || states.report();
+        if self.mode.file.is_some() {
+            return Control::listen(Place::Service, status).map(Some);
+        }
+        let Some(name) = config.interfaces.keys().next() else {
+            return Ok(None);
+        };
+        let control = Control::listen(Place::Interface(name), status);
+        Ok(control
+            .inspect_err(|error| warn!("{name}: cannot be captured: {error:#}"))
+            .ok())
+    }
+
+    /// Looks names up and reads secrets for all interfaces at once. Changes nothing.
+    pub(super) async fn prepare_all(&self, config: &Config) -> Result<Vec<Prepared>> {
+        let trace = Trace::from(config.log_level);
+        let all = config.interfaces.iter();
+        let all = all.map(async |(name, interface)| {
+            let prepared = self.prepare(name, interface, trace).await;
+            prepared.with_context(|| format!("interface {name}"))
+        });
+        join_all(all).await.into_iter().collect()
+    }
+
+    async fn prepare(
+        &self,
+        name: &str,
+        config: &InterfaceConfig,
+        trace: Trace,
+    ) -> Result<Prepared> {
+        config.warn(name);
+        let mut names = self.known.names_among(config.peers());
+        match names.look_up().await {
+            Err(error) if self.mode.file.is_none() => return Err(error),
+            Err(error) => warn!("{name}: {error:#}; {}", names.meanwhile()),
+            Ok(()) => {}
+        }
+        Ok(Prepared {
+            name: name.to_owned(),
+            plan: Plan::new(config, &names, trace)?,
+            names,
+        })
+    }
+
+    /// Starts an interface; returns when it carries datagrams, or the service waits for it.
+    pub(super) async fn start(&mut self, prepared: Prepared) -> Result<()> {
+        let Prepared { name, plan, names } = prepared;
+        let (handle, orders) = Handle::new();
+        let (begun, has_begun) = oneshot::channel();
+        let task = InterfaceTask {
+            name: name.clone(),
+            patient: self.mode.file.is_some(),
+            incumbent: self.mode.incumbent,
+            frontend: Rc::clone(&self.frontend),
+            states: Rc::clone(&self.states),
+            begun: Some(begun),
+        };
+        let task = task.run(plan.clone(), orders);
+        let owned = name.clone();
+        self.tasks.spawn_local(async move { (owned, task.await) });
+        let link = Link {
+            names: keep(names, self.resolve_interval, handle.clone()),
+            handle,
+            plan,
+        };
+        self.links.insert(name.clone(), link);
+        if has_begun.await.is_ok() {
+            return Ok(());
+        }
+        self.until_ended(&name).await?;
+        bail!(Other, "{name}: it ended early")
+    }
+}
+
+/// Looks the names of an interface's peers up from time to time, and tells the tunnel of
+/// changes.
+pub fn keep(names: Names, interval: Duration, handle: Handle) -> Task {
+    let changed = move |addresses| handle.order(Order::Pause(Reason::Addresses(addresses)));
+    spawn_local(names.keep(interval, changed)).into()
+}

@@ -1,0 +1,276 @@
+//! The daemon of an attached interface: it keeps datagrams that wait for a handshake,
+//! repeats SYNs, probes silent flows, removes flows that are over, and ends all flows at
+//! its own end.
+//!
+//! It is not on the path of established data: the programs carry that on their own, with
+//! or without a daemon.
+
+mod doubts;
+mod evict;
+mod goodbye;
+mod inject;
+mod need;
+mod observer;
+mod orders;
+mod queue;
+mod refusals;
+#[cfg(test)]
+mod sample;
+mod sweep;
+mod waiting;
+
+pub use observer::{News, Observer};
+pub use orders::{End, Order, Orders, next};
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use aya::maps::{MapData, RingBuf};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tracing::{debug, info};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::event::{Event, Kind};
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::Flow;
+
+use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
+use crate::error::{Context as _, Result};
+use crate::host::addresses::AddressWatch;
+use crate::host::interface::name_of;
+use crate::host::netlink::LinkChanges;
+use crate::tunnel::Attached;
+use doubts::Doubts;
+use inject::Injector;
+use queue::Queue;
+use refusals::Refusals;
+
+/// Times that an operator can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Silence after which a flow is probed.
+    pub keepalive: Duration,
+    /// Time without datagrams after which a flow is ended.
+    pub idle: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            keepalive: Duration::from_secs(KEEPALIVE.into()),
+            idle: Duration::from_secs(IDLE_TIMEOUT.into()),
+        }
+    }
+}
+
+/// The pause between two sweeps. It grows so that sweeps take at most one part in
+/// `SWEEP_SHARE` of the time, up to `SWEEP_AT_LEAST`.
+const SWEEP: Duration = Duration::from_millis(100);
+const SWEEP_AT_LEAST: Duration = Duration::from_secs(2);
+const SWEEP_SHARE: u32 = 10;
+/// How often the daemon looks at waiting datagrams.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Runs the daemon until an order or the loss of the interface ends it. A stop ends every
+/// flow. Calls `ready` after the last step of the start that can fail. Can be called again
+/// after a pause.
+///
+/// # Errors
+///
+/// If the daemon cannot read the events of the programs or send frames, or if `ready`
+/// fails.
+pub async fn run<T>(
+    attached: &mut Attached,
+    timers: Timers,
+    orders: &mut Orders<T>,
+    observer: &dyn Observer,
+    ready: impl FnOnce(&mut Attached) -> Result<()>,
+) -> Result<End<T>> {
+    let mut sources = Sources::open(attached).await?;
+    let mut daemon = Daemon::new(attached, timers, observer)?;
+    ready(daemon.attached)?;
+    if daemon.attached.adopted.take().is_some() {
+        daemon.restart_handshakes(sources.events.get_mut())?;
+    }
+    let end = daemon.serve(&mut sources, orders).await?;
+    match &end {
+        End::Stopped => daemon.say_goodbye(&mut sources.events, orders).await?,
+        End::Paused(_) => {
+            daemon.hand_back();
+            attached.events = Some(sources.events.into_inner());
+        }
+        End::InterfaceGone => {}
+    }
+    Ok(end)
+}
+
+/// The sources of what the daemon reacts to, besides orders and time.
+struct Sources {
+    events: AsyncFd<RingBuf<MapData>>,
+    links: LinkChanges,
+    addresses: AddressWatch,
+}
+
+impl Sources {
+    /// Takes the events of an attachment, and begins to watch the host.
+    async fn open(attached: &mut Attached) -> Result<Self> {
+        let events = attached.events.take();
+        let events = watch(events.context("another task reads the events")?)?;
+        let links = LinkChanges::subscribe()?;
+        let addresses = AddressWatch::begin(attached.interface.index)?;
+        // The addresses may have changed since the attachment read them.
+        attached.local.set(&addresses.list().await?)?;
+        Ok(Self {
+            events,
+            links,
+            addresses,
+        })
+    }
+}
+
+/// Watches a ring buffer for new entries.
+pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
+    // SAFETY: aya's ring buffers own their descriptor, keep it open as long as
+    // they live, and always name the same one.
+    let watched = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
+    watched.map_err(|error| std::io::Error::from(error).into())
+}
+
+struct Daemon<'a> {
+    attached: &'a mut Attached,
+    injector: Injector,
+    queue: Queue,
+    refusals: Refusals,
+    doubts: Doubts,
+    /// When addresses without flows were last removed, in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
+    tidied: u64,
+    timers: Timers,
+    observer: &'a dyn Observer,
+}
+
+impl<'a> Daemon<'a> {
+    fn new(attached: &'a mut Attached, timers: Timers, observer: &'a dyn Observer) -> Result<Self> {
+        let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
+        let refused = attached.maps.counter(Outcome::RxRefused.index());
+        let refused = refused.context("cannot read the counters")?;
+        Ok(Self {
+            attached,
+            injector,
+            queue: Queue::default(),
+            refusals: Refusals::new(refused),
+            doubts: Doubts::default(),
+            tidied: 0,
+            timers,
+            observer,
+        })
+    }
+
+    /// Runs until an order or the loss of the interface.
+    async fn serve<T>(&mut self, sources: &mut Sources, orders: &mut Orders<T>) -> Result<End<T>> {
+        let mut addresses_changed = false;
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_sweep = Instant::now() + SWEEP;
+        loop {
+            tokio::select! {
+                order = next(orders) => return Ok(match order {
+                    Order::Stop => End::Stopped,
+                    Order::Pause(reason) => End::Paused(reason),
+                }),
+                () = sources.links.next() => {}
+                () = sources.addresses.changed() => addresses_changed = true,
+                ready = sources.events.readable_mut() => {
+                    let mut ready = ready?;
+                    if self.drain(ready.get_inner_mut()) {
+                        ready.clear_ready();
+                    }
+                }
+                _ = tick.tick() => {
+                    self.serve_waiting();
+                    if addresses_changed {
+                        addresses_changed = !self.read_addresses(&sources.addresses).await;
+                    }
+                }
+                () = sleep_until(next_sweep) => {
+                    let begun = Instant::now();
+                    self.sweep();
+                    let pause = begun.elapsed() * SWEEP_SHARE;
+                    next_sweep = Instant::now() + pause.clamp(SWEEP, SWEEP_AT_LEAST);
+                }
+            }
+            if !self.is_there() {
+                return Ok(End::InterfaceGone);
+            }
+        }
+    }
+
+    /// Whether the interface exists, perhaps under another name by now.
+    fn is_there(&mut self) -> bool {
+        let interface = &mut self.attached.interface;
+        let Some(name) = name_of(interface.index) else {
+            return false;
+        };
+        if interface.name != name {
+            info!("{}: it is called {name} now", interface.name);
+            interface.name = name;
+        }
+        true
+    }
+
+    /// Gives the programs the addresses of this host; returns whether that worked.
+    async fn read_addresses(&mut self, addresses: &AddressWatch) -> bool {
+        let told = match addresses.list().await {
+            Ok(addresses) => self.attached.local.set(&addresses),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &told {
+            debug!("{}: {error:#}", self.attached.interface.name);
+        }
+        told.is_ok()
+    }
+
+    /// Handles events; returns whether there are no more. Stops after `AT_ONCE` of them, so
+    /// that a flood cannot keep timers and signals waiting.
+    fn drain(&mut self, events: &mut RingBuf<MapData>) -> bool {
+        const AT_ONCE: usize = 1024;
+        for _ in 0..AT_ONCE {
+            let Some(item) = events.next() else {
+                return true;
+            };
+            let Some(event) = xdptun_common::read_plain::<Event>(&item) else {
+                debug!("an event of {} bytes is too short", item.len());
+                continue;
+            };
+            let frame = item.get(size_of::<Event>()..).unwrap_or_default();
+            let frame = frame.get(..event.len as usize).unwrap_or_default();
+            self.handle(event, frame);
+        }
+        false
+    }
+
+    fn handle(&mut self, event: Event, frame: &[u8]) {
+        let flow = &event.flow;
+        match Kind::from_raw(event.kind) {
+            Some(Kind::Queued) => self.enqueue(flow, frame),
+            Some(Kind::Established) => {
+                self.observer.flow(flow, News::Up);
+                self.flush(flow);
+            }
+            Some(Kind::Finished) => self.observer.flow(flow, News::Closed),
+            Some(Kind::Reset) => self.observer.flow(flow, News::Reset),
+            None => debug!("an event of unknown kind {}", event.kind),
+        }
+    }
+
+    /// Asks the egress program for a control segment. The program drops the request if the
+    /// segment is no longer due.
+    fn request(&self, key: &FlowKey, flow: &Flow, request: Request) {
+        if let Err(error) = self.injector.request(key, flow.link, request) {
+            let (local, remote) = (key.local(), key.remote());
+            debug!("{local} -> {remote}: {request:?} failed: {error}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The daemon's news of flows.
+
+use std::time::Duration;
+
+use xdptun_common::flow::key::FlowKey;
+
+/// A change of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Its handshake ended: datagrams pass.
+    Up,
+    /// Both ends closed it.
+    Closed,
+    /// The peer, or a device on the way, reset it.
+    Reset,
+    /// The path seems dead, so the daemon opens the flow again.
+    Reopened {
+        /// How long a datagram has been unanswered.
+        silence: Duration,
+    },
+    /// The peer does not answer its handshake.
+    Unanswered {
+        /// How many waiting datagrams the daemon dropped.
+        datagrams: usize,
+    },
+}
+
+/// The receiver of a daemon's news.
+pub trait Observer {
+    /// Something happened to a flow.
+    fn flow(&self, flow: &FlowKey, news: News);
+}

@@ -1,0 +1,440 @@
+//! The maps of the kernel side, typed.
+
+mod check;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie};
+use ipnet::{IpNet, Ipv6Net};
+use xdptun_common::address::{address_bytes, ip_addr};
+use xdptun_common::attachment::{Attachment, Owner};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::config::PORT_WORDS;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::share::{Settled, Tally};
+use xdptun_common::tunnel::state::Flow;
+
+use self::check::{open, verify};
+use crate::datapath::batch;
+use crate::datapath::pod::AsPod;
+use crate::error::{Context as _, Result, bail};
+use crate::host::ports::{PortRange, from_words, to_words};
+
+/// The maps that outlive the daemon.
+pub struct Maps {
+    flows: HashMap<MapData, AsPod<FlowKey>, AsPod<Flow>>,
+    /// The same map.
+    table: OwnedFd,
+    max_flows: u32,
+    ports: Array<MapData, u64>,
+    peers: LpmTrie<MapData, [u8; 16], u32>,
+    remotes: HashMap<MapData, [u8; 16], u32>,
+    counters: PerCpuArray<MapData, u64>,
+    attachment: Array<MapData, AsPod<Attachment>>,
+    owner: Array<MapData, AsPod<Owner>>,
+    opened: Array<MapData, AsPod<Tally>>,
+    settled: Array<MapData, AsPod<Settled>>,
+}
+
+/// Their names, as pins and in the object.
+const FLOWS: &str = "FLOWS";
+const PORTS: &str = "PORTS";
+const PEERS: &str = "PEERS";
+const REMOTES: &str = "REMOTES";
+const COUNTERS: &str = "COUNTERS";
+const ATTACHMENT: &str = "ATTACHMENT";
+const OWNER: &str = "OWNER";
+const OPENED: &str = "OPENED";
+const SETTLED: &str = "SETTLED";
+const EVENTS: &str = "EVENTS";
+
+/// The counter that the daemon keeps.
+pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
+
+/// Pinned only if there is a secret: the last proofs, and all that were seen.
+pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
+
+/// The pinned maps: a later process reads them, or goes on with them.
+pub const PINNED: [&str; 13] = [
+    OWNER,
+    FLOWS,
+    PORTS,
+    PEERS,
+    REMOTES,
+    COUNTERS,
+    ATTACHMENT,
+    OPENED,
+    SETTLED,
+    EVENTS,
+    "RATE_LIMITS",
+    "FRAGMENTS",
+    "CALLS",
+];
+
+impl Maps {
+    /// The maps of a loaded object.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing.
+    pub fn of(ebpf: &mut Ebpf) -> Result<Self> {
+        Self::assemble(|name| {
+            let map = ebpf
+                .take_map(name)
+                .with_context(|| format!("the object has no map {name}"))?;
+            // It may have been pinned, and the loader asks nothing of such a map.
+            match &map {
+                Map::HashMap(data)
+                | Map::LpmTrie(data)
+                | Map::PerCpuArray(data)
+                | Map::Array(data) => verify(name, data)?,
+                _ => bail!(Other, "{name} is of another kind"),
+            }
+            Ok(map)
+        })
+    }
+
+    /// The maps pinned in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing, or another version of xdptun wrote them.
+    pub fn from_pins(directory: &Path) -> Result<Self> {
+        let Owner { layout, .. } = owner(directory)?;
+        if layout != Owner::LAYOUT {
+            bail!(
+                OtherVersion,
+                "{} was written by another version of xdptun (layout {layout}, this one has {}); \
+                 `xdptun detach --iface ...` ends it",
+                directory.display(),
+                Owner::LAYOUT
+            );
+        }
+        Self::assemble(|name| {
+            let data = open(directory, name)?;
+            Ok(match name {
+                FLOWS | REMOTES => Map::HashMap(data),
+                PEERS => Map::LpmTrie(data),
+                COUNTERS => Map::PerCpuArray(data),
+                _ => Map::Array(data),
+            })
+        })
+    }
+
+    fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+        let flows = map(FLOWS)?;
+        let Map::HashMap(data) = &flows else {
+            bail!(Other, "{FLOWS} is not a hash map");
+        };
+        let table = data.fd().as_fd().try_clone_to_owned()?;
+        let max_flows = data.info()?.max_entries();
+        Ok(Self {
+            flows: flows.try_into()?,
+            table,
+            max_flows,
+            ports: map(PORTS)?.try_into()?,
+            peers: map(PEERS)?.try_into()?,
+            remotes: map(REMOTES)?.try_into()?,
+            counters: map(COUNTERS)?.try_into()?,
+            attachment: map(ATTACHMENT)?.try_into()?,
+            owner: map(OWNER)?.try_into()?,
+            opened: map(OPENED)?.try_into()?,
+            settled: map(SETTLED)?.try_into()?,
+        })
+    }
+
+    /// Every flow. A flow that comes or goes meanwhile may be left out.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
+        batch::entries(&self.table).context("cannot read the flow table")
+    }
+
+    /// One flow, if it is in the table.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, MapError> {
+        absent(self.flows.get(&AsPod(*key), 0).map(|flow| flow.0))
+    }
+
+    /// Removes a flow, and tells what it was at that moment; none if it is gone already.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub fn take_flow(&mut self, key: &FlowKey) -> Result<Option<Flow>> {
+        batch::take(&self.table, key).context("cannot write the flow table")
+    }
+
+    /// Puts a flow back that was taken, unless there is another one in its place.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub fn put_back(&mut self, key: &FlowKey, flow: &Flow) -> Result<()> {
+        const NOEXIST: u64 = 1;
+        match self.flows.insert(AsPod(*key), AsPod(*flow), NOEXIST) {
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                Ok(())
+            }
+            put => put.context("cannot write the flow table"),
+        }
+    }
+
+    /// The addresses that flows were established with.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn remotes(&self) -> Result<Vec<[u8; 16]>, MapError> {
+        self.remotes.keys().collect()
+    }
+
+    /// Removes those of `remotes` that no flow of `flows` leads to. `flows` must have been
+    /// read after `remotes`: the programs make a flow first and note its address then.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn remove_unused_remotes(
+        &mut self,
+        remotes: &[[u8; 16]],
+        flows: &[(FlowKey, Flow)],
+    ) -> Result<(), MapError> {
+        let used: HashSet<[u8; 16]> = flows.iter().map(|(key, _)| key.remote_address()).collect();
+        let unused = remotes.iter().filter(|address| !used.contains(*address));
+        for address in unused {
+            absent(self.remotes.remove(address))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the owned ports.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_ports(&mut self, ports: &[PortRange]) -> Result<(), MapError> {
+        (0..)
+            .zip(to_words(ports))
+            .try_for_each(|(index, word)| self.ports.set(index, word, 0))
+    }
+
+    /// The owned ports.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn ports(&self) -> Result<Vec<PortRange>, MapError> {
+        let words: Result<Vec<u64>, MapError> = (0..PORT_WORDS)
+            .map(|index| self.ports.get(&index, 0))
+            .collect();
+        Ok(from_words(&words?))
+    }
+
+    /// Adds networks of peers.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
+        peers
+            .iter()
+            .try_for_each(|peer| self.peers.insert(&peer_key(*peer), 1, 0))
+    }
+
+    /// Removes all networks of peers but these.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read or written.
+    pub fn retain_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
+        let retained = |key: &PeerKey| {
+            peers.iter().map(|peer| peer_key(*peer)).any(|wanted| {
+                wanted.prefix_len() == key.prefix_len() && wanted.data() == key.data()
+            })
+        };
+        let present: Vec<_> = self.peers.keys().collect::<Result<_, _>>()?;
+        let mut others = present.iter().filter(|key| !retained(key));
+        others.try_for_each(|key| self.peers.remove(key))
+    }
+
+    /// Capacity of the flow table.
+    #[must_use]
+    pub const fn max_flows(&self) -> u32 {
+        self.max_flows
+    }
+
+    /// The networks of peers; empty if every address is one.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn peers(&self) -> Result<Vec<IpNet>> {
+        self.peers
+            .keys()
+            .map(|key| {
+                let key = key?;
+                let prefix_len = key.prefix_len();
+                Ok(match ip_addr(key.data()) {
+                    IpAddr::V4(address) if prefix_len >= 96 => {
+                        IpNet::new(address.into(), (prefix_len - 96) as u8)?
+                    }
+                    _ => IpNet::new(
+                        std::net::Ipv6Addr::from(key.data()).into(),
+                        prefix_len as u8,
+                    )?,
+                })
+            })
+            .collect()
+    }
+
+    /// Every counter by name, summed over the CPUs, in a fixed order.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>> {
+        let outcomes = Outcome::ALL
+            .iter()
+            .map(|counter| (counter.name(), counter.index()));
+        let sent = Sent::ALL
+            .iter()
+            .map(|counter| (counter.name(), counter.index()));
+        outcomes
+            .chain(sent)
+            .map(|(name, index)| Ok((name, self.counter(index)?)))
+            .chain(std::iter::once_with(|| {
+                Ok((TX_LOST_IN_QUEUE, self.attachment()?.lost_in_queue))
+            }))
+            .collect()
+    }
+
+    /// A counter by `Outcome::index` or `Sent::index`, summed over the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counter(&self, index: u32) -> Result<u64, MapError> {
+        Ok(self.counters.get(&index, 0)?.iter().sum())
+    }
+
+    /// How many flows the programs have made and answered.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn opened(&self) -> Result<Tally, MapError> {
+        Ok(self.opened.get(&0, 0)?.0)
+    }
+
+    /// Notes how far these numbers are off by now.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn settle(&mut self, settled: Settled) -> Result<(), MapError> {
+        self.settled.set(0, AsPod(settled), 0)
+    }
+
+    /// What the attachment is.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn attachment(&self) -> Result<Attachment> {
+        Ok(self
+            .attachment
+            .get(&0, 0)
+            .context("cannot read what is attached")?
+            .0)
+    }
+
+    /// Says that this process keeps the attachment.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn own(&mut self) -> Result<(), MapError> {
+        let owner = Owner {
+            layout: Owner::LAYOUT,
+            pid: std::process::id(),
+        };
+        self.owner.set(0, AsPod(owner), 0)
+    }
+
+    /// Writes what the attachment is.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_attachment(&mut self, attachment: Attachment) -> Result<(), MapError> {
+        self.attachment.set(0, AsPod(attachment), 0)
+    }
+}
+
+/// The process that holds the attachment pinned in `directory`, of any version.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn owner(directory: &Path) -> Result<Owner> {
+    let owner: Array<MapData, AsPod<Owner>> = Map::Array(open(directory, OWNER)?).try_into()?;
+    let owner = owner.get(&0, 0).context("cannot read who is attached")?;
+    Ok(owner.0)
+}
+
+/// The records the programs send.
+///
+/// # Errors
+///
+/// If the object has no such map.
+pub fn take_events(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>> {
+    let map = ebpf
+        .take_map(EVENTS)
+        .context("the object has no map EVENTS")?;
+    Ok(map.try_into()?)
+}
+
+/// A network in a map.
+pub(super) type PeerKey = lpm_trie::Key<[u8; 16]>;
+
+pub(super) fn peer_key(peer: IpNet) -> PeerKey {
+    let network = as_v6(peer);
+    PeerKey::new(network.prefix_len().into(), network.network().octets())
+}
+
+/// The programs compare 16-byte addresses, IPv4 as v4-mapped.
+fn as_v6(network: IpNet) -> Ipv6Net {
+    let address = address_bytes(network.addr()).into();
+    let prefix_len = match network {
+        IpNet::V4(network) => 96 + network.prefix_len(),
+        IpNet::V6(network) => network.prefix_len(),
+    };
+    // 96 + at most 32, or at most 128.
+    Ipv6Net::new_assert(address, prefix_len)
+}
+
+/// What a look-up found, if anything.
+pub(super) fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

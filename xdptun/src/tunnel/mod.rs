@@ -1,0 +1,33 @@
+//! The tunnel: UDP datagrams that cross the network as TCP segments.
+
+mod attach;
+pub mod daemon;
+pub mod detach;
+mod handle;
+mod keys;
+mod load;
+mod local;
+pub mod maps;
+pub(crate) mod options;
+pub(crate) mod pinned;
+mod plan;
+mod recording;
+mod remove;
+pub mod resolve;
+mod run;
+pub(crate) mod secret;
+mod sizes;
+mod take_over;
+mod tcp_defaults;
+mod wait;
+
+pub use attach::Attached;
+pub use handle::{Handle, Reason};
+pub use keys::Keys;
+pub use load::try_load;
+pub use options::Trace;
+pub use plan::Plan;
+pub use recording::Recording;
+pub use run::{Progress, Tunnel};
+pub use take_over::{Incumbent, TAKE_OVER};
+pub use wait::{Waited, wait_for};
