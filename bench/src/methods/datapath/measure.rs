@@ -118,8 +118,8 @@ fn programs(
     let ingress = in_after.since(&in_before, "xdptun_ingress")?;
     round.keep(&case, INGRESS_TC, &[(METRIC, ingress.each()?)]);
     let [[_, before], [_, after]] = xdp.send(family, length, input, count)?;
-    let fast = after.since(&before, "xdptun_fast")?;
-    round.keep(&case, INGRESS_XDP, &[(METRIC, fast.each()?)]);
+    let restored = after.since(&before, "xdptun_xdp")?;
+    round.keep(&case, INGRESS_XDP, &[(METRIC, restored.each()?)]);
     let behind = after.since(&before, "xdptun_ingress")?;
     round.keep(&case, BEHIND_XDP, &[(METRIC, behind.each()?)]);
     Ok(())
@@ -129,12 +129,12 @@ fn programs(
 /// that the kernel can run them on one again and again.
 fn run_on_foreign(round: &mut Round<'_>, [tc, xdp]: [&Rig; 2], nothing: &Micro) -> Result<()> {
     let (sender, receiver) = (tc.route.process(0)?, tc.route.process(1)?);
-    let fast = xdp.route.process(1)?;
+    let restored = xdp.route.process(1)?;
     for (case, packet) in foreign::packets()? {
         for (path, process, program) in [
             (EGRESS, sender, "xdptun_egress"),
             (INGRESS_TC, receiver, "xdptun_ingress"),
-            (INGRESS_XDP, fast, "xdptun_fast"),
+            (INGRESS_XDP, restored, "xdptun_xdp"),
         ] {
             let ns = time_of(&Programs::named(process, program)?, &packet)?;
             round.keep(case, path, &[(METRIC, ns)]);
