@@ -14,11 +14,25 @@ pub struct Owner {
 crate::plain!(Owner: 8);
 
 impl Owner {
-    /// The layout this version writes, of the attachment, flows and counters.
+    /// The layout that this version writes: directories, records, flows and counters.
     pub const LAYOUT: u32 = 7;
 }
 
-/// What one `attach` set up, kept in a pinned map for other processes to read.
+/// What all interfaces of a group have in common, in a pinned map.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Group {
+    /// Key of the tunnel's initial sequence numbers, for programs that replace these
+    /// (`tunnel::isn::Secret`).
+    pub secret: [u64; 2],
+    /// 1 if a caller must prove that it knows a secret.
+    pub hidden: u64,
+}
+
+crate::plain!(Group: 24);
+
+/// What was set up on one interface, in a pinned map by its index, for other processes to
+/// read.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Attachment {
@@ -26,22 +40,21 @@ pub struct Attachment {
     pub ingress: u32,
     /// A [`Filters`].
     pub filters: u32,
+    /// Which row of the counters is its own.
+    pub row: u32,
+    /// Zero.
+    pub reserved: u32,
     /// The interface name, padded with zeros.
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.
     pub since: u64,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
-    /// 1 if a caller must prove that it knows a secret.
-    pub hidden: u64,
-    /// Key of the tunnel's initial sequence numbers, for programs that replace these
-    /// (`tunnel::isn::Secret`).
-    pub secret: [u64; 2],
     /// Where the filters are, if there are any: ingress, egress, splitter.
     pub places: [FilterPlace; 3],
 }
 
-crate::plain!(Attachment: 88);
+crate::plain!(Attachment: 72);
 
 /// Where a tc filter is: what it takes to replace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

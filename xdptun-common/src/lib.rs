@@ -24,6 +24,7 @@ pub mod address;
 pub mod attachment;
 pub mod checksum;
 pub mod flow;
+pub mod member;
 pub mod parse;
 mod plain;
 pub mod quote;

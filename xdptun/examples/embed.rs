@@ -42,14 +42,13 @@ async fn main() -> Result<()> {
     // must not kill it.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let plan = Plan::new(&config, &names, Trace::Off)?;
-    let tunnel = Tunnel::attach(&interface, plan, Incumbent::Respect)?;
+    let tunnel = Tunnel::attach(std::slice::from_ref(&interface), plan, Incumbent::Respect)?;
     let (handle, mut orders) = Handle::new();
     let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |progress| {
         match progress {
-            Progress::Carrying { attached, .. } => {
-                println!("ready: {}", carries(&attached.interface.name, &[port]));
-            }
-            Progress::Waiting => println!("the interface is gone"),
+            Progress::Carrying { .. } => println!("ready: {}", carries(&interface, &[port])),
+            Progress::Waiting(name) => println!("{name}: the interface is gone"),
+            Progress::Loaded { .. } | Progress::GivenUp(..) => {}
         }
         Ok(())
     }));

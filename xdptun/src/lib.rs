@@ -10,7 +10,7 @@
 //! | [`control`] | how one xdptun asks another that runs |
 //! | [`datapath`] | the engine of any function: attaches, pins and removes programs |
 //! | [`config`] | the configuration file and the values of options |
-//! | [`tunnel`] | the tunnel: one interface from attach to detach, its maps, its daemon |
+//! | [`tunnel`] | the tunnel: a group of interfaces from attach to detach, its maps, its daemon |
 //! | [`observe`] | status, rates, metrics and captures of attachments |
 //! | [`doctor`] | finds problems on this host that keep datagrams from passing |
 //! | [`service`] | many interfaces in one process: start, signals, reload, end |

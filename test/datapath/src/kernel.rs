@@ -1,6 +1,6 @@
 //! The programs and maps in the kernel, loaded but attached to nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
@@ -10,8 +10,10 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
 use xdptun_common::address::address_bytes;
 use xdptun_common::flow::key::FlowKey;
+use xdptun_common::member::{self, Member};
 use xdptun_common::report::event::Event;
 use xdptun_common::tunnel::config::{Local, global};
+use xdptun_common::tunnel::outcome::COUNTERS;
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
 use xdptun_common::tunnel::sent::{SentSegment, slot};
@@ -31,6 +33,8 @@ pub const MAX_FLOWS: u32 = 4;
 /// Proofs whose addresses are remembered; the map throws out the oldest, a few at a
 /// time.
 pub const MAX_PROOFS: u32 = 256;
+/// Index of the loopback device, where packets are if a run names no other.
+const LOOPBACK: u32 = 1;
 /// The MTU that the programs are told unless a test says otherwise.
 pub const MTU: u16 = 1500;
 
@@ -136,6 +140,10 @@ pub type Counted = BTreeMap<&'static str, u64>;
 /// The programs and their maps.
 pub struct Datapath {
     ebpf: Ebpf,
+    /// The interface as the programs know it, and the devices where they meet its packets.
+    member: Member,
+    met_at: BTreeSet<u32>,
+    interfaces: Array<MapData, Record<Member>>,
     loaded: Vec<Program>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
@@ -176,30 +184,37 @@ impl Datapath {
     pub fn new(config: &Config) -> Self {
         require_root();
         let peers_only = u32::from(config.peers_only);
-        let xdp = config.ingress as u32;
         let shrink_twice = u32::from(config.shrink_twice);
         let log_level: u8 = if config.trace { u8::MAX } else { 0 };
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
             .override_global(global::HIDDEN, &u32::from(config.hidden), true)
-            .override_global(global::IFINDEX, &config.ifindex, true)
             .override_global(global::LINK_LEN, &config.link_len, true)
-            .override_global(global::MTU, &u32::from(config.mtu), true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
-            .override_global(global::XDP, &xdp, true)
-            .override_global(global::SPLITTER, &config.splitter, true)
             .override_global(global::SHRINK_TWICE, &shrink_twice, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .map_max_entries("PROOFS", MAX_PROOFS)
             .map_max_entries("SEEN", if config.hidden { PAGES } else { 1 })
+            .map_max_entries("COUNTERS", COUNTERS)
             .load_file(workspace::object())
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
         set_peers(&mut ebpf);
         set_keys(&mut ebpf);
         set_local(&mut ebpf);
-        Self {
+        let member = Member {
+            met_at: 0,
+            index: config.ifindex,
+            mtu: config.mtu.into(),
+            splitter: config.splitter,
+            ingress: config.ingress as u32,
+            row: 0,
+        };
+        let mut datapath = Self {
+            member,
+            met_at: BTreeSet::new(),
+            interfaces: take(&mut ebpf, "INTERFACES"),
             flows: take(&mut ebpf, "FLOWS"),
             counters: Counters::take(&mut ebpf),
             buckets: take(&mut ebpf, "RATE_LIMITS"),
@@ -215,6 +230,26 @@ impl Datapath {
             events: take(&mut ebpf, "EVENTS"),
             loaded: Vec::new(),
             ebpf,
+        };
+        datapath.admit(LOOPBACK);
+        datapath.admit(config.ifindex);
+        datapath
+    }
+
+    /// Makes a device one where the programs meet packets of the interface.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn admit(&mut self, met_at: u32) {
+        if self.met_at.insert(met_at) {
+            let member = Member {
+                met_at,
+                ..self.member
+            };
+            self.interfaces
+                .set(member::slot(met_at, 0), Record(member), 0)
+                .expect("the interfaces can be written");
         }
     }
 
@@ -268,6 +303,9 @@ impl Datapath {
     /// or longer than a page, unless the program takes several buffers).
     pub fn run(&mut self, program: Program, packet: &[u8], skb: Skb) -> Ran {
         self.load(program);
+        if skb.ifindex != 0 {
+            self.admit(skb.ifindex);
+        }
         let mut data_out = vec![0; packet.len() + 4096];
         let (context, mut context_out) = (skb.context(), [0; Skb::LEN]);
         let mut options = TestRunOptions {

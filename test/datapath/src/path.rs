@@ -12,6 +12,7 @@ use xdptun_common::wire::IpFields;
 use crate::kernel::MTU;
 use crate::moment::Moment;
 use crate::packet::{Packet, flags};
+use crate::program::NOWHERE;
 
 /// A port that is configured as ours.
 pub const OWNED: u16 = 8000;
@@ -350,7 +351,7 @@ const NO_FLOW: Flow = Flow {
     link: [0; 14],
     label: 0,
     kept_fields: KeptFields(0),
-    reserved: 0,
+    interface: NOWHERE,
 };
 
 /// The IP header fields of a datagram, if a test does not say others.

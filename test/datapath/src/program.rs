@@ -45,6 +45,10 @@ impl Program {
     }
 }
 
+/// The interface that answers leave by, if a test names none. There is no such interface:
+/// clones that a program sends are lost at once.
+pub const NOWHERE: u32 = i32::MAX.cast_unsigned();
+
 /// The settings of the programs when they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -77,8 +81,7 @@ impl Default for Config {
             ingress: IngressMode::Tc,
             mtu: MTU,
             link_len: LINK_ETHERNET,
-            // No such interface: clones that a program sends are lost at once.
-            ifindex: i32::MAX.cast_unsigned(),
+            ifindex: NOWHERE,
             splitter: 0,
             shrink_twice: false,
             hidden: false,

@@ -1,5 +1,6 @@
 //! The program under test.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -51,10 +52,21 @@ pub fn status(netns: &Netns) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("`xdptun status --json` printed {text:?}"))
 }
 
-/// Where `attach` pins what outlives it; gone after a clean end.
+/// Where `attach` pins what outlives it, for all interfaces of the group that has this one;
+/// gone after a clean end. In it are the links of each interface, in a directory that is called
+/// as its index.
 pub fn pin_dir(netns: &Netns, iface: &str) -> Result<PathBuf> {
-    let index = link::index(netns, iface)?;
-    Ok(format!("/sys/fs/bpf/xdptun/{}/{index}", netns.cookie()?).into())
+    let index = link::index(netns, iface)?.to_string();
+    let groups = PathBuf::from(format!("/sys/fs/bpf/xdptun/{}/tunnel", netns.cookie()?));
+    let found = group_of(&groups, &index);
+    Ok(found.unwrap_or_else(|| groups.join(index)))
+}
+
+/// The group below this directory that has the interface of this index.
+fn group_of(groups: &Path, index: &str) -> Option<PathBuf> {
+    let groups = fs::read_dir(groups).ok()?;
+    let mut groups = groups.filter_map(|group| Some(group.ok()?.path()));
+    groups.find(|group| group.join(index).exists())
 }
 
 /// A running `xdptun attach`.
@@ -84,17 +96,41 @@ impl Attached {
         Self::by(netns, iface, &mut command)
     }
 
+    /// Attaches to several interfaces in one process, a group, and returns when all are ready.
+    pub fn start_group(netns: &Netns, ifaces: &[&str], args: &[&str]) -> Result<Self> {
+        let (first, others) = ifaces.split_first().context("a group has an interface")?;
+        let others: Vec<&str> = others.iter().flat_map(|name| ["--iface", name]).collect();
+        let attached = Self::start(netns, first, &[&others, args].concat())?;
+        attached.wait_all_ready(ifaces)?;
+        Ok(attached)
+    }
+
+    /// Waits until it has said of each of these interfaces that it is ready.
+    pub fn wait_all_ready(&self, ifaces: &[&str]) -> Result<()> {
+        for iface in ifaces {
+            let ready = format!("ready: {iface} ");
+            self.process.wait_for_line(&ready, READY_LIMIT)?;
+        }
+        Ok(())
+    }
+
     /// Runs a command that attaches to `iface`, and returns when that is ready.
     pub fn by(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
         let binary = binary()?;
-        let pins = pin_dir(netns, iface)?;
+        let index = link::index(netns, iface)?.to_string();
+        let groups = pin_dir(netns, iface)?;
+        let groups = groups
+            .parent()
+            .context("a group is below others")?
+            .to_owned();
         let process = Process::spawn(command)?;
         let ((), guard) = guarded(|| {
             let ender = process.ender();
             let mut detach = netns.command(&binary);
             detach.args(["detach", "--iface", iface]);
             Ok(((), move || {
-                if let Err(error) = end(&ender, &pins, detach) {
+                let is_there = || group_of(&groups, &index).is_some();
+                if let Err(error) = end(&ender, is_there, detach) {
                     eprintln!("cannot end xdptun: {error:#}");
                 }
             }))
@@ -179,9 +215,9 @@ impl Attached {
 }
 
 /// Ends the process and removes what it did not remove itself.
-fn end(ender: &Ender, pins: &Path, mut detach: Command) -> Result<()> {
+fn end(ender: &Ender, is_there: impl FnOnce() -> bool, mut detach: Command) -> Result<()> {
     ender.end(STOP_LIMIT)?;
-    if pins.exists() {
+    if is_there() {
         run(&mut detach)?;
     }
     Ok(())

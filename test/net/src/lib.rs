@@ -8,6 +8,7 @@
 //! | [`exposition`] | metrics as a scraper reads them |
 //! | [`forgery`] | segments that no peer sent |
 //! | [`fragment`] | fragmentation |
+//! | [`groups`] | hosts with several interfaces in one group, and applications on them |
 //! | [`http`] | HTTP requests, also odd ones |
 //! | [`icmp`] | ICMP errors as routers send them |
 //! | [`kernel`] | what the running kernel can do |
@@ -38,6 +39,7 @@ pub mod device_sum;
 pub mod exposition;
 pub mod forgery;
 pub mod fragment;
+pub mod groups;
 pub mod http;
 pub mod icmp;
 pub mod kernel;

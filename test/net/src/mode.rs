@@ -62,17 +62,43 @@ impl Mode {
     ) -> Result<[Attached; N]> {
         let port = &PORT.to_string();
         let args = &[&["--port", port], more].concat();
-        let attached: Result<Vec<_>> = thread::scope(|scope| {
-            let attach = |host| scope.spawn(move || self.attach(host, args));
-            let started = hosts.map(attach).into_iter();
-            started
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        });
-        let attached: [Attached; N] = match attached?.try_into() {
-            Ok(attached) => attached,
-            Err(_) => unreachable!("one for each host"),
-        };
-        Ok(attached)
+        at_once(hosts, |host| self.attach(host, args))
     }
+
+    /// Attaches to several interfaces of a host in one process, with further arguments.
+    pub fn attach_group(self, host: &Host, devs: &[&str], args: &[&str]) -> Result<Attached> {
+        let mode = ["--ingress", self.ingress, "--tc", self.tc];
+        Attached::start_group(&host.netns, devs, &[&mode, args].concat())
+    }
+
+    /// The same on several hosts at once, with [`PORT`] as the owned port.
+    pub fn attach_groups<const N: usize>(
+        self,
+        hosts: [&Host; N],
+        devs: &[&str],
+        more: &[&str],
+    ) -> Result<[Attached; N]> {
+        let port = &PORT.to_string();
+        let args = &[&["--port", port], more].concat();
+        at_once(hosts, |host| self.attach_group(host, devs, args))
+    }
+}
+
+fn at_once<const N: usize>(
+    hosts: [&Host; N],
+    attach: impl Fn(&Host) -> Result<Attached> + Sync,
+) -> Result<[Attached; N]> {
+    let attached: Result<Vec<_>> = thread::scope(|scope| {
+        let attach = &attach;
+        let started = hosts.map(|host| scope.spawn(move || attach(host)));
+        let started = started.into_iter();
+        started
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
+    let attached: [Attached; N] = match attached?.try_into() {
+        Ok(attached) => attached,
+        Err(_) => unreachable!("one for each host"),
+    };
+    Ok(attached)
 }

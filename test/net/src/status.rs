@@ -56,6 +56,27 @@ pub fn counters_on(netns: &Netns, dev: &str) -> Result<Counters> {
     Ok(all)
 }
 
+/// The counters of several interfaces, added up.
+pub fn counters_of(netns: &Netns, devs: &[&str]) -> Result<Counters> {
+    let mut sum = Counters::new();
+    for dev in devs {
+        for (name, value) in counters_on(netns, dev)? {
+            *sum.entry(name).or_default() += value;
+        }
+    }
+    Ok(sum)
+}
+
+/// The interfaces of the group of an interface, as its entry names them.
+pub fn group(netns: &Netns, dev: &str) -> Result<Vec<String>> {
+    let interface = interface(netns, dev)?;
+    let group = interface["group"].as_array();
+    let group = group.with_context(|| format!("{dev} has no `group`: {interface}"))?;
+    let name = |name: &Value| Some(name.as_str()?.to_owned());
+    let names: Option<Vec<String>> = group.iter().map(name).collect();
+    names.with_context(|| format!("a name in `group` is no text: {interface}"))
+}
+
 /// The counters that changed between two readings.
 pub fn moved(before: &Counters, after: &Counters) -> Counters {
     let growth = after.iter().map(|(name, value)| {
@@ -114,14 +135,24 @@ pub fn wait_moved(netns: &Netns, before: &Counters, counters: &[(&str, u64)]) ->
 
 /// One counter of a host.
 pub fn counter(netns: &Netns, name: &str) -> Result<u64> {
-    let interface = interface(netns, Host::DEV)?;
+    counter_on(netns, Host::DEV, name)
+}
+
+/// One counter of an interface.
+pub fn counter_on(netns: &Netns, dev: &str, name: &str) -> Result<u64> {
+    let interface = interface(netns, dev)?;
     let value = interface["counters"][name].as_u64();
     value.with_context(|| format!("there is no counter {name}"))
 }
 
 /// All flows of a host, in the order of the table.
 pub fn flows(netns: &Netns) -> Result<Vec<Flow>> {
-    let interface = interface(netns, Host::DEV)?;
+    flows_on(netns, Host::DEV)
+}
+
+/// The flows of an interface, in the order of the table.
+pub fn flows_on(netns: &Netns, dev: &str) -> Result<Vec<Flow>> {
+    let interface = interface(netns, dev)?;
     let flows = interface["flows"].as_array().context("no flows")?.iter();
     flows.map(flow).collect()
 }
@@ -143,6 +174,12 @@ fn flow(flow: &Value) -> Result<Flow> {
         tx: (number("tx_packets")?, number("tx_bytes")?),
         rx: (number("rx_packets")?, number("rx_bytes")?),
     })
+}
+
+/// The flows of several interfaces.
+pub fn flows_of(netns: &Netns, devs: &[&str]) -> Result<Vec<Flow>> {
+    let each: Result<Vec<_>> = devs.iter().map(|dev| flows_on(netns, dev)).collect();
+    Ok(each?.concat())
 }
 
 /// The states of all flows of a host that are not closed.

@@ -31,8 +31,11 @@ pub struct Traces {
 impl Traces {
     /// Looks at a host.
     pub fn of(host: &Host) -> Result<Self> {
-        let netns = &host.netns;
-        let dev = Host::DEV;
+        Self::on(&host.netns, Host::DEV)
+    }
+
+    /// Looks at one interface.
+    pub fn on(netns: &Netns, dev: &str) -> Result<Self> {
         let tc = |args: &[&str]| netns.run("tc", args);
         Ok(Self {
             links: link::names(netns)?,
@@ -40,21 +43,26 @@ impl Traces {
             qdiscs: tc(&["qdisc", "show", "dev", dev])?,
             filters: tc(&["filter", "show", "dev", dev, "ingress"])?
                 + &tc(&["filter", "show", "dev", dev, "egress"])?,
-            tcx: netns.enter(tcx)??,
+            tcx: netns.enter(|| tcx_on(dev))??,
             features: netns.run("ethtool", ["-k", dev])?,
             pins: pins(netns)?,
         })
     }
 }
 
-/// Programs of both TCX hooks of an interface in this network namespace.
+/// Programs of both TCX hooks of the first interface in this network namespace.
 pub fn tcx() -> Result<Vec<String>> {
+    tcx_on(Host::DEV)
+}
+
+/// Programs of both TCX hooks of an interface in this network namespace.
+pub fn tcx_on(dev: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     if !kernel::has_tcx() {
         return Ok(names);
     }
     for hook in [TcAttachType::Ingress, TcAttachType::Egress] {
-        let (_, programs) = SchedClassifier::query_tcx(Host::DEV, hook)
+        let (_, programs) = SchedClassifier::query_tcx(dev, hook)
             .with_context(|| format!("cannot query TCX {hook:?}"))?;
         for program in programs {
             let name = program.name_as_str().unwrap_or("?");

@@ -19,9 +19,12 @@ pub struct Wire(Vec<Capture<Vec<Frame>>>);
 impl Wire {
     /// Captures on the interface of every host given.
     pub fn watch(hosts: &[&Host]) -> Result<Self> {
-        let captures = hosts
-            .iter()
-            .map(|host| Capture::start(&host.netns, Host::DEV));
+        Self::watch_on(hosts, Host::DEV)
+    }
+
+    /// Captures on the interface of that name of every host given.
+    pub fn watch_on(hosts: &[&Host], dev: &str) -> Result<Self> {
+        let captures = hosts.iter().map(|host| Capture::start(&host.netns, dev));
         Ok(Self(captures.collect::<Result<_>>()?))
     }
 

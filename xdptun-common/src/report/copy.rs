@@ -21,9 +21,13 @@ pub struct Record {
     pub len: u32,
     /// Bytes of it that follow.
     pub copied: u32,
+    /// Index of the interface.
+    pub interface: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-crate::plain!(Record: 24);
+crate::plain!(Record: 32);
 
 /// The copy was made before the program did anything. Most packets of which there
 /// is only this copy were not ours.

@@ -15,8 +15,8 @@ pub struct Event {
     pub at: u64,
     /// The flow it is about.
     pub flow: FlowKey,
-    /// Keeps the record free of padding.
-    pub reserved: u32,
+    /// Index of the interface that a queued frame leaves by; zero in other records.
+    pub interface: u32,
 }
 
 crate::plain!(Event: 56);

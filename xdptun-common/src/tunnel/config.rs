@@ -7,27 +7,18 @@ pub mod global {
     pub const SECRET: &str = "SECRET";
     /// `u32`: 1 if a caller must prove that it knows a secret.
     pub const HIDDEN: &str = "HIDDEN";
-    /// `u32`: index of the interface.
-    pub const IFINDEX: &str = "IFINDEX";
-    /// `u32`: length of its link header in bytes, [`super::LINK_ETHERNET`] or [`super::LINK_NONE`].
+    /// `u32`: length of the interface's link header in bytes, [`super::LINK_ETHERNET`] or [`super::LINK_NONE`].
     pub const LINK_LEN: &str = "LINK_LEN";
-    /// `u32`: its MTU at attach in bytes, for the MSS option.
-    pub const MTU: &str = "MTU";
     /// `u32`: how many flows the table holds.
     pub const MAX_FLOWS: &str = "MAX_FLOWS";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
     /// [`super::TcpDefaults`]: what a TCP connection of this host begins with.
     pub const TCP_DEFAULTS: &str = "TCP_DEFAULTS";
-    /// `u32`: index of the splitter's near end, 0 if there is none.
-    pub const SPLITTER: &str = "SPLITTER";
     /// `u32`: 1 on a kernel whose pull looks at a pending checksum before it
     /// moves the start of the packet (before 6.2, `bpf: pull before calling
     /// skb_postpull_rcsum`).
     pub const SHRINK_TWICE: &str = "SHRINK_TWICE";
-    /// `u32`: a [`crate::attachment::IngressMode`]. If it is XDP, that has refused plain UDP,
-    /// and what tc sees was restored.
-    pub const XDP: &str = "XDP";
     /// `u32`: how many bytes of each packet are recorded ([`crate::report::copy`]); 0 if
     /// none is.
     pub const RECORD: &str = "RECORD";

@@ -136,9 +136,9 @@ pub struct Flow {
     pub label: u32,
     /// How its segments are labelled otherwise, see [`KeptFields`].
     pub kept_fields: KeptFields,
-    /// Zero.
-    pub reserved: u32,
-    /// The Ethernet header that reaches the peer, for segments the daemon asks for.
+    /// Index of the interface by which it last sent.
+    pub interface: u32,
+    /// The Ethernet header that reaches the peer there, for segments the daemon asks for.
     pub link: [u8; 14],
     /// SYNs sent in this handshake, perhaps with [`RESTARTED`], or [`REMEMBERED`].
     pub syns: u16,

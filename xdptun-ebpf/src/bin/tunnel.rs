@@ -20,6 +20,7 @@ use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::host::capture::{self, recorded};
+use xdptun_ebpf::host::interface::{enter, interface_of_frame};
 use xdptun_ebpf::host::verdict::{Step, Verdict};
 use xdptun_ebpf::host::{split, verdict};
 use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
@@ -34,6 +35,7 @@ use xdptun_ebpf::tunnel::{calls, egress, icmp, ingress, rules, vlan};
 /// tc egress: datagrams become segments.
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
+    enter(&ctx);
     recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx))
 }
 
@@ -60,6 +62,7 @@ fn egress(ctx: &TcContext) -> i32 {
 /// tc ingress: segments become datagrams, or are answered.
 #[classifier]
 pub fn xdptun_ingress(ctx: TcContext) -> i32 {
+    enter(&ctx);
     recorded::<Tunnel>(&ctx, Hook::Ingress, || ingress(&ctx))
 }
 
@@ -87,6 +90,7 @@ fn ingress(ctx: &TcContext) -> i32 {
 /// tc ingress of the splitter's far end: pieces go back where they came from.
 #[classifier]
 pub fn xdptun_splitter(ctx: TcContext) -> i32 {
+    enter(&ctx);
     split::send_home(&ctx, rules::owns_either)
 }
 
@@ -105,17 +109,18 @@ pub fn xdptun_xdp_frags(ctx: XdpContext) -> u32 {
 
 #[inline(always)]
 fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
-    let met = capture::met_by_xdp::<Tunnel>(ctx, len);
+    let at = interface_of_frame(ctx);
+    let met = capture::met_by_xdp::<Tunnel>(ctx, at, len);
     let outcome = match frame_ip_version(ctx) {
-        Some(IpVersion::V4) => xdptun_ebpf::tunnel::xdp::process::<Ipv4Header>(ctx, len),
-        Some(IpVersion::V6) => xdptun_ebpf::tunnel::xdp::process::<Ipv6Header>(ctx, len),
+        Some(IpVersion::V4) => xdptun_ebpf::tunnel::xdp::process::<Ipv4Header>(ctx, at, len),
+        Some(IpVersion::V6) => xdptun_ebpf::tunnel::xdp::process::<Ipv6Header>(ctx, at, len),
         None => None,
     };
     let Some(outcome) = outcome else {
         return xdp_action::XDP_PASS;
     };
-    capture::left_by_xdp(ctx, met, outcome, len);
-    verdict::end_at_xdp(outcome)
+    capture::left_by_xdp(ctx, at, met, outcome, len);
+    verdict::end_at_xdp(at, outcome)
 }
 
 /// Processes a packet, if need be without its options, which are put back before it goes on.

@@ -17,6 +17,7 @@ use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::GROWTH;
 
+use crate::host::interface::{Interface, interface};
 use crate::packet::direction::Direction;
 use crate::packet::skb::Skb as _;
 
@@ -128,7 +129,7 @@ fn met_by_tc<S: Scope>(skb: *mut __sk_buff, hook: u32) {
     notes.set_at(0);
     if S::has_skb(ctx, direction) {
         let at = now();
-        if emit(skb.cast(), at, hook, MET, ctx.len()) {
+        if emit(skb.cast(), at, place(ctx, hook), MET, ctx.len()) {
             notes.set_at(at);
         }
     }
@@ -142,26 +143,31 @@ fn left_by_tc(skb: *mut __sk_buff, hook: u32) {
     if end == MET {
         return;
     }
+    let ctx = &TcContext::new(skb);
     let at = notes.at();
-    if at == 0 || !emit(skb.cast(), at, hook, end, TcContext::new(skb).len()) {
+    if at == 0 || !emit(skb.cast(), at, place(ctx, hook), end, ctx.len()) {
         count_unrecorded();
     }
 }
 
 /// A packet of `len` bytes comes to XDP: when, or zero if it is not recorded.
 #[inline(always)]
-pub fn met_by_xdp<S: Scope>(ctx: &XdpContext, len: usize) -> u64 {
+pub fn met_by_xdp<S: Scope>(ctx: &XdpContext, at: Interface, len: usize) -> u64 {
     if record().is_none() {
         return 0;
     }
-    copy_met_by_xdp::<S>(ctx.ctx, len as u32)
+    copy_met_by_xdp::<S>(ctx.ctx, at.index(), len as u32)
 }
 
 #[inline(never)]
-fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, len: u32) -> u64 {
+fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, interface: u32, len: u32) -> u64 {
     let ctx = &XdpContext::new(context);
     let at = now();
-    if S::has_frame(ctx) && emit(context.cast(), at, Hook::Xdp as u32, MET, len) {
+    let place = Place {
+        hook: Hook::Xdp as u32,
+        interface,
+    };
+    if S::has_frame(ctx) && emit(context.cast(), at, place, MET, len) {
         at
     } else {
         0
@@ -170,7 +176,7 @@ fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, len: u32) -> u64 {
 
 /// A packet that was met at that time, `len` bytes long, ends at XDP.
 #[inline(always)]
-pub fn left_by_xdp(ctx: &XdpContext, met: u64, outcome: Outcome, len: usize) {
+pub fn left_by_xdp(ctx: &XdpContext, at: Interface, met: u64, outcome: Outcome, len: usize) {
     if record().is_none() {
         return;
     }
@@ -178,12 +184,16 @@ pub fn left_by_xdp(ctx: &XdpContext, met: u64, outcome: Outcome, len: usize) {
         Outcome::RxRestored => len - GROWTH,
         _ => len,
     };
-    copy_left_by_xdp(ctx.ctx, met, end_of(outcome), len as u32);
+    copy_left_by_xdp(ctx.ctx, at.index(), met, end_of(outcome), len as u32);
 }
 
 #[inline(never)]
-fn copy_left_by_xdp(context: *mut xdp_md, met: u64, end: u32, len: u32) {
-    if met == 0 || !emit(context.cast(), met, Hook::Xdp as u32, end, len) {
+fn copy_left_by_xdp(context: *mut xdp_md, interface: u32, met: u64, end: u32, len: u32) {
+    let place = Place {
+        hook: Hook::Xdp as u32,
+        interface,
+    };
+    if met == 0 || !emit(context.cast(), met, place, end, len) {
         count_unrecorded();
     }
 }
@@ -195,19 +205,36 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
+/// Where a packet is met.
+struct Place {
+    hook: u32,
+    interface: u32,
+}
+
+/// Where a packet at a tc hook is met.
+#[inline(always)]
+fn place(ctx: &TcContext, hook: u32) -> Place {
+    Place {
+        hook,
+        interface: interface(ctx).index(),
+    }
+}
+
 /// Copies the packet into the buffer of this CPU; `false` if that has no room.
 #[inline(always)]
-fn emit(context: *mut c_void, at: u64, hook: u32, end: u32, len: u32) -> bool {
+fn emit(context: *mut c_void, at: u64, place: Place, end: u32, len: u32) -> bool {
     let Some(limit) = record() else {
         return false;
     };
     let copied = if len < limit { len } else { limit };
     let record = Record {
         at,
-        hook,
+        hook: place.hook,
         end,
         len,
         copied,
+        interface: place.interface,
+        reserved: 0,
     };
     // The length of what follows from the packet is in the upper half.
     let flags = BPF_F_CURRENT_CPU | u64::from(copied) << 32;

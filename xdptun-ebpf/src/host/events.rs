@@ -11,6 +11,7 @@ use xdptun_common::report::event::{
 };
 
 use crate::host::clock::now;
+use crate::host::interface::interface;
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 
@@ -23,7 +24,7 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 #[inline(always)]
 pub fn report(kind: Kind, flow: &FlowKey) {
     if let Some(mut entry) = EVENTS.reserve::<Event>(0) {
-        entry.write(head(kind, flow, 0));
+        entry.write(head(kind, flow, 0, 0));
         entry.submit(0);
     }
 }
@@ -59,7 +60,7 @@ fn fill<const N: usize>(
     // SAFETY: the reserved record has room for the head and `N` bytes, and the
     // helper writes `len` <= `N` of them.
     let copied = unsafe {
-        (&raw mut (*record).event).write(head(Kind::Queued, flow, len));
+        (&raw mut (*record).event).write(head(Kind::Queued, flow, len, interface(ctx).index()));
         bpf_skb_load_bytes(ctx.raw().cast(), 0, (&raw mut (*record).frame).cast(), len)
     };
     if copied != 0 {
@@ -71,12 +72,12 @@ fn fill<const N: usize>(
 }
 
 #[inline(always)]
-fn head(kind: Kind, flow: &FlowKey, len: u32) -> Event {
+fn head(kind: Kind, flow: &FlowKey, len: u32, interface: u32) -> Event {
     Event {
         kind: kind as u32,
         len,
         at: now(),
         flow: *flow,
-        reserved: 0,
+        interface,
     }
 }

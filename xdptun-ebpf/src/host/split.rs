@@ -7,7 +7,6 @@
 //! piece back: datagrams out of the interface, where `egress` meets them one by
 //! one, and segments that GRO had merged into it again, for `ingress`.
 
-use aya_ebpf::Global;
 use aya_ebpf::bindings::TC_ACT_SHOT;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::parse::locate;
@@ -15,7 +14,7 @@ use xdptun_common::wire::{
     EtherType, EthernetHeader, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
 };
 
-use crate::host::interface::ifindex;
+use crate::host::interface::{device, interface};
 use crate::host::redirect::{send_out, send_up};
 use crate::packet::access::View;
 use crate::packet::error::PacketError;
@@ -24,24 +23,12 @@ use crate::packet::resize::{make_linear, pop_tag, push_link, push_tag};
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::packet::version::skb_ip_version;
 
-#[unsafe(no_mangle)]
-static SPLITTER: Global<u32> = Global::new(0);
-
-/// The near end of the splitter pair, if there is one.
-#[inline(always)]
-pub fn splitter() -> Option<u32> {
-    match SPLITTER.load() {
-        0 => None,
-        ifindex => Some(ifindex),
-    }
-}
-
 /// The verdict that sends a super-packet to the splitter. The pair is Ethernet,
 /// so a packet without link header gets one; nobody looks at its addresses, and
 /// it is taken off again where the pieces leave for such an interface.
 #[inline(always)]
 pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
-    let Some(near_end) = splitter() else {
+    let Some(near_end) = interface(ctx).splitter() else {
         return TC_ACT_SHOT;
     };
     if !has_ethernet() && push_link(ctx, EthernetHeader::nameless(ether_type)).is_err() {
@@ -87,9 +74,12 @@ pub fn send_home(ctx: &TcContext, owns: impl Fn((u16, u16)) -> bool) -> i32 {
         Some(IpVersion::V6) => owned_protocol::<Ipv6Header>(ctx, owns),
         None => None,
     };
+    let home = interface(ctx).index();
     match protocol {
-        Some(Protocol::UDP) => send_out(ifindex()),
-        Some(Protocol::TCP) => send_up(ifindex()),
+        // A device that nothing is known of would send to itself.
+        _ if home == device(ctx) => TC_ACT_SHOT,
+        Some(Protocol::UDP) => send_out(home),
+        Some(Protocol::TCP) => send_up(home),
         _ => TC_ACT_SHOT,
     }
 }

@@ -7,7 +7,7 @@ use xdptun_common::wire::{EtherType, Ip};
 
 use crate::host::capture::{note, note_answer};
 use crate::host::counters::count;
-use crate::host::interface::ifindex;
+use crate::host::interface::{Interface, interface};
 use crate::host::redirect::{send_out, send_up, swallow};
 use crate::host::split::hand_over;
 use crate::packet::direction::Direction;
@@ -53,9 +53,10 @@ impl Verdict {
             Self::Segment => Step::Segment,
             Self::Message => Step::Message,
             Self::Answered(outcome) => {
-                count(outcome);
+                let at = interface(ctx);
+                count(at, outcome);
                 note_answer(ctx, outcome);
-                Step::Done(send_out(ifindex()))
+                Step::Done(send_out(at.index()))
             }
             Self::Ended(outcome) => Step::Done(end_at_tc(ctx, outcome, I::ETHER_TYPE)),
         }
@@ -150,12 +151,13 @@ const fn action(fate: Fate) -> Action {
 /// Counts how a packet ended at tc, and gives the verdict.
 #[inline(always)]
 fn end_at_tc(ctx: &TcContext, outcome: Outcome, ether_type: EtherType) -> i32 {
-    count(outcome);
+    let at = interface(ctx);
+    count(at, outcome);
     note(ctx, outcome);
     match action(outcome.fate()) {
         Action::Pass => TC_ACT_UNSPEC,
         Action::Split => hand_over(ctx, ether_type),
-        Action::Return => send_up(ifindex()),
+        Action::Return => send_up(at.index()),
         Action::Swallow => swallow(),
         Action::Drop => TC_ACT_SHOT,
     }
@@ -164,8 +166,8 @@ fn end_at_tc(ctx: &TcContext, outcome: Outcome, ether_type: EtherType) -> i32 {
 /// Counts how a packet ended at XDP, and gives the verdict. XDP can send nothing to the
 /// splitter or back, and has no sender to please.
 #[inline(always)]
-pub fn end_at_xdp(outcome: Outcome) -> u32 {
-    count(outcome);
+pub fn end_at_xdp(at: Interface, outcome: Outcome) -> u32 {
+    count(at, outcome);
     match action(outcome.fate()) {
         Action::Pass => xdp_action::XDP_PASS,
         Action::Split | Action::Return | Action::Swallow | Action::Drop => xdp_action::XDP_DROP,
@@ -195,7 +197,7 @@ pub const fn refused(error: PacketError, direction: Direction) -> Outcome {
 /// Counts and drops.
 #[inline(always)]
 pub fn drop(ctx: &TcContext, outcome: Outcome) -> i32 {
-    count(outcome);
+    count(interface(ctx), outcome);
     note(ctx, outcome);
     TC_ACT_SHOT
 }

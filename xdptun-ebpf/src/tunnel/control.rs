@@ -19,7 +19,7 @@ use xdptun_common::wire::{Flags, Ip, IpFields, Protocol, TcpFields, TcpHeader};
 
 use crate::host::clock::now;
 use crate::host::counters::count_sent;
-use crate::host::interface::mtu;
+use crate::host::interface::interface;
 use crate::machine::opaque;
 use crate::packet::access::Packet as _;
 use crate::packet::direction::{Direction, reverse_link};
@@ -92,13 +92,13 @@ fn rewrite_as_prepared<I: Ip>(
     let mut sum = Sum::new();
     if is_syn {
         let offer = prepared.offer;
-        let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(), proves, offer);
+        let stored = store_options(ctx.raw(), at + TcpHeader::LEN, mss::<I>(ctx), proves, offer);
         if stored < 0 {
             return Err(PacketError::Access);
         }
         sum = sum.word((stored as u16).to_ne_bytes());
     }
-    let header = header::<I>(flow, segment, prepared.offer, options_len);
+    let header = header::<I>(ctx, flow, segment, prepared.offer, options_len);
     let ip = I::bare(
         flow.local_address(),
         flow.remote_address(),
@@ -114,13 +114,19 @@ fn rewrite_as_prepared<I: Ip>(
     if direction == Direction::Inbound {
         reverse_link(ctx)?;
     }
-    count_sent(segment.kind);
+    count_sent(interface(ctx), segment.kind);
     Ok(())
 }
 
 /// The TCP header of a segment without data, and without its checksum.
 #[inline(always)]
-fn header<I: Ip>(flow: &FlowKey, segment: &Reply, offer: Offer, options_len: usize) -> TcpHeader {
+fn header<I: Ip>(
+    ctx: &TcContext,
+    flow: &FlowKey,
+    segment: &Reply,
+    offer: Offer,
+    options_len: usize,
+) -> TcpHeader {
     let flags = if offer.contains(Offer::ECN) {
         segment.flags | Flags::ECE
     } else {
@@ -132,17 +138,17 @@ fn header<I: Ip>(flow: &FlowKey, segment: &Reply, offer: Offer, options_len: usi
         sequence: segment.sequence,
         acknowledgment: segment.acknowledgment,
         flags,
-        window: window_of::<I>(segment),
+        window: window_of::<I>(ctx, segment),
         options_len,
     })
 }
 
 /// The window field of a segment without data.
 #[inline(always)]
-fn window_of<I: Ip>(segment: &Reply) -> u16 {
+fn window_of<I: Ip>(ctx: &TcContext, segment: &Reply) -> u16 {
     match segment.kind {
         // The first ones of a connection, and the last.
-        Sent::Syn | Sent::SynAck => tcp_defaults().first_window(mss::<I>()),
+        Sent::Syn | Sent::SynAck => tcp_defaults().first_window(mss::<I>(ctx)),
         Sent::Rst => 0,
         Sent::Probe => asking(window(now() >> 20)),
         Sent::ChallengeAck => challenging(window(now() >> 20)),
@@ -255,7 +261,7 @@ fn prepare(flow: &FlowKey, kind: Sent, offer: Offer) {
 
 /// What a segment may carry, in bytes.
 #[inline(always)]
-pub fn mss<I: Ip>() -> u16 {
-    let mtu = mtu().min(u16::MAX.into());
+pub fn mss<I: Ip>(ctx: &TcContext) -> u16 {
+    let mtu = interface(ctx).mtu().min(u16::MAX.into());
     mtu.saturating_sub((I::LEN + TcpHeader::LEN) as u32) as u16
 }

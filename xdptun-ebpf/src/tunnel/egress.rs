@@ -14,10 +14,11 @@ use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, UdpHeader};
 
 use crate::host::clock::now;
 use crate::host::events::queue_frame;
-use crate::host::split::{make_headroom, splitter};
+use crate::host::interface::interface;
+use crate::host::split::make_headroom;
 use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
-use crate::packet::direction::{Direction, link_to_peer};
+use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::packet::options;
 use crate::packet::resize::{make_linear, set_len};
@@ -134,7 +135,10 @@ fn send<I: Settle + Icmp>(
 /// A super-packet, whose checksum field is at `checksum`, goes to the splitter.
 #[inline(always)]
 fn split(ctx: &TcContext, checksum: usize) -> Outcome {
-    match splitter().map(|_| make_headroom(ctx, checksum)) {
+    match interface(ctx)
+        .splitter()
+        .map(|_| make_headroom(ctx, checksum))
+    {
         Some(Ok(())) => Outcome::TxSplit,
         Some(Err(error)) => refused(error, Direction::Outbound),
         None => Outcome::TxDropSuperPacket,
@@ -162,6 +166,9 @@ fn trim<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Outcome> {
 /// A datagram of an established flow becomes a segment.
 #[inline(always)]
 fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+    if flow.interface() != interface(ctx).index() {
+        flow.keep_way(ctx, Direction::Outbound);
+    }
     let outcome = disguise::into_segment::<I>(ctx, &flow);
     if outcome == Outcome::TxDisguised && flow.has_just_answered() {
         note_answered(key);
@@ -174,12 +181,11 @@ fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome 
 #[inline(always)]
 fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, Outcome> {
     let now = now();
-    let link = link_to_peer(ctx, Direction::Outbound);
     let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
     let iss = next_iss(&before, key, now);
     if let Some(flow) = closed {
         flow.reopen(State::Closed, iss, now);
-        flow.set_link(link);
+        flow.keep_way(ctx, Direction::Outbound);
         return Ok(flow);
     }
     // A program that sends to ever more addresses must not fill the table faster than the
@@ -187,7 +193,7 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     let refused = if !admits_host(ctx.raw()) || !Limit::Opens.take() {
         Outcome::TxDropOpening
     } else {
-        let _ = insert(key, &Endpoint::opening(iss), &link, now);
+        let _ = insert(ctx, Direction::Outbound, key, &Endpoint::opening(iss), now);
         Outcome::TxDropTableFull
     };
     // Another CPU may have made it a moment ago, and have taken the last room.
@@ -199,7 +205,7 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 #[inline(always)]
 fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
     // The way to the peer may be another than when the flow was made.
-    flow.set_link(link_to_peer(ctx, Direction::Outbound));
+    flow.keep_way(ctx, Direction::Outbound);
     if let Some(ip) = ctx.read::<I>(link_len()) {
         let fields = ip.fields();
         flow.keep_fields(fields);
@@ -216,7 +222,7 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
         };
     }
     match (
-        rewrite::<I>(ctx, Direction::Outbound, key, &syn::<I>(key, flow)),
+        rewrite::<I>(ctx, Direction::Outbound, key, &syn::<I>(ctx, key, flow)),
         queued,
     ) {
         (Ok(()), true) => Outcome::TxOpened,
@@ -230,10 +236,10 @@ const ASKS_FOR_ECN: u8 = 1;
 
 /// The SYN of a flow, the first one or again.
 #[inline(always)]
-fn syn<I: Ip>(key: &FlowKey, flow: Entry) -> Reply {
+fn syn<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Reply {
     let sequence = flow.iss();
     if has_secret() {
-        prove(key, sequence, flow.syns(), mss::<I>());
+        prove(key, sequence, flow.syns(), mss::<I>(ctx));
     }
     // Not again in a repeated one: some firewalls drop SYNs that ask (RFC 3168 section
     // 6.1.1.1).
@@ -268,7 +274,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn::<I>(key, flow)
+            syn::<I>(ctx, key, flow)
         }
         Request::Reopen => {
             // An answer may have come since the daemon looked.
@@ -279,7 +285,7 @@ fn answer_daemon<I: Ip>(
             if !flow.claim_syn(now) {
                 return Outcome::TxNotRequested;
             }
-            syn::<I>(key, flow)
+            syn::<I>(ctx, key, flow)
         }
         Request::Probe => {
             if endpoint.state != State::Established {

@@ -1,6 +1,5 @@
 //! tc ingress: what arrives, if XDP has not dealt with it.
 
-use aya_ebpf::Global;
 use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
@@ -18,12 +17,11 @@ use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 use crate::host::clock::now;
 use crate::host::counters::count_sent;
 use crate::host::events::report;
-use crate::host::interface::ifindex;
+use crate::host::interface::interface;
 use crate::host::socket::Socket;
-use crate::host::split::splitter;
 use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
-use crate::packet::direction::{Direction, link_to_peer};
+use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::packet::options;
 use crate::packet::resize::make_linear;
@@ -37,19 +35,6 @@ use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::verify::refusal;
 use crate::tunnel::{calls, fragments, restore, rules};
-
-#[unsafe(no_mangle)]
-static XDP: Global<u32> = Global::new(0);
-
-/// Which program restores inbound data. If XDP does, it has refused plain UDP as well.
-#[inline(always)]
-pub fn xdp() -> IngressMode {
-    match XDP.load() {
-        0 => IngressMode::Tc,
-        1 => IngressMode::Xdp,
-        _ => IngressMode::XdpGeneric,
-    }
-}
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
@@ -109,8 +94,9 @@ fn refuse_plain_udp<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verd
         return None;
     }
     // XDP leaves tagged frames alone.
-    let restored = xdp() != IngressMode::Tc && !ctx.has_tag();
-    if restored && xdp() == IngressMode::XdpGeneric && ctx.is_super_packet() {
+    let mode = interface(ctx).ingress();
+    let restored = mode != IngressMode::Tc && !ctx.has_tag();
+    if restored && mode == IngressMode::XdpGeneric && ctx.is_super_packet() {
         // XDP cannot see that a buffer holds several segments, and restored them
         // as one. In the stack's XDP nothing else merges.
         return Some(Outcome::RxDropMerged.into());
@@ -139,7 +125,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         }
     }
     if ctx.is_super_packet() {
-        let outcome = match splitter() {
+        let outcome = match interface(ctx).splitter() {
             Some(_) => Outcome::RxSplit,
             None => Outcome::RxDropMerged,
         };
@@ -278,7 +264,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     }
     if !may_answer(key, segment, before, &decision) {
         if decision.reply.is_some() {
-            count_sent(Sent::Limited);
+            count_sent(interface(ctx), Sent::Limited);
         }
         return decision.outcome.into();
     }
@@ -295,10 +281,9 @@ fn step(
     decision: &Reaction,
     now: u64,
 ) -> Result<Entry, Outcome> {
-    let link = link_to_peer(ctx, Direction::Inbound);
     let after = &decision.endpoint;
     let Some(flow) = flow else {
-        let inserted = insert(key, after, &link, now);
+        let inserted = insert(ctx, Direction::Inbound, key, after, now);
         if inserted.is_ok() && after.state == State::Established {
             note_established(key);
         }
@@ -321,7 +306,7 @@ fn step(
             _ => Err(Outcome::RxAck),
         };
     }
-    flow.set_link(link);
+    flow.keep_way(ctx, Direction::Inbound);
     report_change(key, before, after.state, decision.outcome);
     Ok(flow)
 }
@@ -421,7 +406,7 @@ fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> 
         ctx.set_mark(Request::Acknowledge.mark());
         // Without an ACK the datagram is still good, so a failure is no reason
         // to lose it; the next segment will be due as well.
-        let _ = ctx.clone_redirect(ifindex(), 0);
+        let _ = ctx.clone_redirect(interface(ctx).index(), 0);
         ctx.set_mark(mark);
     }
     match restore::into_datagram::<I>(ctx) {

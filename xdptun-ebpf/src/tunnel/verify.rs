@@ -25,7 +25,7 @@ use xdptun_common::tunnel::config::{Local, MAX_LOCAL};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
-use crate::host::interface::ifindex;
+use crate::host::interface::interface;
 use crate::packet::access::Packet as _;
 use crate::packet::link::link_len;
 use crate::packet::payload;
@@ -84,27 +84,28 @@ fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
 /// Whether a connection can have the addresses of the segment.
 #[inline(never)]
 fn has_right_addresses<I: Ip>(skb: *mut __sk_buff, key: &FlowKey) -> bool {
-    !is_martian(key) && is_ours::<I>(&TcContext::new(skb), key)
+    let ctx = &TcContext::new(skb);
+    !is_martian(ctx, key) && is_ours::<I>(ctx, key)
 }
 
 /// Whether no packet with these addresses can have come from a network: the kernel calls
 /// them martian (`ip_route_input_slow`, `ip6_rcv_core`).
 #[inline(always)]
-fn is_martian(key: &FlowKey) -> bool {
+fn is_martian(ctx: &TcContext, key: &FlowKey) -> bool {
     let is_none = |address| {
         is_multicast_or_broadcast(address)
             || is_unspecified(address)
-            || !on_loopback() && is_loopback(address)
+            || !on_loopback(ctx) && is_loopback(address)
     };
     is_none(key.remote_address()) || is_none(key.local_address())
 }
 
-/// Whether the programs are attached to the loopback device.
+/// Whether the packet is on the loopback device.
 #[inline(always)]
-fn on_loopback() -> bool {
+fn on_loopback(ctx: &TcContext) -> bool {
     /// `LOOPBACK_IFINDEX` of `net/net_namespace.h`.
     const INDEX: u32 = 1;
-    ifindex() == INDEX
+    interface(ctx).index() == INDEX
 }
 
 /// Whether the segment goes to an address of this host, or to one that it forwards to, and
@@ -114,7 +115,7 @@ fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
     let local = |address| LOCAL.get(Key::new(128, address)).copied();
     // `fib_validate_source` refuses such a source as well. A neighbour may have the same
     // link-local address as this host has on another link.
-    if !on_loopback()
+    if !on_loopback(ctx)
         && !is_link_local(key.remote_address())
         && local(key.remote_address()).is_some_and(Local::is_own)
     {
@@ -140,7 +141,7 @@ fn is_forwarded(skb: *mut __sk_buff, key: &FlowKey) -> bool {
     const AF_INET6: u8 = 10;
     // SAFETY: numbers, of which zero is one.
     let mut way: bpf_fib_lookup = unsafe { MaybeUninit::zeroed().assume_init() };
-    way.ifindex = ifindex();
+    way.ifindex = interface(&TcContext::new(skb)).index();
     // By then it is a datagram.
     way.l4_protocol = Protocol::UDP.0;
     way.sport = key.remote_port().to_be();

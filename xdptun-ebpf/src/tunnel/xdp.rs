@@ -10,7 +10,7 @@ use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;
-use crate::host::interface::mtu;
+use crate::host::interface::Interface;
 use crate::host::verdict::refused;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
@@ -19,16 +19,18 @@ use crate::tunnel::ingress::segment;
 use crate::tunnel::table::find;
 use crate::tunnel::{restore, rules};
 
-/// Handles one packet of IP version `I`, `len` bytes long; `None` if it is left
+/// Handles one packet of IP version `I`, `len` bytes long, of that interface; `None` if it is left
 /// to the stack.
 #[inline(always)]
-pub fn process<I: Ip>(ctx: &XdpContext, len: usize) -> Option<Outcome> {
+pub fn process<I: Ip>(ctx: &XdpContext, at: Interface, len: usize) -> Option<Outcome> {
     let located = locate::<I>(&View(ctx), link_len())?;
     if located.shape == Shape::LaterFragment {
         return None;
     }
     match located.protocol {
-        Protocol::TCP if located.shape == Shape::Plain => restore_established(ctx, len, &located),
+        Protocol::TCP if located.shape == Shape::Plain => {
+            restore_established(ctx, at, len, &located)
+        }
         Protocol::UDP => {
             let ports = located.ports(&View(ctx))?;
             (rules::owns_either(ports) && rules::is_peer(located.ip.source()))
@@ -41,12 +43,13 @@ pub fn process<I: Ip>(ctx: &XdpContext, len: usize) -> Option<Outcome> {
 #[inline(always)]
 fn restore_established<I: Ip>(
     ctx: &XdpContext,
+    interface: Interface,
     len: usize,
     located: &Located<I>,
 ) -> Option<Outcome> {
     // Longer than the interface sends: merged segments, of which nothing else
     // tells here.
-    if len > link_len() + mtu() as usize {
+    if len > link_len() + interface.mtu() as usize {
         return None;
     }
     let at = link_len() + I::LEN;

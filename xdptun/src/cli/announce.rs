@@ -9,16 +9,21 @@ use crate::host::ephemeral::Exposed;
 use crate::host::listeners;
 use crate::host::mtu::{IPV6_LEAST, WIREGUARD_DEFAULT, WireguardMtu};
 use crate::host::ports::{PortRange, carries};
-use crate::tunnel::Attached;
 use crate::tunnel::options::AttachOptions;
+use crate::tunnel::{Attached, Carried};
 
 /// Prints what was attached and where; the last line starts with `ready:`.
-pub fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> Result<()> {
-    let interface = &attached.interface;
+pub fn announce(
+    attached: &Attached,
+    carried: &Carried,
+    options: &AttachOptions,
+    way_out: &str,
+) -> Result<()> {
+    let interface = &carried.interface;
     let name = &interface.name;
     let ports = attached.maps.ports()?;
     let mut out = io::stdout().lock();
-    say_attachment(&mut out, attached, options)?;
+    say_attachment(&mut out, attached, carried, options)?;
     say_mtu(&mut out, name, interface.mtu)?;
     say_tcp(&mut out, name, options, &ports)?;
     say_exposed(&mut out, name, &ports)?;
@@ -42,14 +47,15 @@ pub fn announce(attached: &Attached, options: &AttachOptions, way_out: &str) -> 
 fn say_attachment(
     out: &mut impl Write,
     attached: &Attached,
+    carried: &Carried,
     options: &AttachOptions,
 ) -> io::Result<()> {
-    let name = &attached.interface.name;
-    let tc = if attached.tcx { "TCX" } else { "clsact" };
+    let name = &carried.interface.name;
+    let tc = if carried.tcx { "TCX" } else { "clsact" };
     writeln!(
         out,
         "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
-        attached.ingress.name()
+        carried.ingress.name()
     )?;
     if let Some(flows) = attached.adopted {
         writeln!(
@@ -57,7 +63,7 @@ fn say_attachment(
             "{name}: took over what was attached, with {flows} flows"
         )?;
     }
-    if let Some(refusal) = &attached.xdp_refusal {
+    if let Some(refusal) = &carried.xdp_refusal {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
     if options.only_peers {

@@ -1,4 +1,4 @@
-//! `xdptun attach`: attach to one interface, stay, detach at the end.
+//! `xdptun attach`: attach to interfaces, stay, detach at the end.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,16 +16,23 @@ use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::host::ports::PortRange;
 use crate::service::{self, Mode};
 
-/// Disguise UDP as TCP on an interface until Ctrl-C or SIGTERM.
+/// Disguise UDP as TCP on interfaces until Ctrl-C or SIGTERM.
 ///
 /// It carries datagrams whose local or remote port is one of the given ports.
 /// Run it on both hosts before the programs that use the port.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Interface that leads to the peer.
-    #[arg(long, short, value_name = "NAME")]
-    iface: String,
+    /// Interface that leads to the peer; may be repeated. The interfaces share their flows: a
+    /// flow may come in by one and leave by another.
+    #[arg(
+        long,
+        short,
+        required = true,
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    iface: Vec<String>,
 
     /// UDP port, or range like 8000-8010; may be repeated.
     #[arg(
@@ -71,8 +78,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// Take over from the xdptun that is attached here, without losing a datagram:
-    /// to upgrade it, or to change its ports and peers.
+    /// Take over from the xdptun that is attached to these interfaces, without losing a
+    /// datagram: to upgrade it, to change its ports and peers, or to add interfaces.
     #[arg(long)]
     take_over: bool,
 
@@ -96,6 +103,7 @@ the first to peers, and any of them admits callers. docs/security.md has the thr
 const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820
+  xdptun attach --iface eth0 --iface wwan0 --port 51820
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
@@ -133,7 +141,11 @@ impl TryFrom<Arguments> for Config {
             log_level: arguments.log_level,
             metrics: arguments.metrics,
             resolve_interval: Seconds::default(),
-            interfaces: [(arguments.iface, interface)].into(),
+            interfaces: arguments
+                .iface
+                .into_iter()
+                .map(|name| (name, interface.clone()))
+                .collect(),
         })
     }
 }

@@ -5,9 +5,10 @@ use clap::Args;
 
 use crate::tunnel::detach::{self, Detached};
 
-/// Detach from an interface, and remove what a killed process left there.
+/// Detach from an interface and those that share its flows; remove what a killed process left.
 ///
-/// A running `xdptun attach` is asked to stop and closes its flows first.
+/// A running `xdptun attach` is asked to stop and closes its flows first. To take one interface
+/// out of a group, use `xdptun run` and its file.
 #[derive(Args)]
 #[command(after_help = "Example:\n  xdptun detach --iface eth0")]
 pub struct Arguments {
@@ -19,11 +20,17 @@ pub struct Arguments {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let name = &arguments.iface;
-    match detach::detach(name)? {
-        Detached::Stopped(process) => println!("{name}: stopped process {process}"),
-        Detached::Remains => {}
-        Detached::Nothing => bail!("{name}: nothing is attached"),
+    let Detached {
+        stopped,
+        interfaces,
+    } = detach::detach(name)?;
+    if let Some(process) = stopped {
+        println!("{name}: stopped process {process}");
+    } else if interfaces.is_empty() {
+        bail!("{name}: nothing is attached");
     }
-    println!("{name}: detached");
+    for interface in interfaces {
+        println!("{interface}: detached");
+    }
     Ok(())
 }

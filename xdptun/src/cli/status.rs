@@ -65,7 +65,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         None => format!(
             "not running: flows go on, a new one loses its first datagrams; \
              `xdptun attach --iface {} ...` or `xdptun run` goes on with them",
-            interface.name
+            interface.group.join(",")
         ),
     };
     writeln!(
@@ -75,6 +75,14 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         join(&interface.ports),
         interface.ingress
     )?;
+    let others = interface
+        .group
+        .iter()
+        .filter(|name| **name != interface.name);
+    let others: Vec<_> = others.collect();
+    if !others.is_empty() {
+        writeln!(out, "  group  shares its flows with {}", join(&others))?;
+    }
     if !interface.peers.is_empty() {
         writeln!(out, "  peers  {}", join(&interface.peers))?;
     }

@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 
+use aya::Ebpf;
 use aya_log::EbpfLogger;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -21,15 +23,18 @@ use crate::observe::metrics;
 use crate::process::task::Task;
 use crate::service::Frontend;
 use crate::tunnel::daemon::{self, News, Observer};
-use crate::tunnel::{Attached, Plan, Trace};
+use crate::tunnel::{Attached, Carried, Plan, Programs, Trace};
+
+/// The map of the programs' log. It is there until something reads it.
+const LOG: &str = "AYA_LOGS";
 
 /// Log on standard error, announcements on standard output.
 pub struct Terminal {
     filter: reload::Handle<EnvFilter, Registry>,
     /// How the operator detaches, for the line `ready:`.
     way_out: &'static str,
-    /// The readers of the programs' log, by interface.
-    logs: RefCell<BTreeMap<String, Task>>,
+    /// The readers of the programs' logs, by group.
+    logs: RefCell<BTreeMap<PathBuf, Vec<Task>>>,
     flows: Rc<FlowLog>,
 }
 
@@ -66,16 +71,24 @@ impl Observer for Terminal {
 }
 
 impl Frontend for Terminal {
-    fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
-        let options = plan.options();
-        let name = attached.interface.name.clone();
-        // The programs before these are gone; end the reader of their log.
-        self.logs.borrow_mut().remove(&name);
-        if options.trace == Trace::On {
-            let log = forward_log(attached)?;
-            self.logs.borrow_mut().insert(name, log);
+    fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
+        let mut logs = self.logs.borrow_mut();
+        let logs = logs.entry(attached.directory().to_owned()).or_default();
+        let is_unread = |programs: &Programs| programs.ebpf.map(LOG).is_some();
+        if attached.programs.iter().all(is_unread) {
+            // All programs before these are gone; end the readers of their logs.
+            logs.clear();
         }
-        announce(attached, &options, self.way_out)
+        if plan.options().trace == Trace::On {
+            for programs in attached.programs.iter_mut().filter(|one| is_unread(one)) {
+                logs.push(forward_log(&mut programs.ebpf)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn ready(&self, attached: &Attached, carried: &Carried, plan: &Plan) -> Result<()> {
+        announce(attached, carried, &plan.options(), self.way_out)
     }
 
     fn metrics(&self, address: SocketAddr) -> Result<()> {
@@ -105,8 +118,8 @@ fn filter(level: LogLevel) -> EnvFilter {
 }
 
 /// Copies the log of the programs into the log of this process.
-fn forward_log(attached: &mut Attached) -> Result<Task> {
-    let logger = EbpfLogger::init_with_logger(&mut attached.ebpf, NamedOutcomes)
+fn forward_log(ebpf: &mut Ebpf) -> Result<Task> {
+    let logger = EbpfLogger::init_with_logger(ebpf, NamedOutcomes)
         .map_err(Error::other)
         .context("cannot read the log of the programs")?;
     let mut logger = daemon::watch(logger)?;

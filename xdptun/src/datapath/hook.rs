@@ -11,7 +11,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp,
 use nix::libc;
 use xdptun_common::attachment::{FilterPlace, IngressMode};
 
-use super::programs::{TcProgram, XDP_FRAGS_PROGRAM, XDP_PROGRAM};
+use super::function::{Function, TcProgram};
 use super::{clsact, pins};
 use crate::error::{Context as _, Error, Kind, Result, bail, io_error};
 
@@ -37,32 +37,38 @@ pub const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
 /// XDP: the stack makes such packets linear for that program. For the other program
 /// the stack copies the packet and loses the length of the link header
 /// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
-fn load_xdp(ebpf: &mut Ebpf, mode: XdpMode) -> Result<&'static str> {
-    if mode != XdpMode::Skb && program::<Xdp>(ebpf, XDP_FRAGS_PROGRAM)?.load().is_ok() {
-        return Ok(XDP_FRAGS_PROGRAM);
+fn load_xdp(ebpf: &mut Ebpf, function: &Function, mode: XdpMode) -> Result<&'static str> {
+    let is_loaded = |loaded| matches!(loaded, Ok(()) | Err(ProgramError::AlreadyLoaded));
+    if mode != XdpMode::Skb && is_loaded(program::<Xdp>(ebpf, function.xdp_frags)?.load()) {
+        return Ok(function.xdp_frags);
     }
-    let program: &mut Xdp = program(ebpf, XDP_PROGRAM)?;
-    program
-        .load()
-        .map_err(|error| rejected(XDP_PROGRAM, error))?;
-    Ok(XDP_PROGRAM)
+    let program: &mut Xdp = program(ebpf, function.xdp)?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(function.xdp),
+        Err(error) => Err(rejected(function.xdp, error)),
+    }
 }
 
-fn load_tc(ebpf: &mut Ebpf, which: TcProgram) -> Result<&mut SchedClassifier> {
-    let program: &mut SchedClassifier = program(ebpf, which.name())?;
+fn load_tc<'a>(
+    ebpf: &'a mut Ebpf,
+    function: &Function,
+    which: TcProgram,
+) -> Result<&'a mut SchedClassifier> {
+    let name = function.program(which);
+    let program: &mut SchedClassifier = program(ebpf, name)?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
-        Err(error) => Err(rejected(which.name(), error)),
+        Err(error) => Err(rejected(name, error)),
     }
 }
 
 /// Loads every program and attaches none; returns whether the kernel translated all of
 /// them for the processor (JIT).
-pub fn load_all(ebpf: &mut Ebpf) -> Result<bool> {
-    let xdp = load_xdp(ebpf, XdpMode::Driver)?;
+pub fn load_all(ebpf: &mut Ebpf, function: &Function) -> Result<bool> {
+    let xdp = load_xdp(ebpf, function, XdpMode::Driver)?;
     let mut translated = program::<Xdp>(ebpf, xdp)?.info()?.size_jitted() > 0;
     for which in [TcProgram::Ingress, TcProgram::Egress, TcProgram::Splitter] {
-        translated &= load_tc(ebpf, which)?.info()?.size_jitted() > 0;
+        translated &= load_tc(ebpf, function, which)?.info()?.size_jitted() > 0;
     }
     Ok(translated)
 }
@@ -73,16 +79,22 @@ pub fn load_all(ebpf: &mut Ebpf) -> Result<bool> {
 ///
 /// [`Kind::XdpTaken`] and [`Kind::XdpUnsupported`] if the interface does not take it; others
 /// if the kernel refuses something else.
-pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) -> Result<()> {
-    let loaded = load_xdp(ebpf, mode)?;
+pub fn attach_xdp(
+    ebpf: &mut Ebpf,
+    function: &Function,
+    directory: &Path,
+    name: &str,
+    mode: XdpMode,
+) -> Result<()> {
+    let loaded = load_xdp(ebpf, function, mode)?;
     let program: &mut Xdp = program(ebpf, loaded)?;
-    if let Some(link) = pinned_link(directory, XDP_PROGRAM)? {
+    if let Some(link) = pinned_link(directory, function.xdp)? {
         match program.attach_to_link(XdpLink::try_from(link)?) {
             Ok(id) => {
                 program.take_link(id)?;
                 return Ok(());
             }
-            Err(error) => forget_dead_link(directory, XDP_PROGRAM, error)?,
+            Err(error) => forget_dead_link(directory, function.xdp, error)?,
         }
     }
     let id = program
@@ -104,21 +116,25 @@ pub fn attach_xdp(ebpf: &mut Ebpf, directory: &Path, name: &str, mode: XdpMode) 
             }
         })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, XDP_PROGRAM)
+    pin_link(link, directory, function.xdp)
 }
 
 /// Loads a tc program and puts it on an interface.
 pub fn attach_tc(
     ebpf: &mut Ebpf,
+    function: &Function,
     directory: &Path,
     name: &str,
     which: TcProgram,
     held: Held<'_>,
 ) -> Result<()> {
-    let program = load_tc(ebpf, which)?;
+    let program = load_tc(ebpf, function, which)?;
+    let called = function.program(which);
     match held {
-        Held::Tcx => attach_tcx(program, directory, name, which),
-        Held::Clsact(places) => attach_filter(program, name, which, &mut places[which as usize]),
+        Held::Tcx => attach_tcx(program, directory, name, (which, called)),
+        Held::Clsact(places) => {
+            attach_filter(program, name, (which, called), &mut places[which as usize])
+        }
     }
 }
 
@@ -126,15 +142,15 @@ fn attach_tcx(
     program: &mut SchedClassifier,
     directory: &Path,
     name: &str,
-    which: TcProgram,
+    (which, called): (TcProgram, &str),
 ) -> Result<()> {
-    if let Some(link) = pinned_link(directory, which.name())? {
+    if let Some(link) = pinned_link(directory, called)? {
         match program.attach_to_link(SchedClassifierLink::try_from(link)?) {
             Ok(id) => {
                 program.take_link(id)?;
                 return Ok(());
             }
-            Err(error) => forget_dead_link(directory, which.name(), error)?,
+            Err(error) => forget_dead_link(directory, called, error)?,
         }
     }
     // First on ingress, last on egress: programs of others see datagrams, as sockets do.
@@ -144,18 +160,18 @@ fn attach_tcx(
     };
     let id = program
         .attach_with_options(name, which.hook(), TcAttachOptions::TcxOrder(order))
-        .with_context(|| format!("cannot attach {} to {name} (TCX)", which.name()))?;
+        .with_context(|| format!("cannot attach {called} to {name} (TCX)"))?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, which.name())
+    pin_link(link, directory, called)
 }
 
 fn attach_filter(
     program: &mut SchedClassifier,
     name: &str,
-    which: TcProgram,
+    (which, called): (TcProgram, &str),
     place: &mut FilterPlace,
 ) -> Result<()> {
-    let context = || format!("cannot attach {} to {name} (clsact)", which.name());
+    let context = || format!("cannot attach {called} to {name} (clsact)");
     let old = std::mem::take(place);
     let replaced = old.is_known().then(|| -> Result<_> {
         let handle = TcHandle::from(old.handle);
@@ -168,7 +184,7 @@ fn attach_filter(
         // Only the name tells which filter is ours.
         Some(Err(_)) | None => {
             clsact::add(name)?;
-            clsact::remove_filter(name, which.hook(), which.name())?;
+            clsact::remove_filter(name, which.hook(), called)?;
             let options = TcAttachOptions::Netlink(NlOptions::default());
             program
                 .attach_with_options(name, which.hook(), options)

@@ -1,13 +1,14 @@
-//! One daemon for each interface.
+//! One daemon for each group of interfaces, and one group of a function for each interface.
 //!
-//! The lock is on the directory of the interface's pins: only root can open it,
-//! it exists only while something is attached, and the kernel releases it
-//! when the process ends, even if it is killed.
+//! The lock of a group is on the directory of its pins: only root can open it, it exists only
+//! while something is attached, and the kernel releases it when the process ends, even if it
+//! is killed. The directory of the network namespace is locked for the moment in which a
+//! process looks whether an interface is free and takes it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,16 +16,20 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{major, minor};
 use nix::unistd::Pid;
 
-/// Held by the daemon of an interface as long as it lives.
+use super::function::Function;
+use super::pins;
+use crate::error::{Context as _, Result};
+
+/// Held by the daemon of a group as long as it lives.
 #[derive(Debug)]
-pub struct InterfaceLock {
+pub struct GroupLock {
     _directory: Flock<File>,
 }
 
 /// How often to look at a lock that another process holds.
 const POLL: Duration = Duration::from_millis(20);
 
-impl InterfaceLock {
+impl GroupLock {
     /// Makes the directory if it is not there, and takes the lock; `None` if a
     /// daemon holds it.
     ///
@@ -91,7 +96,7 @@ impl InterfaceLock {
     ///
     /// # Errors
     ///
-    /// As [`InterfaceLock::is_held`].
+    /// As [`GroupLock::is_held`].
     pub fn wait_released(directory: &Path, limit: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + limit;
         while Self::is_held(directory)? {
@@ -118,7 +123,79 @@ fn holder_of(file: &str, locks: &str) -> Option<Pid> {
     })
 }
 
-/// Makes the directory of an interface, and those above it.
+/// Makes a group of interfaces that are in none; `None` if one of them is, by now.
+///
+/// # Errors
+///
+/// If a directory cannot be made or read.
+pub fn found(function: &Function, interfaces: &[u32]) -> Result<Option<(PathBuf, GroupLock)>> {
+    let _short = lock_namespace()?;
+    for interface in interfaces {
+        if pins::group_of(function, *interface)?.is_some() {
+            return Ok(None);
+        }
+    }
+    let above = pins::namespace_directory()?.join(function.name);
+    // The number of a group means nothing. The group of an interface that was made anew may
+    // have the number that another interface has by now.
+    let first = interfaces.iter().copied().min().unwrap_or_default();
+    let mut free = (first..).map(|number| above.join(number.to_string()));
+    let group = free.find(|directory| !directory.exists());
+    let group = group.context("no number is left for a group")?;
+    let lock = GroupLock::take(&group).with_context(|| cannot_lock(&group))?;
+    for interface in interfaces {
+        pins::make_member(&group, *interface).with_context(|| cannot_make(&group))?;
+    }
+    // The service's user looks through all groups.
+    pins::share(&group)?;
+    Ok(lock.map(|lock| (group, lock)))
+}
+
+/// Adds an interface to a group; `false` if it is in another one. The caller holds the
+/// group's lock.
+///
+/// # Errors
+///
+/// If a directory cannot be made or read.
+pub fn join(function: &Function, group: &Path, interface: u32) -> Result<bool> {
+    let _short = lock_namespace()?;
+    let present = pins::group_of(function, interface)?;
+    if present.is_some_and(|present| present != group) {
+        return Ok(false);
+    }
+    pins::make_member(group, interface).with_context(|| cannot_make(group))?;
+    pins::share(group)?;
+    Ok(true)
+}
+
+/// Locks the directory of this network namespace, waiting if need be.
+fn lock_namespace() -> Result<Flock<File>> {
+    let directory = pins::namespace_directory()?;
+    let lock = || loop {
+        let file = match make(&directory).and_then(|()| File::open(&directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        let inode = file.metadata()?.ino();
+        let locked = Flock::lock(file, FlockArg::LockExclusive);
+        let locked = locked.map_err(|(_, error)| io::Error::from(error))?;
+        // The process before may have removed the directory, which was empty.
+        if fs::metadata(&directory).is_ok_and(|metadata| metadata.ino() == inode) {
+            return Ok::<_, io::Error>(locked);
+        }
+    };
+    lock().with_context(|| cannot_lock(&directory))
+}
+
+fn cannot_lock(directory: &Path) -> String {
+    format!("cannot lock {}", directory.display())
+}
+
+fn cannot_make(directory: &Path) -> String {
+    format!("cannot make a directory in {}", directory.display())
+}
+
+/// Makes the directory of a group, and those above it.
 fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -149,17 +226,17 @@ mod tests {
     fn one_holder_at_a_time() {
         let parent = std::env::temp_dir().join(format!("xdptun-lock-{}", std::process::id()));
         let directory = parent.join("1");
-        assert!(!InterfaceLock::is_held(&directory).unwrap());
-        let first = InterfaceLock::take(&directory).unwrap();
-        assert!(first.is_some() && InterfaceLock::is_held(&directory).unwrap());
-        let holder = InterfaceLock::holder(&directory).unwrap();
+        assert!(!GroupLock::is_held(&directory).unwrap());
+        let first = GroupLock::take(&directory).unwrap();
+        assert!(first.is_some() && GroupLock::is_held(&directory).unwrap());
+        let holder = GroupLock::holder(&directory).unwrap();
         assert_eq!(holder, Some(Pid::this()));
-        assert!(InterfaceLock::take(&directory).unwrap().is_none());
-        assert!(!InterfaceLock::wait_released(&directory, POLL).unwrap());
+        assert!(GroupLock::take(&directory).unwrap().is_none());
+        assert!(!GroupLock::wait_released(&directory, POLL).unwrap());
         drop(first);
-        assert_eq!(InterfaceLock::holder(&directory).unwrap(), None);
-        assert!(InterfaceLock::wait_released(&directory, POLL).unwrap());
-        assert!(InterfaceLock::take(&directory).unwrap().is_some());
+        assert_eq!(GroupLock::holder(&directory).unwrap(), None);
+        assert!(GroupLock::wait_released(&directory, POLL).unwrap());
+        assert!(GroupLock::take(&directory).unwrap().is_some());
         fs::remove_dir_all(&parent).unwrap();
     }
 }

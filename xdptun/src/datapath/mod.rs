@@ -8,12 +8,15 @@
 pub(crate) mod batch;
 mod bpf;
 pub(crate) mod clsact;
+pub mod function;
 pub(crate) mod hook;
 pub(crate) mod lock;
+pub mod map;
 pub mod pins;
 pub(crate) mod pod;
-pub(crate) mod programs;
 pub mod recorder;
+pub mod records;
+pub(crate) mod remove;
 pub(crate) mod splitter;
 
 pub use xdptun_object::TUNNEL;

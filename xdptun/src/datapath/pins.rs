@@ -1,13 +1,14 @@
-//! The directories of pins: `/sys/fs/bpf/xdptun/<netns cookie>/<ifindex>/`.
+//! The directories of pins: `/sys/fs/bpf/xdptun/<netns cookie>/<function>/<group>/` for maps,
+//! and in it `<ifindex>/` for the links of each interface.
 //!
 //! All network namespaces share bpffs, and it refuses dots, which names of interfaces may
 //! have. Hence the numbers.
 
 use std::ffi::{CString, OsStr, c_int};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
-use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open, openat};
@@ -18,7 +19,7 @@ use nix::unistd::geteuid;
 use tracing::debug;
 
 use super::bpf::bpf;
-use super::programs::TcProgram;
+use super::function::Function;
 use crate::error::{Context as _, Result};
 use crate::host::netns;
 
@@ -57,51 +58,135 @@ pub fn mount_bpffs() -> Result<()> {
 }
 
 /// The directory of this network namespace.
-fn namespace_directory() -> Result<PathBuf> {
-    let netns = netns::cookie()?.to_string();
-    Ok(Path::new(TOP).join(netns))
-}
-
-/// The directory of an interface.
 ///
 /// # Errors
 ///
 /// If the network namespace cannot be identified.
-pub fn directory(ifindex: u32) -> Result<PathBuf> {
-    Ok(namespace_directory()?.join(ifindex.to_string()))
+pub fn namespace_directory() -> Result<PathBuf> {
+    let netns = netns::cookie()?.to_string();
+    Ok(Path::new(TOP).join(netns))
 }
 
-/// The interfaces of this network namespace that have pins, in order.
+/// The groups of a function in this network namespace, by the directory of their pins, in
+/// order. Versions before groups pinned what an interface has right below the network
+/// namespace; each such directory counts as a group.
+///
+/// # Errors
+///
+/// If a directory exists and cannot be read.
+pub fn groups(function: &Function) -> Result<Vec<PathBuf>> {
+    let namespace = namespace_directory()?;
+    let mut groups = Vec::new();
+    for directory in [namespace.join(function.name), namespace] {
+        let numbers = numbers(&directory).with_context(|| {
+            let directory = directory.display();
+            format!("cannot read {directory}; run it as root, for example with sudo")
+        })?;
+        groups.extend(
+            numbers
+                .into_iter()
+                .map(|number| directory.join(number.to_string())),
+        );
+    }
+    Ok(groups)
+}
+
+/// The interfaces of a group, by index, in order.
 ///
 /// # Errors
 ///
 /// If the directory exists and cannot be read.
-pub fn interfaces() -> Result<Vec<u32>> {
-    let directory = namespace_directory()?;
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(error).with_context(|| {
-                format!(
-                    "cannot read {}; run it as root, for example with sudo",
-                    directory.display()
-                )
-            });
-        }
-    };
-    let mut interfaces = Vec::new();
-    for entry in entries {
-        if let Some(ifindex) = entry?
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        {
-            interfaces.push(ifindex);
+pub fn members(group: &Path) -> io::Result<Vec<u32>> {
+    match number_of(group) {
+        Some(number) if is_of_old_version(group) => Ok(vec![number]),
+        _ => numbers(group),
+    }
+}
+
+/// The directory of an interface's links in its group.
+#[must_use]
+pub fn member(group: &Path, ifindex: u32) -> PathBuf {
+    if is_of_old_version(group) {
+        group.to_owned()
+    } else {
+        group.join(ifindex.to_string())
+    }
+}
+
+/// The group that an interface is in, if there is one.
+///
+/// # Errors
+///
+/// As [`groups`].
+pub fn group_of(function: &Function, ifindex: u32) -> Result<Option<PathBuf>> {
+    for group in groups(function)? {
+        let members = members(&group).with_context(|| cannot_read(&group))?;
+        if members.contains(&ifindex) {
+            return Ok(Some(group));
         }
     }
-    interfaces.sort_unstable();
-    Ok(interfaces)
+    Ok(None)
+}
+
+/// Whether anything is pinned for a group, beside the links of its interfaces.
+///
+/// # Errors
+///
+/// If the directory exists and cannot be read.
+pub fn has_maps(group: &Path) -> Result<bool> {
+    let entries = match fs::read_dir(group) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).with_context(|| cannot_read(group)),
+    };
+    for entry in entries {
+        let entry = entry.with_context(|| cannot_read(group))?;
+        if number_of(&entry.path()).is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes the directory of an interface's links.
+///
+/// # Errors
+///
+/// If it cannot be made.
+pub fn make_member(group: &Path, ifindex: u32) -> io::Result<()> {
+    let made = DirBuilder::new().mode(0o700).create(member(group, ifindex));
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn cannot_read(directory: &Path) -> String {
+    format!("cannot read {}", directory.display())
+}
+
+/// Whether a version before groups made the directory.
+fn is_of_old_version(group: &Path) -> bool {
+    group.parent().and_then(Path::parent) == Some(Path::new(TOP))
+}
+
+fn number_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// The names below a directory that are numbers, in order.
+fn numbers(directory: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        numbers.extend(number_of(&entry?.path()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// A directory of pins, held open. Another user may own it, and could put a symbolic link
@@ -192,16 +277,19 @@ pub fn link_name(program: &str) -> String {
     format!("{LINK_PREFIX}{program}")
 }
 
-/// Detaches the programs of all links, also those of another version, and removes the pins of
-/// the links. Egress goes last: without ingress, answers to a SYN are merely lost; without
-/// egress, datagrams would leave undisguised while flows are open.
+/// Detaches the programs of all links of an interface, also those of another version, and
+/// removes the pins of the links. Egress goes last: without ingress, answers to a SYN are
+/// merely lost; without egress, datagrams would leave undisguised while flows are open.
 ///
 /// # Errors
 ///
 /// If a pin exists and cannot be removed.
-pub fn remove_links(directory: &Path) -> io::Result<()> {
-    let directory = OpenDirectory::open(directory)?;
-    let egress = link_name(TcProgram::Egress.name());
+pub fn remove_links(function: &Function, member: &Path) -> io::Result<()> {
+    let directory = match OpenDirectory::open(member) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        directory => directory?,
+    };
+    let egress = link_name(function.egress);
     let (mut last, mut links) = (None, Vec::new());
     for entry in fs::read_dir(directory.path())? {
         let name = entry?.file_name();
@@ -215,78 +303,96 @@ pub fn remove_links(directory: &Path) -> io::Result<()> {
     all.try_for_each(|name| directory.remove_link(name))
 }
 
-/// Renames the pins of one interface to those of another. The lock goes along.
+/// Removes the directory of an interface, whose links are gone.
 ///
 /// # Errors
 ///
-/// If there are none, or the other has some.
-pub fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to)
-        .with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))
+/// If it is there and cannot be removed.
+pub fn remove_member(group: &Path, ifindex: u32) -> io::Result<()> {
+    if is_of_old_version(group) {
+        return Ok(());
+    }
+    match fs::remove_dir(member(group, ifindex)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
-/// Removes all pins of an interface.
+/// Removes the maps of a group.
 ///
 /// # Errors
 ///
 /// If a pin exists and cannot be removed.
-pub fn remove(directory: &Path) -> io::Result<()> {
-    let directory = OpenDirectory::open(directory)?;
+pub fn remove_maps(group: &Path) -> io::Result<()> {
+    let directory = OpenDirectory::open(group)?;
     for entry in fs::read_dir(directory.path())? {
-        fs::remove_file(directory.pin(entry?.file_name()))?;
+        let name = entry?.file_name();
+        if number_of(Path::new(&name)).is_none() {
+            fs::remove_file(directory.pin(name))?;
+        }
     }
     Ok(())
 }
 
-/// Gives the pins of an interface to the owner of `TOP`. The service's user could not
-/// read, change or remove pins of root.
+/// Gives the pins of a group to the owner of `TOP`. The service's user could not read, change
+/// or remove pins of root.
 ///
 /// # Errors
 ///
 /// If they cannot be given away.
-pub fn share(directory: &Path) -> Result<()> {
+pub fn share(group: &Path) -> Result<()> {
     let owner = fs::metadata(TOP).with_context(|| format!("cannot look at {TOP}"))?;
     if owner.uid() == geteuid().as_raw() {
         return Ok(());
     }
     let (uid, gid) = (Some(owner.uid()), Some(owner.gid()));
-    let give_all = || {
+    let give = |directory: &Path| {
         let opened = OpenDirectory::open(directory)?;
         for entry in fs::read_dir(opened.path())? {
             lchown(opened.pin(entry?.file_name()), uid, gid)?;
         }
-        fchown(&opened.0, uid, gid)?;
-        match directory.parent() {
-            Some(namespace) => fchown(OpenDirectory::open(namespace)?.0, uid, gid),
-            None => Ok(()),
+        fchown(&opened.0, uid, gid)
+    };
+    let give_all = || {
+        for ifindex in members(group)? {
+            give(&member(group, ifindex))?;
         }
+        give(group)?;
+        let above = group
+            .ancestors()
+            .skip(1)
+            .take_while(|one| *one != Path::new(TOP));
+        for directory in above {
+            fchown(OpenDirectory::open(directory)?.0, uid, gid)?;
+        }
+        Ok::<_, io::Error>(())
     };
     give_all().with_context(|| {
+        let group = group.display();
         format!(
-            "cannot give {} to user {}, whose {TOP} is",
-            directory.display(),
+            "cannot give {group} to user {}, whose {TOP} is",
             owner.uid()
         )
     })
 }
 
-/// Removes the empty directory of an interface, and the directories above it if they are
-/// empty then. `TOP` stays if it was made for the service: a running service would not
-/// see a new one.
+/// Removes the empty directory of a group, and the directories above it if they are empty
+/// then. `TOP` stays if it was made for the service: a running service would not see a new
+/// one.
 ///
 /// # Errors
 ///
 /// If it is there and cannot be removed.
-pub fn remove_directory(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir(directory) {
+pub fn remove_directory(group: &Path) -> io::Result<()> {
+    match fs::remove_dir(group) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    if let Some(namespace) = directory.parent()
-        && fs::remove_dir(namespace).is_ok()
-        && fs::metadata(TOP).is_ok_and(|top| top.uid() == 0)
-    {
-        let _in_use = fs::remove_dir(TOP);
+    let top = Path::new(TOP);
+    let above = group.ancestors().skip(1).take_while(|one| *one != top);
+    let mut above = above.map(fs::remove_dir);
+    if above.all(|removed| removed.is_ok()) && fs::metadata(top).is_ok_and(|top| top.uid() == 0) {
+        let _in_use = fs::remove_dir(top);
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 use std::fs;
 
 use futures_util::TryStreamExt as _;
+use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
@@ -21,6 +22,8 @@ pub struct Splitter {
     pub near: u32,
     /// Name of the far end, where the pieces arrive.
     pub far: String,
+    /// Index of the far end.
+    pub far_index: u32,
 }
 
 /// The largest MTU of a veth: pieces of any size pass.
@@ -35,7 +38,7 @@ fn names(ifindex: u32) -> (String, String) {
 /// devices of the same name alone.
 const GROUP: u32 = 0x7864_7074;
 
-/// Makes the pair for an interface. The caller holds the interface's lock, so a pair
+/// Makes the pair for an interface. The caller holds the lock of the interface's group, so a pair
 /// of ours that exists already was left by a killed process.
 ///
 /// # Errors
@@ -46,7 +49,16 @@ pub fn create(ifindex: u32) -> Result<Splitter> {
     let (near, far) = names(ifindex);
     let index = add_pair(&near, &far)?;
     set_up(&near, &far)?;
-    Ok(Splitter { near: index, far })
+    splitter(index, far)
+}
+
+fn splitter(near: u32, far: String) -> Result<Splitter> {
+    let found = if_nametoindex(far.as_str());
+    Ok(Splitter {
+        near,
+        far_index: found.with_context(|| format!("{far} vanished"))?,
+        far,
+    })
 }
 
 /// The pair of an interface as a process left it, or a new one.
@@ -61,7 +73,7 @@ pub fn ensure(ifindex: u32) -> Result<Splitter> {
         Ok(link.filter(is_ours).map(|link| link.header.index))
     })?;
     match index {
-        Some(near) => Ok(Splitter { near, far }),
+        Some(near) => splitter(near, far),
         None => create(ifindex),
     }
 }

@@ -21,7 +21,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
         let missing = missing_hooks(pinned.ingress(), seen);
         findings.push(judge_hooks(&name, &missing, daemon, &attach));
     }
-    if pinned.attachment.hidden != 0 {
+    if pinned.hidden {
         findings.push(clock::check()?);
     }
     Ok(findings)
@@ -35,7 +35,7 @@ fn command(pinned: &Pinned) -> Result<String> {
     }
     let mut command = format!(
         "xdptun attach --iface {} --port {}",
-        pinned.name(),
+        join(&pinned.group_names()),
         join(&pinned.maps.ports()?)
     );
     let peers = pinned.maps.peers()?;
@@ -45,7 +45,7 @@ fn command(pinned: &Pinned) -> Result<String> {
     if pinned.maps.max_flows() != DEFAULT_MAX_FLOWS {
         command += &format!(" --max-flows {}", pinned.maps.max_flows());
     }
-    if pinned.attachment.hidden != 0 {
+    if pinned.hidden {
         command += " --secret FILE";
     }
     Ok(command)

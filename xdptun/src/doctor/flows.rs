@@ -19,15 +19,20 @@ const MANY_SYNS: u16 = 3;
 const NONE_NOW: &str = "none now; the next datagram opens one";
 
 pub fn check(pinned: &Pinned) -> Result<Finding> {
-    let count = |outcome: Outcome| pinned.maps.counter(outcome.index());
+    // Segments of one flow may leave by one interface of a group and arrive by another.
+    let of_group = |index| -> Result<u64> {
+        let rows = pinned.members.values().map(|one| one.row);
+        rows.map(|row| Ok(pinned.maps.counter(row, index)?)).sum()
+    };
+    let count = |outcome: Outcome| of_group(outcome.index());
     let seen = Seen {
-        syns: pinned.maps.counter(Sent::Syn.index())?,
+        syns: of_group(Sent::Syn.index())?,
         answers: count(Outcome::RxSynAck)? + count(Outcome::RxRestored)?,
         refused: count(Outcome::RxRefused)?,
         undisguised: count(Outcome::RxDropPlainUdp)?,
         unproven: count(Outcome::RxDropUnproven)?,
-        has_secret: pinned.attachment.hidden != 0,
-        ..Seen::of(&pinned.maps.flows()?)
+        has_secret: pinned.hidden,
+        ..Seen::of(&pinned.flows()?)
     };
     Ok(judge(&pinned.name(), &seen))
 }
@@ -40,7 +45,7 @@ pub fn none(interface: &str) -> Finding {
     )
 }
 
-/// The facts to judge by. Counts are those of the whole attachment and of all peers, so they
+/// The facts to judge by. Counts are those of the whole group and of all peers, so they
 /// mean something only as long as no flow ever worked.
 #[derive(Default)]
 struct Seen {

@@ -17,11 +17,8 @@ mod programs;
 mod routes;
 mod wireguard;
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
-use crate::datapath::pins;
 use crate::error::Result;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
@@ -150,9 +147,7 @@ impl Subject {
 
     /// Whether callers must know a secret.
     fn has_secret(&self) -> bool {
-        self.pinned
-            .as_ref()
-            .is_some_and(|pinned| pinned.attachment.hidden != 0)
+        self.pinned.as_ref().is_some_and(|pinned| pinned.hidden)
     }
 
     fn examine(&self) -> Vec<Finding> {
@@ -213,7 +208,7 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
 
 /// The interfaces to check if none is given.
 fn interfaces() -> Result<Vec<String>> {
-    let mut indices = BTreeSet::from_iter(pins::interfaces()?);
+    let mut indices = Pinned::interfaces()?;
     indices.extend(routes::default_interfaces()?);
     Ok(indices.into_iter().filter_map(name_of).collect())
 }
@@ -222,7 +217,7 @@ fn interfaces() -> Result<Vec<String>> {
 /// another mount namespace.
 fn check_pins() -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for index in pins::interfaces()? {
+    for index in Pinned::interfaces()? {
         if name_of(index).is_none()
             && let Some(pinned) = Pinned::open(index)?
         {

@@ -1,5 +1,8 @@
 //! BPF programs on the interface: xdptun's own, and others.
 
+use std::error::Error;
+use std::io::ErrorKind;
+
 use aya::programs::links::LinkType;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, loaded_links, loaded_programs};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
@@ -7,7 +10,7 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAtta
 use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 
 use super::{Finding, Subject, driver, found};
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Result, io_error};
 use crate::host::interface::Interface;
 use crate::host::netlink;
 
@@ -150,7 +153,10 @@ fn xdp(link: &LinkMessage) -> Option<(u32, bool)> {
 
 fn program_name(id: u32) -> Result<String> {
     for program in loaded_programs() {
-        let program = program.context("cannot list the programs")?;
+        let program = match program {
+            Err(error) if went_meanwhile(&error) => continue,
+            program => program.context("cannot list the programs")?,
+        };
         if program.id() == id {
             return Ok(name(program.name_as_str()));
         }
@@ -158,11 +164,19 @@ fn program_name(id: u32) -> Result<String> {
     Ok(name(None))
 }
 
+/// Whether the error is that something of another process went while the kernel listed it.
+fn went_meanwhile(error: &(dyn Error + 'static)) -> bool {
+    io_error(error).is_some_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
 /// The XDP link of a program, if it has exactly one.
 fn link_of(program: u32) -> Result<Option<u32>> {
     let mut links = Vec::new();
     for link in loaded_links() {
-        let link = link.context("cannot list the links of programs")?;
+        let link = match link {
+            Err(error) if went_meanwhile(&error) => continue,
+            link => link.context("cannot list the links of programs")?,
+        };
         // Newer kernels have types of links that aya does not know.
         if link.program_id() == program && matches!(link.link_type(), Ok(LinkType::Xdp)) {
             links.push(link.id());

@@ -49,6 +49,19 @@ impl Interface {
         Self::look_up(&name, |links| links.match_index(index))
     }
 
+    /// An interface that is gone, of which only this is known.
+    #[must_use]
+    pub fn gone(index: u32, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            index,
+            mtu: 0,
+            link_len: LINK_ETHERNET,
+            kind: None,
+            is_up: false,
+        }
+    }
+
     fn look_up(
         name: &str,
         matching: impl FnOnce(LinkGetRequest) -> LinkGetRequest + Send,

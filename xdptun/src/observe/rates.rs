@@ -90,7 +90,7 @@ impl Rates {
                 .clone()
                 .find(|then| then.ifindex == now.ifindex)
                 .or_else(|| candidates.find(|then| then.name == now.name));
-            interface_rates(then, now, interval)
+            interface_rates(before, then, now, interval)
         });
         Self {
             schema: SCHEMA,
@@ -101,6 +101,7 @@ impl Rates {
 }
 
 fn interface_rates(
+    before: &Status,
     then: Option<&InterfaceStatus>,
     now: &InterfaceStatus,
     interval: Duration,
@@ -110,8 +111,9 @@ fn interface_rates(
         let before = then.and_then(|then| counter(then, name));
         growth(before, counter(now, name).unwrap_or_default())
     };
-    let known: HashMap<(SocketAddr, SocketAddr), &FlowStatus> = then
-        .into_iter()
+    // A flow may have been at another interface of the group; what this one had comes last.
+    let all = before.interfaces.iter().chain(then);
+    let known: HashMap<(SocketAddr, SocketAddr), &FlowStatus> = all
         .flat_map(|then| &then.flows)
         .map(|flow| ((flow.local, flow.remote), flow))
         .collect();
@@ -236,6 +238,7 @@ mod tests {
         InterfaceStatus {
             name: "eth0".to_owned(),
             ifindex,
+            group: vec!["eth0".to_owned()],
             ports: Vec::new(),
             peers: Vec::new(),
             secret: false,

@@ -45,6 +45,8 @@ pub struct InterfaceStatus {
     pub name: String,
     /// Its index.
     pub ifindex: u32,
+    /// The names of all interfaces that share flows with it, by index, itself among them.
+    pub group: Vec<String>,
     /// The owned ports, in order; text like `8000` or `8000-8010` in JSON.
     #[serde(serialize_with = "each_as_text")]
     pub ports: Vec<PortRange>,
@@ -68,12 +70,12 @@ pub struct InterfaceStatus {
     pub attached: Duration,
     /// Capacity of the flow table.
     pub max_flows: u32,
-    /// Packets by counter, since it was attached; `xdptun explain` tells the meaning of
-    /// each.
+    /// Packets of this interface by counter, since it was attached; `xdptun explain` tells
+    /// the meaning of each.
     pub counters: BTreeMap<&'static str, u64>,
     /// How many flows are in each state, by [`State::name`].
     pub flow_states: BTreeMap<&'static str, usize>,
-    /// The flows, by local and then remote end.
+    /// The flows that last sent by this interface, by local and then remote end.
     pub flows: Vec<FlowStatus>,
 }
 
@@ -148,14 +150,15 @@ impl InterfaceStatus {
         let mtu = Interface::at(pinned.ifindex).ok();
         let mtu = mtu.map(|interface| interface.mtu);
         let maps = &pinned.maps;
-        let mut flows: Vec<(FlowKey, Flow)> = maps.flows()?;
+        let mut flows: Vec<(FlowKey, Flow)> = pinned.flows()?;
         flows.sort_unstable_by_key(|(key, _)| *key);
         Ok(Self {
             name: pinned.name(),
             ifindex: pinned.ifindex,
+            group: pinned.group_names(),
             ports: maps.ports()?,
             peers: maps.peers()?,
-            secret: pinned.attachment.hidden != 0,
+            secret: pinned.hidden,
             mtu,
             wireguard_mtu: mtu.map(WireguardMtu::on),
             ingress: pinned.ingress().name(),
@@ -163,7 +166,7 @@ impl InterfaceStatus {
             daemon: Pinned::daemon(pinned.ifindex)?.map(nix::unistd::Pid::as_raw),
             attached: since(now, pinned.attachment.since),
             max_flows: maps.max_flows(),
-            counters: maps.counters()?.into_iter().collect(),
+            counters: maps.counters(&pinned.attachment)?.into_iter().collect(),
             flow_states: by_state(flows.iter().map(|(_, flow)| flow.state())),
             flows: flows
                 .iter()

@@ -64,10 +64,17 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         let mut others = Pinned::kept_by(process)?;
         others.retain(|other| !config.interfaces.contains_key(other));
         if !others.is_empty() {
+            let way_out = match mode.file {
+                Some(_) => "put them into the file".to_owned(),
+                None => format!(
+                    "name all of its interfaces (`--iface` may be repeated), or end it \
+                     (`xdptun detach --iface {}`)",
+                    others[0]
+                ),
+            };
             bail!(
                 Conflict,
-                "process {process} keeps {} as well, which would be without a daemon; \
-                 put it into the file, or change the file of that process and run `xdptun reload`",
+                "process {process} keeps {} as well, which would be without a daemon; {way_out}",
                 others.join(", ")
             );
         }

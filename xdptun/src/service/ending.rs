@@ -1,5 +1,6 @@
 //! The end of the service: which signals end it, and how it ends its interfaces.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind};
@@ -84,7 +85,12 @@ impl Service {
         let _in_time = timeout(FAREWELL, told).await;
         match &self.states.given_up()[..] {
             [] => Ok(()),
-            [(_, why)] if self.mode.file.is_none() => Err(Error::new(Kind::Other, why)),
+            given_up if self.mode.file.is_none() => {
+                // Interfaces of one group have one reason.
+                let reasons: BTreeSet<_> = given_up.iter().map(|(_, why)| why.as_str()).collect();
+                let reasons: Vec<_> = reasons.into_iter().collect();
+                Err(Error::new(Kind::Other, reasons.join("; ")))
+            }
             given_up => {
                 let names: Vec<_> = given_up.iter().map(|(name, _)| name.as_str()).collect();
                 bail!(Other, "given up: {}; the log tells why", names.join(", "));

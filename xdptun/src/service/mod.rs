@@ -1,8 +1,10 @@
 //! Many interfaces in one process: start, signals, reload, end.
+//!
+//! Interfaces with equal settings form a group, which shares its flows.
 
 mod conflicts;
 mod ending;
-mod interface;
+mod group;
 mod reload;
 mod serve;
 mod start;
@@ -25,18 +27,25 @@ use crate::process::signals::catch;
 use crate::process::task::Task;
 use crate::tunnel::daemon::Observer;
 use crate::tunnel::resolve::Known;
-use crate::tunnel::{Attached, Handle, Incumbent, Plan};
+use crate::tunnel::{Attached, Carried, Handle, Incumbent, Plan};
 use ending::Endings;
 use states::InterfaceStates;
 
 /// The part of the program that shows an operator what the service does.
 pub trait Frontend: Observer {
-    /// An interface carries datagrams now, by programs that were just attached.
+    /// Programs were loaded for a group.
     ///
     /// # Errors
     ///
-    /// If that cannot be shown; the service then gives the interface up.
-    fn ready(&self, attached: &mut Attached, plan: &Plan) -> Result<()>;
+    /// If their log cannot be read; the service then gives the group up.
+    fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()>;
+
+    /// An interface of a group carries datagrams now, by programs that were just attached.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be shown; the service then gives the group up.
+    fn ready(&self, attached: &Attached, carried: &Carried, plan: &Plan) -> Result<()>;
 
     /// The service serves metrics at this address now.
     ///
@@ -89,6 +98,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         mode,
         frontend,
         links: BTreeMap::new(),
+        next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
         captures: JoinSet::new(),
@@ -111,8 +121,10 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
     service.end(ending).await
 }
 
-/// An interface that the service carries or waits for.
+/// A group of interfaces that the service carries or waits for.
 struct Link {
+    /// The names of the interfaces.
+    interfaces: Vec<String>,
     handle: Handle,
     plan: Plan,
     /// Keeps the addresses of its peers up to date.
@@ -123,10 +135,13 @@ struct Service {
     mode: Mode,
     frontend: Rc<dyn Frontend>,
     resolve_interval: Duration,
-    links: BTreeMap<String, Link>,
+    /// By numbers that mean nothing else.
+    links: BTreeMap<u32, Link>,
+    /// The next such number.
+    next: u32,
     /// The addresses that names of peers last resolved to.
     known: Known,
-    tasks: JoinSet<(String, Result<()>)>,
+    tasks: JoinSet<(u32, Result<()>)>,
     /// Running captures.
     captures: JoinSet<()>,
     metrics: Option<Metrics>,

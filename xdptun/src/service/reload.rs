@@ -1,13 +1,17 @@
 //! A reload: the service reads the file again and applies what changed, or nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::net::if_::if_nametoindex;
 use tracing::{error, info};
 
-use super::Service;
+use super::group::{must_be_equal, pins_of, together};
 use super::start::{Prepared, keep};
 use super::states::InterfaceState;
+use super::{Link, Service};
 use crate::config::Config;
 use crate::control::Answer;
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Result, bail};
 use crate::tunnel::Reason;
 use crate::tunnel::daemon::Order;
 use crate::tunnel::detach;
@@ -38,13 +42,18 @@ impl Service {
         let config = Config::read(&file)?;
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(&config).await?;
-        let (kept, new): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|prepared| self.links.contains_key(&prepared.name));
-        for prepared in &kept {
-            if self.changes(prepared) {
-                let fits = prepared.plan.check(&prepared.name);
-                fits.with_context(|| prepared.name.clone())?;
+        let (kept, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|prepared| {
+            let name = prepared.name();
+            // One that was given up is tried again.
+            self.id_of(&name).is_some() && !self.states.is_given_up(&name)
+        });
+        let kept = self.regroup(kept)?;
+        for (id, prepared) in &kept {
+            if self.changes(*id, prepared) {
+                for name in &prepared.interfaces {
+                    let fits = prepared.plan.check(name);
+                    fits.with_context(|| name.clone())?;
+                }
             }
         }
         let serves = self.metrics.as_ref().map(|metrics| metrics.address);
@@ -57,25 +66,32 @@ impl Service {
 
         // New ones first: if one cannot be attached, nothing has changed yet.
         let mut begun: Vec<String> = Vec::new();
-        for prepared in new {
-            let name = prepared.name.clone();
-            if let Err(error) = self.start(prepared).await {
+        for prepared in together(new)? {
+            let names = prepared.interfaces.clone();
+            let started = match self.group_for(&prepared, &kept)? {
+                Some(id) => self.join(id, &names).await,
+                None => {
+                    self.part_with(&names).await?;
+                    self.start(prepared).await
+                }
+            };
+            if let Err(error) = started {
                 for name in &begun {
                     self.stop(name).await?;
                 }
                 return Err(error);
             }
-            begun.push(name);
+            begun.extend(names);
         }
         done.extend(begun.iter().map(|name| match self.states.is_waiting(name) {
             true => format!("{name}: waited for, as there is no such interface"),
             false => format!("{name}: attached"),
         }));
         self.resolve_interval = config.resolve_interval.into();
-        for prepared in kept {
-            let name = prepared.name.clone();
-            if self.change(prepared).await? {
-                done.push(format!("{name}: changed"));
+        for (id, prepared) in kept {
+            let names = prepared.interfaces.clone();
+            if self.change(id, prepared).await? {
+                done.extend(names.iter().map(|name| format!("{name}: changed")));
             }
         }
         for name in gone {
@@ -91,17 +107,95 @@ impl Service {
         self.frontend.log(config.log_level)
     }
 
-    /// Whether the prepared plan differs from the one that an interface has.
-    fn changes(&self, prepared: &Prepared) -> bool {
-        let link = self.links.get(&prepared.name);
+    /// The group that new interfaces join, if there is one with their plan. Those that were
+    /// given up may be in it already; those that another process left in a group of their own
+    /// stay there.
+    fn group_for(
+        &self,
+        prepared: &Prepared,
+        kept: &BTreeMap<u32, Prepared>,
+    ) -> Result<Option<u32>> {
+        let ids: BTreeSet<_> = prepared
+            .interfaces
+            .iter()
+            .map(|one| self.id_of(one))
+            .collect();
+        let is_apart = ids == [None].into() && pins_of(prepared)?.is_some();
+        let mut same = kept.iter().filter(|(id, one)| {
+            one.plan == prepared.plan && ids.iter().flatten().all(|present| present == *id)
+        });
+        Ok(same.next().map(|(id, _)| *id).filter(|_| !is_apart))
+    }
+
+    /// Takes interfaces that were given up out of the groups that live on without them.
+    async fn part_with(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            if let Some(id) = self.id_of(name) {
+                self.stop_in(id, name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The group that an interface is in.
+    fn id_of(&self, interface: &str) -> Option<u32> {
+        let has = |link: &Link| link.interfaces.iter().any(|one| one == interface);
+        let mut links = self.links.iter();
+        links.find(|(_, link)| has(link)).map(|(id, _)| *id)
+    }
+
+    /// Puts the new plans of interfaces together as their groups are.
+    fn regroup(&self, kept: Vec<Prepared>) -> Result<BTreeMap<u32, Prepared>> {
+        let mut groups: BTreeMap<u32, Prepared> = BTreeMap::new();
+        for prepared in kept {
+            let Some(id) = self.id_of(&prepared.name()) else {
+                continue;
+            };
+            match groups.get_mut(&id) {
+                None => drop(groups.insert(id, prepared)),
+                Some(group) if group.plan == prepared.plan => group.add(prepared),
+                Some(group) => return Err(must_be_equal(group, &prepared)),
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Adds interfaces to a group, all or none.
+    async fn join(&mut self, id: u32, names: &[String]) -> Result<()> {
+        let Some(link) = self.links.get_mut(&id) else {
+            bail!(Other, "{}: the group has ended", names.join(", "));
+        };
+        for (number, name) in names.iter().enumerate() {
+            if let Err(error) = link.handle.join(name.clone()).await {
+                for joined in &names[..number] {
+                    link.handle.leave(joined.clone()).await?;
+                }
+                return Err(error.context(name.clone()));
+            }
+        }
+        link.interfaces.retain(|one| !names.contains(one));
+        link.interfaces.extend_from_slice(names);
+        for name in names
+            .iter()
+            .filter(|name| if_nametoindex(name.as_str()).is_err())
+        {
+            self.states.set(name, InterfaceState::Waiting);
+        }
+        Ok(())
+    }
+
+    /// Whether the prepared plan differs from the one that a group has.
+    fn changes(&self, id: u32, prepared: &Prepared) -> bool {
+        let link = self.links.get(&id);
         link.is_some_and(|link| link.plan != prepared.plan)
     }
 
-    /// Gives an interface its new plan and names; returns whether the plan changed.
-    async fn change(&mut self, prepared: Prepared) -> Result<bool> {
-        let changes = self.changes(&prepared);
-        let Prepared { name, plan, names } = prepared;
-        let Some(link) = self.links.get_mut(&name) else {
+    /// Gives a group its new plan and names; returns whether the plan changed.
+    async fn change(&mut self, id: u32, prepared: Prepared) -> Result<bool> {
+        let changes = self.changes(id, &prepared);
+        let name = prepared.name();
+        let Prepared { plan, names, .. } = prepared;
+        let Some(link) = self.links.get_mut(&id) else {
             return Ok(false);
         };
         // No news of the old names may arrive after the new plan.
@@ -120,20 +214,36 @@ impl Service {
 
     /// Ends an interface, or removes what is left of one that was given up.
     async fn stop(&mut self, name: &str) -> Result<()> {
-        match self.links.get(name) {
-            Some(link) => {
-                // Any order after the stop would cut the clean end of its flows short.
-                link.names.end();
-                link.handle.order(Order::Stop);
-                if let Err(error) = self.until_ended(name).await {
-                    let why = InterfaceState::GivenUp(format!("{error:#}"));
-                    self.states.set(name, why);
-                    return Err(error);
-                }
-            }
+        match self.id_of(name) {
+            Some(id) => self.stop_in(id, name).await?,
             None => detach::remove_remains(name)?,
         }
         self.states.forget(name);
+        Ok(())
+    }
+
+    /// Ends an interface of a group, and with the last one the group.
+    async fn stop_in(&mut self, id: u32, name: &str) -> Result<()> {
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(());
+        };
+        let ended = if link.interfaces.len() > 1 {
+            let left = link.handle.leave(name.to_owned()).await;
+            if left.is_ok() {
+                link.interfaces.retain(|one| one != name);
+            }
+            left
+        } else {
+            // Any order after the stop would cut the clean end of its flows short.
+            link.names.end();
+            link.handle.order(Order::Stop);
+            self.until_ended(id).await
+        };
+        if let Err(error) = ended {
+            let why = InterfaceState::GivenUp(format!("{error:#}"));
+            self.states.set(name, why);
+            return Err(error);
+        }
         Ok(())
     }
 }

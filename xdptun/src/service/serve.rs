@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use tokio::signal::unix::Signal;
 use tracing::error;
 
-use super::Service;
 use super::ending::Ending;
 use super::states::InterfaceState;
+use super::{Link, Service};
 use crate::control::{Asker, Command, Control};
 use crate::error::Result;
 use crate::observe::capture::serve::serve;
@@ -71,9 +71,10 @@ impl Service {
         version: String,
         asker: Asker,
     ) {
-        match self.links.get(interface) {
+        match self.link_of(interface) {
             Some(link) => {
-                let serve = serve(link.handle.clone(), snap_len, version, asker);
+                let name = interface.to_owned();
+                let serve = serve(link.handle.clone(), name, snap_len, version, asker);
                 self.captures.spawn_local(serve);
             }
             None => {
@@ -83,28 +84,39 @@ impl Service {
         }
     }
 
-    /// Notes that an interface has ended by itself. The others go on.
-    pub(super) fn note_end(&mut self, (name, result): (String, Result<()>)) {
-        self.links.remove(&name);
-        match result {
-            Ok(()) => self.states.forget(&name),
-            Err(why) => {
-                let why = format!("{why:#}");
-                // Without a file it is the only one, and `end` returns its error.
-                if self.mode.file.is_some() {
-                    error!("{name}: given up: {why}");
+    /// The group that an interface is in.
+    fn link_of(&self, interface: &str) -> Option<&Link> {
+        let mut links = self.links.values();
+        links.find(|link| link.interfaces.iter().any(|one| one == interface))
+    }
+
+    /// Notes that a group has ended by itself. The others go on.
+    pub(super) fn note_end(&mut self, (id, result): (u32, Result<()>)) {
+        let link = self.links.remove(&id);
+        let why = result.err().map(|why| format!("{why:#}"));
+        for name in link.iter().flat_map(|link| &link.interfaces) {
+            match &why {
+                None => self.states.forget(name),
+                // It was given up before the others, for a reason of its own.
+                Some(_) if self.states.is_given_up(name) => {}
+                Some(why) => {
+                    // Without a file, `end` returns the error.
+                    if self.mode.file.is_some() {
+                        error!("{name}: given up: {why}");
+                    }
+                    let state = InterfaceState::GivenUp(why.clone());
+                    self.states.set(name, state);
                 }
-                self.states.set(&name, InterfaceState::GivenUp(why));
             }
         }
     }
 
-    /// Waits until an interface has ended; returns its result.
-    pub(super) async fn until_ended(&mut self, name: &str) -> Result<()> {
+    /// Waits until a group has ended; returns its result.
+    pub(super) async fn until_ended(&mut self, id: u32) -> Result<()> {
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended?;
-            if ended.0 == name {
-                self.links.remove(name);
+            if ended.0 == id {
+                self.links.remove(&id);
                 return ended.1;
             }
             self.note_end(ended);

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use super::interface::InterfaceTask;
+use super::group::{GroupTask, part, together};
 use super::{Link, Metrics, Service, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
@@ -22,11 +22,23 @@ use crate::tunnel::daemon::Order;
 use crate::tunnel::resolve::Names;
 use crate::tunnel::{Handle, Incumbent, Plan, Reason, Trace};
 
-/// What it takes to start or change an interface.
+/// What it takes to start or change an interface, or a group of interfaces.
 pub struct Prepared {
-    pub name: String,
+    pub interfaces: Vec<String>,
     pub plan: Plan,
     pub names: Names,
+}
+
+impl Prepared {
+    /// The interfaces, for a message.
+    pub fn name(&self) -> String {
+        self.interfaces.join(", ")
+    }
+
+    /// Adds interfaces with the same plan.
+    pub fn add(&mut self, other: Self) {
+        self.interfaces.extend(other.interfaces);
+    }
 }
 
 impl Service {
@@ -56,16 +68,20 @@ impl Service {
         }
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(config).await?;
-        for Prepared { name, plan, .. } in &all {
+        for prepared in &all {
+            let name = &prepared.name();
             // A process that keeps the interface fails the start anyway.
             let is_free = || Ok::<_, Error>(conflicts::keeper(name)?.is_none());
             if if_nametoindex(name.as_str()).is_ok()
                 && (self.mode.incumbent == Incumbent::TakeOver || is_free()?)
             {
-                plan.check(name)?;
+                prepared.plan.check(name)?;
             }
         }
-        for prepared in all {
+        if self.mode.file.is_some() {
+            part(&all)?;
+        }
+        for prepared in together(all)? {
             self.start(prepared).await?;
         }
         // Only the start takes over; a later reload must not.
@@ -87,7 +103,7 @@ impl Service {
         };
         let control = Control::listen(Place::Interface(name), status);
         Ok(control
-            .inspect_err(|error| warn!("{name}: cannot be captured: {error:#}"))
+            .inspect_err(|error| warn!("`xdptun capture` cannot reach this process: {error:#}"))
             .ok())
     }
 
@@ -116,19 +132,26 @@ impl Service {
             Ok(()) => {}
         }
         Ok(Prepared {
-            name: name.to_owned(),
+            interfaces: vec![name.to_owned()],
             plan: Plan::new(config, &names, trace)?,
             names,
         })
     }
 
-    /// Starts an interface; returns when it carries datagrams, or the service waits for it.
+    /// Starts a group; returns when it carries datagrams, or the service waits for all of it.
     pub(super) async fn start(&mut self, prepared: Prepared) -> Result<()> {
-        let Prepared { name, plan, names } = prepared;
+        let name = prepared.name();
+        let Prepared {
+            interfaces,
+            plan,
+            names,
+        } = prepared;
+        let id = self.next;
+        self.next += 1;
         let (handle, orders) = Handle::new();
         let (begun, has_begun) = oneshot::channel();
-        let task = InterfaceTask {
-            name: name.clone(),
+        let task = GroupTask {
+            names: interfaces.clone(),
             patient: self.mode.file.is_some(),
             incumbent: self.mode.incumbent,
             frontend: Rc::clone(&self.frontend),
@@ -136,18 +159,18 @@ impl Service {
             begun: Some(begun),
         };
         let task = task.run(plan.clone(), orders);
-        let owned = name.clone();
-        self.tasks.spawn_local(async move { (owned, task.await) });
+        self.tasks.spawn_local(async move { (id, task.await) });
         let link = Link {
+            interfaces,
             names: keep(names, self.resolve_interval, handle.clone()),
             handle,
             plan,
         };
-        self.links.insert(name.clone(), link);
+        self.links.insert(id, link);
         if has_begun.await.is_ok() {
             return Ok(());
         }
-        self.until_ended(&name).await?;
+        self.until_ended(id).await?;
         bail!(Other, "{name}: it ended early")
     }
 }

@@ -77,6 +77,14 @@ impl InterfaceStates {
         )
     }
 
+    /// Whether the service gave an interface up.
+    pub fn is_given_up(&self, name: &str) -> bool {
+        matches!(
+            self.interfaces.borrow().get(name),
+            Some(InterfaceState::GivenUp(_))
+        )
+    }
+
     /// The state of each interface.
     pub fn report(&self) -> Vec<Report> {
         let interfaces = self.interfaces.borrow();

@@ -2,69 +2,59 @@
 
 use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 
-use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
-use aya::util::KernelVersion;
-use xdptun_common::attachment::{Attachment, FilterPlace, Filters, IngressMode};
+use tracing::warn;
+use xdptun_common::attachment::Group;
 
-use super::keys::KeyMaps;
-use super::load::prepare;
-use super::local::LocalMap;
+use super::FUNCTION;
+use super::carried::{self, Carried, first_record, put_on_hooks};
+use super::load::{Programs, prepare, prepare_more};
 use super::maps::Maps;
 use super::options::AttachOptions;
-use super::pinned::{Pinned, recorded};
-use super::remove::{remove, strip};
-use crate::config::{IngressChoice, TcChoice};
-use crate::datapath::hook::{Held, attach_tc, attach_xdp, xdp_mode};
-use crate::datapath::programs::TcProgram;
+use super::pinned::{self, Pinned, kept_as};
+use super::take_over::already;
 use crate::datapath::recorder::Recorder;
-use crate::datapath::splitter::{self, Splitter};
-use crate::datapath::{clsact, pins};
-use crate::error::{Context as _, Kind, Result};
-use crate::host::addresses;
-use crate::host::clock::monotonic_ns;
+use crate::datapath::remove::{remove, remove_member};
+use crate::datapath::{lock, pins, splitter};
+use crate::error::{Context as _, Error, Kind, Result, bail};
+use crate::host::addresses::{self, Addresses};
 use crate::host::interface::Interface;
-use crate::host::preflight::kernel_version;
 
-/// A complete attachment. Dropping it leaves the programs attached; call
+/// What is attached to a group of interfaces. Dropping it leaves the programs attached; call
 /// [`Attached::detach`] to take them away.
 pub struct Attached {
-    /// The interface.
-    pub interface: Interface,
-    /// Which program restores inbound data.
-    pub ingress: IngressMode,
-    /// Whether the tc programs are TCX links.
-    pub tcx: bool,
-    /// Why `auto` did not take XDP, if it did not.
-    pub xdp_refusal: Option<String>,
+    /// The directory of the group's pins.
+    pub(super) group: PathBuf,
+    /// Its interfaces.
+    pub interfaces: Vec<Carried>,
     /// How many flows were there already.
     pub adopted: Option<usize>,
     /// The maps.
     pub maps: Maps,
-    /// Those with the keys of proofs.
-    pub keys: KeyMaps,
-    /// The one with the addresses of this host.
-    pub local: LocalMap,
+    /// The programs, for each link layer.
+    pub programs: Vec<Programs>,
     /// The records of the programs.
     pub events: Option<RingBuf<MapData>>,
-    /// Their copies of packets, if they make any.
-    pub recorder: Option<Recorder>,
-    /// The loaded object, for its log.
-    pub ebpf: Ebpf,
 }
 
 impl Attached {
-    /// Loads the programs, sets them up and attaches them. The caller holds the
-    /// interface's lock, and so its pin directory is there. On failure
-    /// everything that was made is removed again.
+    /// Loads the programs, sets them up and attaches them to interfaces, of which there is at
+    /// least one. The caller holds the group's lock. On failure everything that was made is
+    /// removed again.
     ///
     /// # Errors
     ///
     /// Names the step, the cause, and where one can be told the way out.
-    pub fn new(interface: Interface, options: &AttachOptions) -> Result<Self> {
-        let index = interface.index;
-        load_and_attach(interface, options).map_err(|error| match remove(index) {
+    pub fn new(group: &Path, interfaces: Vec<Interface>, options: &AttachOptions) -> Result<Self> {
+        let attached = Self::load(group, &interfaces, options, None).and_then(|mut attached| {
+            for interface in interfaces {
+                attached.join(interface, options)?;
+            }
+            Ok(attached)
+        });
+        attached.map_err(|error| match remove(&FUNCTION, group) {
             Ok(_) => error,
             Err(leftover) => {
                 error.context(format!("and the clean-up failed as well: {leftover:#}"))
@@ -72,49 +62,275 @@ impl Attached {
         })
     }
 
-    /// Puts this version's programs, set up anew, in the place of those that a
-    /// process left attached, one by one and without a gap; flows and counters
-    /// stay. The caller holds the interface's lock. On failure what is attached
+    /// Puts this version's programs, set up anew, in the place of those that a process left
+    /// attached, one by one and without a gap; flows and counters stay. Interfaces that are
+    /// gone stay in the group. The caller holds the group's lock. On failure what is attached
     /// stays so.
     ///
     /// # Errors
     ///
     /// If the options contradict what is attached, or as [`Attached::new`].
-    pub fn adopt(interface: Interface, options: &AttachOptions, pinned: &Pinned) -> Result<Self> {
-        let attachment = pinned.attachment;
-        options
-            .check(pinned)
-            .with_context(|| interface.name.clone())?;
-        let mut attached = attach_as(interface, options, pinned.ingress(), Some(attachment))?;
+    pub fn adopt(group: &Path, options: &AttachOptions) -> Result<Self> {
+        let mut present = Vec::new();
+        let mut gone = Vec::new();
+        for ifindex in pins::members(group).with_context(|| group.display().to_string())? {
+            let Some(pinned) = Pinned::at(group, ifindex)? else {
+                continue;
+            };
+            let name = pinned.kept_as();
+            options.check(&pinned).with_context(|| name.clone())?;
+            match Interface::at(ifindex) {
+                Ok(interface) => present.push((interface, pinned.attachment)),
+                Err(error) if error.kind() == Kind::NoInterface => {
+                    gone.push(Carried::gone(ifindex, &pinned.attachment));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let kept = Maps::from_pins(group)?.records.group()?;
+        let interfaces: Vec<_> = present.iter().map(|(one, _)| one.clone()).collect();
+        let mut attached = Self::load(group, &interfaces, options, Some(kept))?;
+        for (interface, attachment) in present {
+            let splitter = splitter::ensure(interface.index)?;
+            let Self { programs, maps, .. } = &mut attached;
+            let programs = programs_for(programs, interface.link_len)?;
+            let attachment =
+                put_on_hooks(programs, maps, group, &interface, &splitter, attachment)?;
+            let name = kept_as(&attachment);
+            let carried = Carried::of(interface, name, &attachment);
+            attached.interfaces.push(carried);
+        }
+        attached.interfaces.extend(gone);
+        // Only now: older programs may have asked for them.
+        attached.maps.retain_peers(&options.peers)?;
+        pins::share(group)?;
         attached.adopted = Some(attached.maps.flows()?.len());
         Ok(attached)
     }
 
-    /// Goes over to another interface, the one that was made anew under the old
-    /// name, with all flows. Datagrams are disguised there from the first moment,
-    /// by the programs as they are; then they are set up anew.
+    /// Loads the programs for the link layers of these interfaces.
+    fn load(
+        group: &Path,
+        interfaces: &[Interface],
+        options: &AttachOptions,
+        kept: Option<Group>,
+    ) -> Result<Self> {
+        let Some(first) = interfaces.first() else {
+            bail!(NoInterface, "none of the interfaces is there");
+        };
+        let record = Group {
+            secret: match kept {
+                Some(kept) => kept.secret,
+                None => random_secret()?,
+            },
+            hidden: options.keys.is_some().into(),
+        };
+        let (programs, maps, events) = prepare(first, options, record, group)?;
+        let mut attached = Self {
+            group: group.to_owned(),
+            interfaces: Vec::new(),
+            adopted: None,
+            maps,
+            programs: vec![programs],
+            events: Some(events),
+        };
+        for interface in interfaces {
+            attached.load_for(interface, options)?;
+        }
+        let indices: Vec<_> = interfaces.iter().map(|one| one.index).collect();
+        attached.set_addresses(&addresses::now(&indices)?)?;
+        Ok(attached)
+    }
+
+    /// Loads the programs for the link layer of an interface, unless they are; returns whether
+    /// it did.
+    fn load_for(&mut self, interface: &Interface, options: &AttachOptions) -> Result<bool> {
+        let is_for = |programs: &Programs| programs.link_len == interface.link_len;
+        if self.programs.iter().any(is_for) {
+            return Ok(false);
+        }
+        let record = self.maps.records.group()?;
+        let programs = prepare_more(interface, options, record, &self.group)?;
+        self.programs.push(programs);
+        Ok(true)
+    }
+
+    /// Attaches to one more interface; returns whether it loaded programs for its link layer.
+    /// On failure everything that was made there is removed again.
     ///
     /// # Errors
     ///
-    /// As [`Attached::new`]; the pins may then be of either interface.
-    pub fn follow(mut self, interface: Interface, options: &AttachOptions) -> Result<Self> {
-        let (old, new) = (self.interface.index, interface.index);
-        let directory = pins::directory(new)?;
-        let mut places = [Default::default(); 3];
-        pins::rename(&pins::directory(old)?, &directory)?;
-        // Those of the old interface may live on, at the splitter or elsewhere.
-        pins::remove_links(&directory)?;
-        for program in [TcProgram::Egress, TcProgram::Ingress] {
-            let held = held(self.tcx, &mut places);
-            attach_tc(&mut self.ebpf, &directory, &interface.name, program, held)?;
+    /// As [`Attached::new`]; [`Kind::AlreadyAttached`] if the interface is in another group.
+    pub fn join(&mut self, interface: Interface, options: &AttachOptions) -> Result<bool> {
+        let (name, index) = (interface.name.clone(), interface.index);
+        if let Some(same) = self.at(index).filter(|one| one.kept_as != name) {
+            bail!(
+                Invalid,
+                "{name} and {} are the same interface; leave one of them out",
+                same.kept_as
+            );
         }
-        let mut attachment = self.maps.attachment()?;
-        attachment.places = places;
-        self.maps.set_attachment(attachment)?;
-        let pinned = Pinned::open(new)?.context("its pins are gone")?;
-        let attached = Self::adopt(interface, options, &pinned);
-        splitter::remove(old)?;
-        attached
+        if !lock::join(&FUNCTION, &self.group, index)? {
+            bail!(AlreadyAttached, "{}", already(&name));
+        }
+        // The programs that an earlier attempt put there stay if this one fails.
+        let before = self.maps.records.attachment(index)?;
+        let joined = self.try_join(interface, options, before.map(|before| before.row));
+        if joined.is_err() && before.is_none() {
+            self.leave(index)?;
+        }
+        joined
+    }
+
+    fn try_join(
+        &mut self,
+        interface: Interface,
+        options: &AttachOptions,
+        row: Option<u32>,
+    ) -> Result<bool> {
+        let loaded = self.load_for(&interface, options)?;
+        let row = match row {
+            Some(row) => row,
+            None if pinned::is_attached(&interface.name) => {
+                bail!(
+                    OtherNamespace,
+                    "{}: attached, but {}",
+                    interface.name,
+                    pinned::PINS_ARE_HIDDEN
+                );
+            }
+            None => self.maps.records.free_row()?,
+        };
+        let record = first_record(&interface, options, row)?;
+        let index = interface.index;
+        let Self { programs, maps, .. } = self;
+        let programs = programs_for(programs, interface.link_len)?;
+        let carried = carried::attach(programs, maps, &self.group, interface, options, record)?;
+        self.interfaces.retain(|one| one.interface.index != index);
+        self.interfaces.push(carried);
+        self.refresh()?;
+        Ok(loaded)
+    }
+
+    /// Goes over to the interface that was made anew under the name of one that is gone;
+    /// returns whether it loaded programs for its link layer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::new`]; the record may then be of either.
+    pub fn follow(
+        &mut self,
+        gone: u32,
+        interface: Interface,
+        options: &AttachOptions,
+    ) -> Result<bool> {
+        let new = interface.index;
+        let loaded = self.load_for(&interface, options)?;
+        let Some(old) = self.maps.records.attachment(gone)? else {
+            bail!(Other, "the record of {} is gone", interface.name);
+        };
+        if !lock::join(&FUNCTION, &self.group, new)? {
+            bail!(
+                AlreadyAttached,
+                "{}: another xdptun is attached",
+                interface.name
+            );
+        }
+        // It may have been in another network namespace, and its links be dead.
+        if gone == new {
+            let member = pins::member(&self.group, new);
+            pins::remove_links(&FUNCTION, &member)
+                .with_context(|| format!("cannot remove the links in {}", member.display()))?;
+        }
+        let Self { programs, maps, .. } = self;
+        let programs = programs_for(programs, interface.link_len)?;
+        let disguised = carried::disguise(programs, maps, &self.group, &interface, old);
+        let record = match disguised {
+            Ok(record) => record,
+            Err(error) if gone == new => return Err(error),
+            // Perhaps it is gone again.
+            Err(error) => {
+                let record = self.maps.records.attachment(new)?;
+                remove_member(&FUNCTION, &self.group, new, record)?;
+                self.maps.records.forget(new)?;
+                return Err(error);
+            }
+        };
+        let name = kept_as(&record);
+        let carried = Carried::of(interface.clone(), name, &record);
+        self.interfaces.retain(|one| one.interface.index != gone);
+        self.interfaces.push(carried);
+        if gone != new {
+            // Only now, as it takes time. Programs of the old interface may live on, at the
+            // splitter or in another network namespace.
+            remove_member(&FUNCTION, &self.group, gone, Some(old))?;
+            self.maps.records.forget(gone)?;
+        }
+        let Self { programs, maps, .. } = self;
+        let programs = programs_for(programs, interface.link_len)?;
+        let splitter = splitter::create(new)?;
+        put_on_hooks(programs, maps, &self.group, &interface, &splitter, record)?;
+        // It is carried, whatever becomes of this.
+        if let Err(error) = self.refresh() {
+            warn!("{}: {error:#}", interface.name);
+        }
+        Ok(loaded)
+    }
+
+    /// Takes the programs off one interface; flows stay.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be removed.
+    pub fn leave(&mut self, ifindex: u32) -> Result<()> {
+        let record = self.maps.records.attachment(ifindex)?;
+        remove_member(&FUNCTION, &self.group, ifindex, record)?;
+        self.maps.records.forget(ifindex)?;
+        if let Some(record) = record {
+            self.maps.clear_row(record.row)?;
+        }
+        self.interfaces.retain(|one| one.interface.index != ifindex);
+        Ok(())
+    }
+
+    /// After a change of the interfaces: shares the pins, and tells the programs the addresses
+    /// of this host for them.
+    fn refresh(&mut self) -> Result<()> {
+        self.set_addresses(&addresses::now(&self.indices())?)?;
+        pins::share(&self.group)
+    }
+
+    /// The directory of the group's pins.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.group
+    }
+
+    /// The indices of the interfaces that are there.
+    #[must_use]
+    pub fn indices(&self) -> Vec<u32> {
+        self.present().map(|one| one.interface.index).collect()
+    }
+
+    /// The interfaces that are there.
+    pub fn present(&self) -> impl Iterator<Item = &Carried> {
+        self.interfaces.iter().filter(|one| one.is_there)
+    }
+
+    /// The interface with this index, if it is there.
+    #[must_use]
+    pub fn at(&self, ifindex: u32) -> Option<&Carried> {
+        self.present().find(|one| one.interface.index == ifindex)
+    }
+
+    /// Gives the programs the addresses of this host.
+    ///
+    /// # Errors
+    ///
+    /// If the maps cannot be written.
+    pub fn set_addresses(&mut self, addresses: &Addresses) -> Result<()> {
+        let mut all = self.programs.iter_mut();
+        all.try_for_each(|programs| programs.local.set(addresses))
     }
 
     /// Sets ports, peers and keys while the programs run; what stays is owned all the time.
@@ -124,168 +340,36 @@ impl Attached {
     /// If the maps cannot be written.
     pub fn set(&mut self, options: &AttachOptions) -> Result<()> {
         if let Some(keys) = &options.keys {
-            self.keys.set(keys)?;
+            for programs in &mut self.programs {
+                programs.keys.set(keys)?;
+            }
         }
         self.maps.set_ports(&options.ports)?;
         self.maps.retain_peers(&options.peers)?;
         Ok(self.maps.add_peers(&options.peers)?)
     }
 
-    /// Takes the programs off the interface and removes all pins.
+    /// The copies of packets that its programs make, if they make any.
+    pub(super) fn take_recorder(&mut self) -> Option<Recorder> {
+        let mut all = self.programs.iter_mut();
+        all.find_map(|programs| programs.recorder.take())
+    }
+
+    /// Takes the programs off all interfaces and removes all pins.
     ///
     /// # Errors
     ///
     /// If something cannot be removed.
     pub fn detach(self) -> Result<()> {
-        remove(self.interface.index).map(|_| ())
+        remove(&FUNCTION, &self.group).map(|_| ())
     }
 }
 
-fn load_and_attach(interface: Interface, options: &AttachOptions) -> Result<Attached> {
-    let mut xdp_refusal = None;
-    let plan = match options.ingress {
-        IngressChoice::Tc => IngressMode::Tc,
-        IngressChoice::Xdp => IngressMode::Xdp,
-        IngressChoice::XdpGeneric => IngressMode::XdpGeneric,
-        IngressChoice::Auto if let Some(reason) = interface.spare_xdp() => {
-            xdp_refusal = Some(reason.to_owned());
-            IngressMode::Tc
-        }
-        IngressChoice::Auto => {
-            match attach_as(interface.clone(), options, IngressMode::Xdp, None) {
-                Ok(attached) => return Ok(attached),
-                Err(error) => {
-                    let reason = match error.kind() {
-                        Kind::XdpTaken => "another XDP program is attached",
-                        Kind::XdpUnsupported => "the driver does not take the program",
-                        _ => return Err(error),
-                    };
-                    xdp_refusal = Some(reason.to_owned());
-                }
-            }
-            // A half-made attempt is taken back before the next.
-            strip(interface.index)?;
-            IngressMode::Tc
-        }
-    };
-    let mut attached = attach_as(interface, options, plan, None)?;
-    attached.xdp_refusal = xdp_refusal;
-    Ok(attached)
-}
-
-/// Attaches, or replaces what is attached if its record is given.
-fn attach_as(
-    interface: Interface,
-    options: &AttachOptions,
-    ingress: IngressMode,
-    kept: Option<Attachment>,
-) -> Result<Attached> {
-    let splitter = match kept {
-        Some(_) => splitter::ensure(interface.index)?,
-        None => splitter::create(interface.index)?,
-    };
-    let attachment = match kept {
-        Some(kept) => renewed(kept, options),
-        None => first_record(&interface, options, ingress)?,
-    };
-    let tcx = attachment.filters == Filters::Tcx as u32;
-    let (mut ebpf, mut maps, events) = prepare(&interface, options, attachment, splitter.near)?;
-    let mut keys = KeyMaps::take(&mut ebpf)?;
-    if let Some(wanted) = &options.keys {
-        keys.set(wanted)?;
-    }
-    let mut local = LocalMap::take(&mut ebpf)?;
-    local.set(&addresses::now(interface.index)?)?;
-    // Before the first copy.
-    let recorder = match options.record {
-        Some(_) => Some(Recorder::open(&mut ebpf)?),
-        None => None,
-    };
-    let places = put_on_hooks(&mut ebpf, &interface, &splitter, attachment)?;
-    // Only now: older programs may have asked for them.
-    maps.retain_peers(&options.peers)?;
-    maps.set_attachment(Attachment {
-        places,
-        ..attachment
-    })?;
-    pins::share(&pins::directory(interface.index)?)?;
-    Ok(Attached {
-        interface,
-        ingress,
-        tcx,
-        xdp_refusal: None,
-        adopted: None,
-        maps,
-        keys,
-        local,
-        events: Some(events),
-        recorder,
-        ebpf,
-    })
-}
-
-fn put_on_hooks(
-    ebpf: &mut Ebpf,
-    interface: &Interface,
-    splitter: &Splitter,
-    attachment: Attachment,
-) -> Result<[FilterPlace; 3]> {
-    let directory = pins::directory(interface.index)?;
-    let tcx = attachment.filters == Filters::Tcx as u32;
-    let mut places = attachment.places;
-    // XDP first, for it is what a driver may refuse.
-    if let Some(mode) = IngressMode::from_raw(attachment.ingress).and_then(xdp_mode) {
-        attach_xdp(ebpf, &directory, &interface.name, mode)?;
-    }
-    // Egress before ingress: what ingress hands to egress must find it there.
-    for (name, program) in [
-        (&splitter.far, TcProgram::Splitter),
-        (&interface.name, TcProgram::Egress),
-        (&interface.name, TcProgram::Ingress),
-    ] {
-        attach_tc(ebpf, &directory, name, program, held(tcx, &mut places))?;
-    }
-    Ok(places)
-}
-
-fn held(tcx: bool, places: &mut [FilterPlace; 3]) -> Held<'_> {
-    if tcx { Held::Tcx } else { Held::Clsact(places) }
-}
-
-/// The record of an attachment that another process made.
-fn renewed(kept: Attachment, options: &AttachOptions) -> Attachment {
-    Attachment {
-        hidden: options.keys.is_some().into(),
-        ..kept
-    }
-}
-
-/// The record of a new attachment.
-pub fn first_record(
-    interface: &Interface,
-    options: &AttachOptions,
-    ingress: IngressMode,
-) -> Result<Attachment> {
-    let tcx = match options.tc {
-        TcChoice::Tcx => true,
-        TcChoice::Clsact => false,
-        TcChoice::Auto => kernel_version()? >= KernelVersion::new(6, 6, 0),
-    };
-    let filters = match tcx {
-        true => Filters::Tcx,
-        false if clsact::exists(interface.index)? => Filters::Clsact,
-        false => Filters::OwnClsact,
-    };
-    Ok(Attachment {
-        ingress: ingress as u32,
-        filters: filters as u32,
-        name: recorded(&interface.name)?,
-        since: monotonic_ns(),
-        lost_in_queue: 0,
-        hidden: options.keys.is_some().into(),
-        secret: random_secret()?,
-        places: [FilterPlace::default(); 3],
-    })
+/// The programs for a link layer.
+fn programs_for(all: &mut [Programs], link_len: u32) -> Result<&mut Programs> {
+    let mut all = all.iter_mut();
+    let found = all.find(|programs| programs.link_len == link_len);
+    found.ok_or_else(|| Error::new(Kind::Other, "the programs for its link layer are missing"))
 }
 
 fn random_secret() -> Result<[u64; 2]> {

@@ -1,32 +1,35 @@
 //! The end of an attachment, asked for by another process than its daemon.
 
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tracing::info;
 
-use super::pinned::{self, Pinned};
-use super::remove::remove;
+use super::FUNCTION;
+use super::maps::Maps;
+use super::pinned::{self, Pinned, daemon_of};
 use crate::control;
-use crate::datapath::lock::InterfaceLock;
+use crate::datapath::lock::GroupLock;
 use crate::datapath::pins;
+use crate::datapath::remove::{remove, remove_member};
 use crate::error::{Context as _, Error, Kind, Result, bail};
-use crate::host::interface::Interface;
+use crate::host::interface::{Interface, name_of};
 use crate::host::preflight;
 
 /// What was ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detached {
-    /// A running process.
-    Stopped(Pid),
-    /// The remains of a killed process.
-    Remains,
-    /// Nothing.
-    Nothing,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The process that carried the interfaces, if one ran.
+    pub stopped: Option<Pid>,
+    /// The names of the interfaces that were attached, by index.
+    pub interfaces: Vec<String>,
 }
 
-/// Ends what is attached to the interface of that name: asks a running process to
-/// end, which closes its flows, and removes what a killed one left. Waits for it.
+/// Ends what is attached to the interface of that name and to all others of its group: asks a
+/// running process to end, which closes its flows, and removes what a killed one left. Waits
+/// for it.
 ///
 /// # Errors
 ///
@@ -41,18 +44,38 @@ pub fn detach(name: &str) -> Result<Detached> {
     preflight::check()?;
     let ifindex = find(name)?;
     let kept_as = Pinned::keeper_name(ifindex, name);
-    let stopped = stop_daemon(ifindex, name, &kept_as)?;
-    let removed = remove(ifindex)?;
-    control::forget(&kept_as);
-    Ok(match stopped {
-        Some(process) => Detached::Stopped(process),
-        None if removed => Detached::Remains,
-        None => Detached::Nothing,
+    let group = pins::group_of(&FUNCTION, ifindex)?;
+    let (mut interfaces, mut known_as) = (vec![name.to_owned()], vec![kept_as.clone()]);
+    if let Some(pinned) = Pinned::open(ifindex).ok().flatten() {
+        interfaces = pinned.group_names();
+        known_as.extend(pinned.members.values().map(pinned::kept_as));
+    }
+    let (stopped, removed) = match &group {
+        Some(group) => {
+            let stopped = stop_daemon(group, name, &kept_as)?;
+            (stopped, remove(&FUNCTION, group)?)
+        }
+        // Filters may be there without pins.
+        None => {
+            let nowhere = pins::namespace_directory()?;
+            let removed = remove_member(&FUNCTION, &nowhere, ifindex, None)?;
+            (None, removed)
+        }
+    };
+    for name in known_as {
+        control::forget(&name);
+    }
+    if stopped.is_none() && !removed {
+        interfaces.clear();
+    }
+    Ok(Detached {
+        stopped,
+        interfaces,
     })
 }
 
-/// Removes what a process that has ended left on the interface of that name. What
-/// another one keeps stays.
+/// Removes what a process that has ended left on the interface of that name and on others of
+/// its group. What another one keeps stays.
 ///
 /// # Errors
 ///
@@ -61,14 +84,37 @@ pub fn remove_remains(name: &str) -> Result<()> {
     let Ok(ifindex) = find(name) else {
         return Ok(());
     };
-    if !Pinned::exists(ifindex)? {
+    let Some(group) = Pinned::group(ifindex)? else {
         return Ok(());
-    }
-    let directory = pins::directory(ifindex)?;
-    match InterfaceLock::take(&directory).with_context(|| format!("cannot lock {name}"))? {
-        Some(_lock) => remove(ifindex).map(|_| ()),
+    };
+    match GroupLock::take(&group).with_context(|| format!("cannot lock {name}"))? {
+        Some(_lock) => remove(&FUNCTION, &group).map(|_| ()),
         None => Ok(()),
     }
+}
+
+/// Takes all interfaces but these out of a group that no process keeps. Does nothing if one
+/// does, or if another version attached it.
+///
+/// # Errors
+///
+/// If something cannot be removed.
+pub fn keep_only(group: &Path, stay: &[u32]) -> Result<()> {
+    let lock =
+        GroupLock::take(group).with_context(|| format!("cannot lock {}", group.display()))?;
+    let (Some(_lock), Ok(mut maps)) = (lock, Maps::from_pins(group)) else {
+        return Ok(());
+    };
+    for (ifindex, attachment) in maps.records.attachments()? {
+        let Some(name) = name_of(ifindex).filter(|_| !stay.contains(&ifindex)) else {
+            continue;
+        };
+        remove_member(&FUNCTION, group, ifindex, Some(attachment))?;
+        maps.records.forget(ifindex)?;
+        maps.clear_row(attachment.row)?;
+        info!("{name}: detached from the interfaces that it shared flows with");
+    }
+    Ok(())
 }
 
 /// The index of the interface with that name, or of one that is gone and had it: pins
@@ -99,17 +145,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks a running daemon, which knows the interface as `kept_as`, to end, and waits
 /// for it; which process it was.
-fn stop_daemon(ifindex: u32, name: &str, kept_as: &str) -> Result<Option<Pid>> {
-    let directory = pins::directory(ifindex)?;
-    if !InterfaceLock::is_held(&directory).context("cannot look for a running xdptun")? {
+fn stop_daemon(group: &Path, name: &str, kept_as: &str) -> Result<Option<Pid>> {
+    if !GroupLock::is_held(group).context("cannot look for a running xdptun")? {
         return Ok(None);
     }
-    let process = if Pinned::exists(ifindex)? {
-        Pinned::daemon(ifindex)?
-    } else {
-        None
-    };
-    let process = process.ok_or_else(|| {
+    let process = daemon_of(group)?.ok_or_else(|| {
         let why = format!("{name}: xdptun is just being attached; try again when it is ready");
         Error::new(Kind::Busy, why)
     })?;
@@ -122,7 +162,7 @@ fn stop_daemon(ifindex: u32, name: &str, kept_as: &str) -> Result<Option<Pid>> {
     }
     kill(process, Signal::SIGTERM)
         .with_context(|| format!("cannot stop process {process}, which is attached to {name}"))?;
-    if !InterfaceLock::wait_released(&directory, PATIENCE)? {
+    if !GroupLock::wait_released(group, PATIENCE)? {
         bail!(
             Busy,
             "{name}: process {process} does not end; `kill -9 {process}`, then detach again"

@@ -26,7 +26,21 @@ pub enum Reason {
         /// Gets the result.
         done: oneshot::Sender<Result<()>>,
     },
-    /// A client wants its packets.
+    /// One more interface belongs to its group.
+    Join {
+        /// The name.
+        name: String,
+        /// Gets the result; an interface that is not there is waited for.
+        done: oneshot::Sender<Result<()>>,
+    },
+    /// An interface, not the last one, leaves its group.
+    Leave {
+        /// The name.
+        name: String,
+        /// Gets the result.
+        done: oneshot::Sender<Result<()>>,
+    },
+    /// A client wants the packets of an interface.
     Record(Recording),
     /// No client reads the recording any more.
     StopRecording,
@@ -55,9 +69,31 @@ impl Handle {
     ///
     /// If it cannot be applied; then the tunnel is as it was.
     pub async fn change(&self, plan: Plan) -> Result<()> {
-        let (done, outcome) = oneshot::channel();
         let plan = Box::new(plan);
-        self.order(Order::Pause(Reason::Change { plan, done }));
+        self.ask(|done| Reason::Change { plan, done }).await
+    }
+
+    /// Adds an interface to the group, and waits until it is attached, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be attached; then the tunnel is as it was.
+    pub async fn join(&self, name: String) -> Result<()> {
+        self.ask(|done| Reason::Join { name, done }).await
+    }
+
+    /// Takes an interface, not the last one, out of the group, and waits until it is detached.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be detached.
+    pub async fn leave(&self, name: String) -> Result<()> {
+        self.ask(|done| Reason::Leave { name, done }).await
+    }
+
+    async fn ask(&self, reason: impl FnOnce(oneshot::Sender<Result<()>>) -> Reason) -> Result<()> {
+        let (done, outcome) = oneshot::channel();
+        self.order(Order::Pause(reason(done)));
         outcome.await.context("it has ended")?
     }
 }

@@ -7,11 +7,12 @@ use aya::maps::{Array, LpmTrie, MapData};
 use ipnet::IpNet;
 use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS};
 
-use super::maps::{PeerKey, absent, peer_key};
+use super::maps::{PeerKey, peer_key};
+use crate::datapath::map::absent;
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Error, Kind, Result};
 
-/// The keys of an interface.
+/// The keys of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The set for everyone else.

@@ -1,4 +1,4 @@
-//! Loading the programs, set up for an interface.
+//! Loading the programs, set up for a link layer and a group.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -6,41 +6,86 @@ use std::path::Path;
 use aya::maps::{MapData, RingBuf};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
-use xdptun_common::attachment::{Attachment, IngressMode};
+use xdptun_common::attachment::Group;
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::replay::PAGES;
 
-use super::attach::first_record;
+use super::FUNCTION;
+use super::keys::KeyMaps;
+use super::local::LocalMap;
 use super::maps::{Maps, PINNED, PROOFS, take_events};
 use super::options::{AttachOptions, Trace};
 use super::sizes::forgetful;
 use super::tcp_defaults;
 use crate::config::{IngressChoice, TcChoice};
+use crate::datapath::TUNNEL;
 use crate::datapath::hook::load_all;
 use crate::datapath::pod::AsPod;
-use crate::datapath::{TUNNEL, pins};
+use crate::datapath::recorder::Recorder;
+use crate::datapath::records::RECORDS;
 use crate::error::{Context as _, Result};
 use crate::host::interface::Interface;
 use crate::host::preflight::kernel_version;
 
-/// The object in the kernel, its maps pinned and filled. Maps that are pinned
-/// already are used as they are.
+/// The programs for one link layer, with the maps that are theirs alone.
+pub struct Programs {
+    /// The length of the link header in bytes.
+    pub link_len: u32,
+    /// The maps with the keys of proofs.
+    pub(super) keys: KeyMaps,
+    /// The map with the addresses of this host.
+    pub(super) local: LocalMap,
+    /// Their copies of packets, if they make any.
+    pub(super) recorder: Option<Recorder>,
+    /// The loaded object, for its log.
+    pub ebpf: Ebpf,
+}
+
+/// The programs for the link layer of an interface, and the maps of its group. Maps that are
+/// pinned already are used as they are.
 pub fn prepare(
     interface: &Interface,
     options: &AttachOptions,
-    attachment: Attachment,
-    near_end: u32,
-) -> Result<(Ebpf, Maps, RingBuf<MapData>)> {
-    let directory = pins::directory(interface.index)?;
-    let mut ebpf = load(interface, options, &attachment, near_end, Some(&directory))?;
-    let mut maps = Maps::of(&mut ebpf)?;
-    let events = take_events(&mut ebpf)?;
+    group: Group,
+    directory: &Path,
+) -> Result<(Programs, Maps, RingBuf<MapData>)> {
+    let mut programs = prepare_more(interface, options, group, directory)?;
+    let mut maps = Maps::of(&mut programs.ebpf)?;
+    let events = take_events(&mut programs.ebpf)?;
+    // Before anything is attached: whatever ends this process, another one can remove it.
+    maps.records.own()?;
+    maps.records.set_group(group)?;
     maps.set_ports(&options.ports)?;
     maps.add_peers(&options.peers)?;
-    // Recorded before it is made: whatever ends this process, `strip` knows.
-    maps.own()?;
-    maps.set_attachment(attachment)?;
-    Ok((ebpf, maps, events))
+    Ok((programs, maps, events))
+}
+
+/// The programs for one more link layer of a group. The object stays open with its maps: the
+/// kernel loads a program only when it is first attached.
+pub fn prepare_more(
+    interface: &Interface,
+    options: &AttachOptions,
+    group: Group,
+    directory: &Path,
+) -> Result<Programs> {
+    let mut ebpf = load(interface, options, &group, Some(directory))?;
+    let mut keys = KeyMaps::take(&mut ebpf)?;
+    if let Some(wanted) = &options.keys {
+        keys.set(wanted)?;
+    }
+    let local = LocalMap::take(&mut ebpf)?;
+    // Before the first copy.
+    let recorder = match options.record_at(interface.link_len) {
+        Some(_) => Some(Recorder::open(&mut ebpf)?),
+        None => None,
+    };
+    Ok(Programs {
+        link_len: interface.link_len,
+        keys,
+        local,
+        recorder,
+        ebpf,
+    })
 }
 
 /// The first kernel that moves the start of a packet before it looks at a pending
@@ -67,17 +112,19 @@ pub fn try_load(interface: &Interface) -> Result<bool> {
         trace: Trace::Off,
         record: None,
     };
-    let attachment = first_record(interface, &options, IngressMode::Xdp)?;
-    let mut ebpf = load(interface, &options, &attachment, interface.index, None)?;
-    load_all(&mut ebpf)
+    let group = Group {
+        secret: [0; 2],
+        hidden: 0,
+    };
+    let mut ebpf = load(interface, &options, &group, None)?;
+    load_all(&mut ebpf, &FUNCTION)
 }
 
 /// Makes the maps, pinned in `directory` if there is one.
 fn load(
     interface: &Interface,
     options: &AttachOptions,
-    attachment: &Attachment,
-    near_end: u32,
+    group: &Group,
     directory: Option<&Path>,
 ) -> Result<Ebpf> {
     let log_level: u8 = match options.trace {
@@ -87,21 +134,18 @@ fn load(
     let peers_only = u32::from(options.only_peers);
     let shrink_twice = u32::from(kernel_version()? < PULLS_FIRST);
     let hidden = u32::from(options.keys.is_some());
-    let record = options.record.map_or(0, NonZeroU32::get);
+    let record = options.record_at(interface.link_len);
+    let record = record.map_or(0, NonZeroU32::get);
     let tcp_defaults = AsPod(tcp_defaults::read(&interface.name));
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::HIDDEN, &hidden, true)
-        .override_global(global::SECRET, &attachment.secret, true)
-        .override_global(global::IFINDEX, &interface.index, true)
+        .override_global(global::SECRET, &group.secret, true)
         .override_global(global::LINK_LEN, &interface.link_len, true)
-        .override_global(global::MTU, &interface.mtu, true)
         .override_global(global::MAX_FLOWS, &options.max_flows, true)
         .override_global(global::TCP_DEFAULTS, &tcp_defaults, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
-        .override_global(global::SPLITTER, &near_end, true)
         .override_global(global::SHRINK_TWICE, &shrink_twice, true)
-        .override_global(global::XDP, &attachment.ingress, true)
         .override_global(global::RECORD, &record, true)
         .override_global(aya_log::LEVEL, &log_level, true)
         .map_max_entries("FLOWS", options.max_flows)
@@ -115,7 +159,7 @@ fn load(
         loader.map_max_entries(PROOFS[1], PAGES);
     }
     if let Some(directory) = directory {
-        for map in PINNED.iter().chain(proofs) {
+        for map in RECORDS.iter().chain(&PINNED).chain(proofs) {
             loader.map_pin_path(map, directory.join(map));
         }
     }

@@ -1,31 +1,35 @@
 //! The maps of the kernel side, typed.
 
-mod check;
-
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, RingBuf, lpm_trie};
+use aya::maps::{
+    Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, PerCpuArray, PerCpuValues, RingBuf,
+    lpm_trie,
+};
 use ipnet::{IpNet, Ipv6Net};
 use xdptun_common::address::{address_bytes, ip_addr};
 use xdptun_common::attachment::{Attachment, Owner};
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::PORT_WORDS;
-use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::{COUNTERS as IN_ROW, Outcome, Sent};
 use xdptun_common::tunnel::share::{Settled, Tally};
 use xdptun_common::tunnel::state::Flow;
 
-use self::check::{open, verify};
 use crate::datapath::batch;
+use crate::datapath::map::{Shape, absent};
 use crate::datapath::pod::AsPod;
+use crate::datapath::records::{self, Records, owner};
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::{PortRange, from_words, to_words};
 
 /// The maps that outlive the daemon.
 pub struct Maps {
+    /// Those that say what is attached.
+    pub records: Records,
     flows: HashMap<MapData, AsPod<FlowKey>, AsPod<Flow>>,
     /// The same map.
     table: OwnedFd,
@@ -34,8 +38,6 @@ pub struct Maps {
     peers: LpmTrie<MapData, [u8; 16], u32>,
     remotes: HashMap<MapData, [u8; 16], u32>,
     counters: PerCpuArray<MapData, u64>,
-    attachment: Array<MapData, AsPod<Attachment>>,
-    owner: Array<MapData, AsPod<Owner>>,
     opened: Array<MapData, AsPod<Tally>>,
     settled: Array<MapData, AsPod<Settled>>,
 }
@@ -46,8 +48,6 @@ const PORTS: &str = "PORTS";
 const PEERS: &str = "PEERS";
 const REMOTES: &str = "REMOTES";
 const COUNTERS: &str = "COUNTERS";
-const ATTACHMENT: &str = "ATTACHMENT";
-const OWNER: &str = "OWNER";
 const OPENED: &str = "OPENED";
 const SETTLED: &str = "SETTLED";
 const EVENTS: &str = "EVENTS";
@@ -58,15 +58,14 @@ pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 /// Pinned only if there is a secret: the last proofs, and all that were seen.
 pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
 
-/// The pinned maps: a later process reads them, or goes on with them.
-pub const PINNED: [&str; 13] = [
-    OWNER,
+/// The pinned maps beside [`RECORDS`](crate::datapath::records::RECORDS): a later process
+/// reads them, or goes on with them.
+pub const PINNED: [&str; 11] = [
     FLOWS,
     PORTS,
     PEERS,
     REMOTES,
     COUNTERS,
-    ATTACHMENT,
     OPENED,
     SETTLED,
     EVENTS,
@@ -86,14 +85,7 @@ impl Maps {
             let map = ebpf
                 .take_map(name)
                 .with_context(|| format!("the object has no map {name}"))?;
-            // It may have been pinned, and the loader asks nothing of such a map.
-            match &map {
-                Map::HashMap(data)
-                | Map::LpmTrie(data)
-                | Map::PerCpuArray(data)
-                | Map::Array(data) => verify(name, data)?,
-                _ => bail!(Other, "{name} is of another kind"),
-            }
+            shape_of(name)?.check_loaded(name, &map)?;
             Ok(map)
         })
     }
@@ -114,15 +106,7 @@ impl Maps {
                 Owner::LAYOUT
             );
         }
-        Self::assemble(|name| {
-            let data = open(directory, name)?;
-            Ok(match name {
-                FLOWS | REMOTES => Map::HashMap(data),
-                PEERS => Map::LpmTrie(data),
-                COUNTERS => Map::PerCpuArray(data),
-                _ => Map::Array(data),
-            })
-        })
+        Self::assemble(|name| shape_of(name)?.open(directory, name))
     }
 
     fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
@@ -133,6 +117,7 @@ impl Maps {
         let table = data.fd().as_fd().try_clone_to_owned()?;
         let max_flows = data.info()?.max_entries();
         Ok(Self {
+            records: Records::assemble(&mut map)?,
             flows: flows.try_into()?,
             table,
             max_flows,
@@ -140,8 +125,6 @@ impl Maps {
             peers: map(PEERS)?.try_into()?,
             remotes: map(REMOTES)?.try_into()?,
             counters: map(COUNTERS)?.try_into()?,
-            attachment: map(ATTACHMENT)?.try_into()?,
-            owner: map(OWNER)?.try_into()?,
             opened: map(OPENED)?.try_into()?,
             settled: map(SETTLED)?.try_into()?,
         })
@@ -299,12 +282,12 @@ impl Maps {
             .collect()
     }
 
-    /// Every counter by name, summed over the CPUs, in a fixed order.
+    /// Every counter of an interface by name, summed over the CPUs, in a fixed order.
     ///
     /// # Errors
     ///
     /// If the map cannot be read.
-    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>> {
+    pub fn counters(&self, of: &Attachment) -> Result<Vec<(&'static str, u64)>> {
         let outcomes = Outcome::ALL
             .iter()
             .map(|counter| (counter.name(), counter.index()));
@@ -313,20 +296,34 @@ impl Maps {
             .map(|counter| (counter.name(), counter.index()));
         outcomes
             .chain(sent)
-            .map(|(name, index)| Ok((name, self.counter(index)?)))
-            .chain(std::iter::once_with(|| {
-                Ok((TX_LOST_IN_QUEUE, self.attachment()?.lost_in_queue))
-            }))
+            .map(|(name, index)| Ok((name, self.counter(of.row, index)?)))
+            .chain([Ok((TX_LOST_IN_QUEUE, of.lost_in_queue))])
             .collect()
     }
 
-    /// A counter by `Outcome::index` or `Sent::index`, summed over the CPUs.
+    /// A counter of the interface with this row, by `Outcome::index` or `Sent::index`, summed
+    /// over the CPUs.
     ///
     /// # Errors
     ///
     /// If the map cannot be read.
-    pub fn counter(&self, index: u32) -> Result<u64, MapError> {
-        Ok(self.counters.get(&index, 0)?.iter().sum())
+    pub fn counter(&self, row: u32, index: u32) -> Result<u64, MapError> {
+        let counter = self.counters.get(&(row * IN_ROW + index), 0)?;
+        Ok(counter.iter().sum())
+    }
+
+    /// Sets the counters of a row to zero, for another interface.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn clear_row(&mut self, row: u32) -> Result<()> {
+        for index in row * IN_ROW..(row + 1) * IN_ROW {
+            let cpus = self.counters.get(&index, 0)?.len();
+            let zeros = PerCpuValues::try_from(vec![0; cpus])?;
+            self.counters.set(index, zeros, 0)?;
+        }
+        Ok(())
     }
 
     /// How many flows the programs have made and answered.
@@ -346,52 +343,6 @@ impl Maps {
     pub fn settle(&mut self, settled: Settled) -> Result<(), MapError> {
         self.settled.set(0, AsPod(settled), 0)
     }
-
-    /// What the attachment is.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be read.
-    pub fn attachment(&self) -> Result<Attachment> {
-        Ok(self
-            .attachment
-            .get(&0, 0)
-            .context("cannot read what is attached")?
-            .0)
-    }
-
-    /// Says that this process keeps the attachment.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be written.
-    pub fn own(&mut self) -> Result<(), MapError> {
-        let owner = Owner {
-            layout: Owner::LAYOUT,
-            pid: std::process::id(),
-        };
-        self.owner.set(0, AsPod(owner), 0)
-    }
-
-    /// Writes what the attachment is.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be written.
-    pub fn set_attachment(&mut self, attachment: Attachment) -> Result<(), MapError> {
-        self.attachment.set(0, AsPod(attachment), 0)
-    }
-}
-
-/// The process that holds the attachment pinned in `directory`, of any version.
-///
-/// # Errors
-///
-/// If it cannot be read.
-pub fn owner(directory: &Path) -> Result<Owner> {
-    let owner: Array<MapData, AsPod<Owner>> = Map::Array(open(directory, OWNER)?).try_into()?;
-    let owner = owner.get(&0, 0).context("cannot read who is attached")?;
-    Ok(owner.0)
 }
 
 /// The records the programs send.
@@ -425,16 +376,20 @@ fn as_v6(network: IpNet) -> Ipv6Net {
     Ipv6Net::new_assert(address, prefix_len)
 }
 
-/// What a look-up found, if anything.
-pub(super) fn absent<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(MapError::KeyNotFound) => Ok(None),
-        Err(MapError::SyscallError(error))
-            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+/// The shape of a map.
+fn shape_of(name: &str) -> Result<Shape> {
+    const INDEX: usize = size_of::<u32>();
+    Ok(match name {
+        FLOWS => Shape(MapType::Hash, size_of::<FlowKey>(), size_of::<Flow>()),
+        PEERS => Shape(MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>()),
+        REMOTES => Shape(MapType::Hash, size_of::<[u8; 16]>(), size_of::<u32>()),
+        COUNTERS => Shape(MapType::PerCpuArray, INDEX, size_of::<u64>()),
+        PORTS => Shape::array::<u64>(),
+        OPENED => Shape::array::<Tally>(),
+        SETTLED => Shape::array::<Settled>(),
+        _ => match records::shape(name) {
+            Some(shape) => shape,
+            None => bail!(Other, "no map of ours is called {name}"),
+        },
+    })
 }

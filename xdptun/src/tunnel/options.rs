@@ -50,11 +50,27 @@ pub struct AttachOptions {
     pub keys: Option<Keys>,
     /// Whether the programs log every packet.
     pub trace: Trace,
-    /// How many bytes of each packet the programs copy for a capture, if there is one.
-    pub record: Option<NonZeroU32>,
+    /// What the programs copy for a capture, if there is one.
+    pub record: Option<Recorded>,
+}
+
+/// What the programs copy for a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The length of the link header of the interface, in bytes. The programs for other link
+    /// layers copy nothing.
+    pub link_len: u32,
+    /// How many bytes of each packet.
+    pub snap_len: NonZeroU32,
 }
 
 impl AttachOptions {
+    /// How many bytes of each packet the programs for this link layer copy, if they copy any.
+    pub(super) fn record_at(&self, link_len: u32) -> Option<NonZeroU32> {
+        let record = self.record.filter(|record| record.link_len == link_len);
+        record.map(|record| record.snap_len)
+    }
+
     /// Whether these options need other programs than `other`. Ports, peers and keys can
     /// change while programs run; everything else, and whether there are keys at all, is
     /// fixed when programs are loaded.

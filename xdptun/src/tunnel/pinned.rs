@@ -1,44 +1,64 @@
 //! What is attached, as its pins tell.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use aya::maps::MapError;
 use aya::programs::SchedClassifier;
 use nix::net::if_::if_nameindex;
 use nix::unistd::Pid;
 use xdptun_common::attachment::{Attachment, Filters, IngressMode};
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::state::Flow;
 
-use super::maps::{self, Maps};
-use crate::datapath::lock::InterfaceLock;
+use super::FUNCTION;
+use super::maps::Maps;
+use crate::datapath::function::{TC_PROGRAMS, TcProgram};
+use crate::datapath::lock::GroupLock;
 use crate::datapath::pins;
-use crate::datapath::programs::{TC_PROGRAMS, TcProgram};
+use crate::datapath::records::owner;
 use crate::error::{Context as _, Error, Kind, Result, bail};
 use crate::host::interface::name_of;
 
-/// An attachment of this network namespace as its pins tell, whether or not its
-/// daemon lives.
+/// What is attached to one interface of this network namespace as the pins tell, whether or
+/// not its daemon lives.
 pub struct Pinned {
     /// Index of the interface.
     pub ifindex: u32,
-    /// What it set up.
+    /// What was set up there.
     pub attachment: Attachment,
-    /// Its maps.
+    /// All interfaces of its group, by index, itself among them.
+    pub members: BTreeMap<u32, Attachment>,
+    /// Whether callers must know a secret.
+    pub hidden: bool,
+    /// The maps of the group.
     pub maps: Maps,
 }
 
 impl Pinned {
-    /// The attachment of one interface, if there is one.
+    /// What is attached to one interface, if anything is.
     ///
     /// # Errors
     ///
     /// If pins exist that cannot be read, or that another version wrote.
     pub fn open(ifindex: u32) -> Result<Option<Self>> {
-        if !Self::exists(ifindex)? {
-            return Ok(None);
+        match Self::group(ifindex)? {
+            Some(group) => Self::at(&group, ifindex),
+            None => Ok(None),
         }
-        let directory = pins::directory(ifindex)?;
-        let maps = Maps::from_pins(&directory)?;
-        let attachment = maps.attachment()?;
-        Ok(Some(Self {
+    }
+
+    /// What is attached to an interface of the group whose pins are in this directory.
+    pub(super) fn at(group: &Path, ifindex: u32) -> Result<Option<Self>> {
+        let maps = Maps::from_pins(group)?;
+        let members = maps.records.attachments()?;
+        let hidden = maps.records.group()?.hidden != 0;
+        let attachment = members.get(&ifindex).copied();
+        Ok(attachment.map(|attachment| Self {
             ifindex,
             attachment,
+            members,
+            hidden,
             maps,
         }))
     }
@@ -49,10 +69,77 @@ impl Pinned {
     ///
     /// As [`Pinned::open`].
     pub fn all() -> Result<Vec<Self>> {
-        pins::interfaces()?
-            .into_iter()
-            .filter_map(|ifindex| Self::open(ifindex).transpose())
-            .collect()
+        let mut all = Vec::new();
+        for group in pins::groups(&FUNCTION)? {
+            if pins::has_maps(&group)? {
+                for ifindex in members(&group)? {
+                    all.extend(Self::at(&group, ifindex)?);
+                }
+            }
+        }
+        all.sort_unstable_by_key(|pinned| pinned.ifindex);
+        Ok(all)
+    }
+
+    /// The directory of the pins of the group that an interface is in, if there are any,
+    /// readable or not.
+    ///
+    /// # Errors
+    ///
+    /// If the network namespace cannot be identified, or the pins cannot be looked at.
+    pub fn group(ifindex: u32) -> Result<Option<PathBuf>> {
+        match pins::group_of(&FUNCTION, ifindex)? {
+            Some(group) if pins::has_maps(&group)? => Ok(Some(group)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The interfaces of this network namespace that have pins, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pinned::group`].
+    pub fn interfaces() -> Result<BTreeSet<u32>> {
+        let mut interfaces = BTreeSet::new();
+        for group in pins::groups(&FUNCTION)? {
+            interfaces.extend(members(&group)?);
+        }
+        Ok(interfaces)
+    }
+
+    /// The flows that last sent by the interface. Those of an interface that was made anew
+    /// or has left count for the first one.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
+        let is_first = self.members.keys().next() == Some(&self.ifindex);
+        let mut flows = self.maps.flows()?;
+        flows.retain(|(_, flow)| {
+            flow.interface == self.ifindex
+                || is_first && !self.members.contains_key(&flow.interface)
+        });
+        Ok(flows)
+    }
+
+    /// A counter of the interface, by `Outcome::index` or `Sent::index`.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counter(&self, index: u32) -> Result<u64, MapError> {
+        self.maps.counter(self.attachment.row, index)
+    }
+
+    /// The names of all interfaces of its group, by index.
+    #[must_use]
+    pub fn group_names(&self) -> Vec<String> {
+        let members = self.members.iter();
+        let named = |(ifindex, attachment): (&u32, &Attachment)| {
+            name_of(*ifindex).unwrap_or_else(|| kept_as(attachment))
+        };
+        members.map(named).collect()
     }
 
     /// The interface's name. If it is gone, the name under which its daemon waits
@@ -66,15 +153,7 @@ impl Pinned {
     /// that daemon began, whatever it is called by now.
     #[must_use]
     pub fn kept_as(&self) -> String {
-        let name = &self.attachment.name;
-        let len = name
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(name.len());
-        // Pins may be another user's: nothing of theirs commands a terminal, or is the
-        // path of a file.
-        let name = String::from_utf8_lossy(&name[..len]);
-        name.replace(|letter: char| letter.is_control() || letter == '/', "?")
+        kept_as(&self.attachment)
     }
 
     /// The same of an interface with that name: if nothing of this version is
@@ -83,16 +162,6 @@ impl Pinned {
     pub fn keeper_name(ifindex: u32, name: &str) -> String {
         let pinned = Self::open(ifindex).ok().flatten();
         pinned.map_or_else(|| name.to_owned(), |pinned| pinned.kept_as())
-    }
-
-    /// Says that a new daemon knows the interface by this name.
-    ///
-    /// # Errors
-    ///
-    /// If it is too long for one.
-    pub fn keep_as(&mut self, name: &str) -> Result<()> {
-        self.attachment.name = recorded(name)?;
-        Ok(())
     }
 
     /// What holds the tc programs.
@@ -113,41 +182,38 @@ impl Pinned {
     ///
     /// # Errors
     ///
-    /// If the network namespace cannot be identified.
+    /// As [`Pinned::group`].
     pub fn exists(ifindex: u32) -> Result<bool> {
-        let directory = pins::directory(ifindex)?;
-        match std::fs::read_dir(&directory) {
-            Ok(mut entries) => Ok(entries.next().is_some()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot read {}", directory.display()))
-            }
-        }
+        Ok(Self::group(ifindex)?.is_some())
     }
 
-    /// The process that keeps an attachment, whichever version of xdptun that is,
-    /// if it lives.
+    /// The process that keeps an interface, whichever version of xdptun that is, if it lives.
     ///
     /// # Errors
     ///
     /// If the lock or the record cannot be looked at.
     pub fn daemon(ifindex: u32) -> Result<Option<Pid>> {
-        let directory = pins::directory(ifindex)?;
-        if !InterfaceLock::is_held(&directory).context("cannot look at the lock")? {
-            return Ok(None);
+        match Self::group(ifindex)? {
+            Some(group) => daemon_of(&group),
+            None => Ok(None),
         }
-        // Until it is in the record, it is just being attached.
-        if maps::owner(&directory)?.pid == 0 {
-            return Ok(None);
+    }
+
+    /// The first of the names by which a process knows the interfaces that it keeps: there it
+    /// listens, if it has no file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pinned::daemon`] and [`Pinned::open`].
+    pub fn first_name_of(process: Pid) -> Result<Option<String>> {
+        let mut names = BTreeSet::new();
+        for group in pins::groups(&FUNCTION)? {
+            if pins::has_maps(&group)? && daemon_of(&group)? == Some(process) {
+                let attachments = Maps::from_pins(&group)?.records.attachments()?;
+                names.extend(attachments.values().map(kept_as));
+            }
         }
-        match InterfaceLock::holder(&directory).context("cannot look at the lock")? {
-            Some(holder) => Ok(Some(holder)),
-            None => bail!(
-                OtherNamespace,
-                "{} is kept by a process of another PID namespace; run this there",
-                directory.display()
-            ),
-        }
+        Ok(names.pop_first())
     }
 
     /// The names of all interfaces of this network namespace that a process keeps,
@@ -158,9 +224,9 @@ impl Pinned {
     /// As [`Pinned::daemon`].
     pub fn kept_by(process: Pid) -> Result<Vec<String>> {
         let mut kept = Vec::new();
-        for ifindex in pins::interfaces()? {
-            if Self::exists(ifindex)? && Self::daemon(ifindex)? == Some(process) {
-                kept.extend(name_of(ifindex));
+        for group in pins::groups(&FUNCTION)? {
+            if pins::has_maps(&group)? && daemon_of(&group)? == Some(process) {
+                kept.extend(members(&group)?.into_iter().filter_map(name_of));
             }
         }
         Ok(kept)
@@ -191,6 +257,46 @@ impl Pinned {
         }
         hooks
     }
+}
+
+/// The process that keeps a group, whichever version of xdptun that is, if it lives.
+///
+/// # Errors
+///
+/// If the lock or the record cannot be looked at.
+pub fn daemon_of(group: &Path) -> Result<Option<Pid>> {
+    if !GroupLock::is_held(group).context("cannot look at the lock")? {
+        return Ok(None);
+    }
+    // Until it is in the record, it is just being attached.
+    if !pins::has_maps(group)? || owner(group)?.pid == 0 {
+        return Ok(None);
+    }
+    match GroupLock::holder(group).context("cannot look at the lock")? {
+        Some(holder) => Ok(Some(holder)),
+        None => bail!(
+            OtherNamespace,
+            "{} is kept by a process of another PID namespace; run this there",
+            group.display()
+        ),
+    }
+}
+
+fn members(group: &Path) -> Result<Vec<u32>> {
+    pins::members(group).with_context(|| format!("cannot read {}", group.display()))
+}
+
+/// The name in the record of an interface.
+pub fn kept_as(attachment: &Attachment) -> String {
+    let name = &attachment.name;
+    let len = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(name.len());
+    // Pins may be another user's: nothing of theirs commands a terminal, or is the path of a
+    // file.
+    let name = String::from_utf8_lossy(&name[..len]);
+    name.replace(|letter: char| letter.is_control() || letter == '/', "?")
 }
 
 /// The name of an interface as an attachment records it.
@@ -238,6 +344,6 @@ fn has_tcx_program(interface: &str, program: TcProgram) -> bool {
     SchedClassifier::query_tcx(interface, program.hook()).is_ok_and(|(_, programs)| {
         programs
             .iter()
-            .any(|info| info.name_as_str() == Some(program.name()))
+            .any(|info| info.name_as_str() == Some(FUNCTION.program(program)))
     })
 }

@@ -1,4 +1,4 @@
-//! The plan of one interface: what the configuration asks for.
+//! The plan of a group of interfaces: what the configuration asks for.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::host::interface::Interface;
 use crate::host::preflight;
 
-/// The plan of one interface. Two plans are equal if they come from the same configuration,
+/// The plan of a group of interfaces. Two plans are equal if they come from the same configuration,
 /// even if host names in it resolve to other addresses by now.
 #[derive(Clone, Debug)]
 pub struct Plan {

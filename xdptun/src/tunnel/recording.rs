@@ -11,6 +11,8 @@ use crate::datapath::recorder::Recorder;
 /// A client's request for packets.
 #[derive(Debug)]
 pub struct Recording {
+    /// The interface, by the name that the configuration has for it.
+    pub interface: String,
     /// How many bytes of each packet to copy.
     pub snap_len: NonZeroU32,
     /// Gets the source of the copies, again with each set of programs; at the end, why the
@@ -34,12 +36,13 @@ impl Tunnel {
     /// Begins a recording, if there is none; returns whether it loaded other programs.
     pub(super) fn record(&mut self, recording: Recording) -> bool {
         if self.recording.is_some() {
-            recording.end("another client captures here already; one at a time");
+            recording
+                .end("another client captures on this group of interfaces already; one at a time");
             return false;
         }
+        let name = recording.interface.clone();
         self.recording = Some(recording);
         let begun = self.renew();
-        let name = &self.attached.interface.name;
         match begun {
             Ok(()) => info!("{name}: packets are recorded for `xdptun capture`"),
             Err(error) => {
@@ -59,9 +62,18 @@ impl Tunnel {
         if self.recording.as_ref().is_none_or(read) {
             return false;
         }
-        self.recording = None;
+        self.end_recording("no client reads it");
         self.unrecord();
         true
+    }
+
+    /// Ends a recording of an interface, if there is one.
+    pub(super) fn end_recording_of(&mut self, ifindex: u32, why: &str) {
+        let name = self.attached.at(ifindex).map(|one| one.kept_as.clone());
+        let of = |recording: &Recording| Some(&recording.interface) == name.as_ref();
+        if self.recording.as_ref().is_some_and(of) {
+            self.end_recording(why);
+        }
     }
 
     /// Ends a recording, if there is one. The programs are not replaced.
@@ -73,7 +85,7 @@ impl Tunnel {
 
     /// Puts programs that do not record in the place of those that do.
     fn unrecord(&mut self) {
-        let name = self.attached.interface.name.clone();
+        let name = self.name();
         match self.renew() {
             Ok(()) => info!("{name}: packets are not recorded any more"),
             Err(error) => warn!(

@@ -1,16 +1,18 @@
-//! The lock of an interface, and how one process takes it over from another.
+//! The lock of a group, and how one process takes it over from another.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
+use super::FUNCTION;
 use super::options::AttachOptions;
-use super::pinned::{self, Pinned};
-use crate::datapath::lock::InterfaceLock;
+use super::pinned::{self, Pinned, daemon_of};
+use crate::datapath::lock::{self, GroupLock};
 use crate::datapath::pins;
 use crate::error::{Context as _, Error, Kind, Result, bail};
-use crate::host::interface::Interface;
+use crate::host::interface::{Interface, name_of};
 
 /// The signal that asks a process to leave all its interfaces to another. A version that
 /// does not know it dies of it, with the same effect.
@@ -29,37 +31,96 @@ pub enum Incumbent {
     TakeOver,
 }
 
-/// Takes the lock of an interface. With [`Incumbent::TakeOver`], takes it from a running
-/// daemon that these options fit.
-pub fn take_lock(
-    interface: &Interface,
-    directory: &Path,
+/// The directory and the lock of the group of these interfaces: the one that a process left,
+/// or a new one. With [`Incumbent::TakeOver`], takes it from a running daemon that these
+/// options fit.
+pub fn take_group(
+    interfaces: &[Interface],
     incumbent: Incumbent,
     options: &AttachOptions,
-) -> Result<InterfaceLock> {
-    let name = &interface.name;
-    let already = format!(
+) -> Result<(PathBuf, GroupLock)> {
+    let mut groups = BTreeSet::new();
+    for interface in interfaces {
+        groups.extend(pins::group_of(&FUNCTION, interface.index)?);
+    }
+    let mut groups = groups.into_iter();
+    match (groups.next(), groups.next()) {
+        (None, _) => make_group(interfaces),
+        (Some(group), None) => {
+            let lock = take_lock(interfaces, &group, incumbent, options)?;
+            Ok((group, lock))
+        }
+        (Some(_), Some(_)) => bail!(
+            Conflict,
+            "{} are attached already, in several groups, which do not share flows; detach them \
+             first, then attach them together",
+            names(interfaces)
+        ),
+    }
+}
+
+fn names(interfaces: &[Interface]) -> String {
+    let names: Vec<_> = interfaces.iter().map(|one| one.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// The words for an interface that another process keeps.
+pub fn already(name: &str) -> String {
+    format!(
         "{name}: xdptun is already attached; `xdptun status` shows it, `--take-over` takes its \
          place without a gap, `xdptun detach --iface {name}` ends it"
-    );
-    let take = || {
-        InterfaceLock::take(directory)
-            .with_context(|| format!("cannot lock {}", directory.display()))
-    };
+    )
+}
+
+fn busy(name: &str) -> Error {
+    let why = format!("{name}: xdptun is just being attached; try again when it is ready");
+    Error::new(Kind::Busy, why)
+}
+
+fn make_group(interfaces: &[Interface]) -> Result<(PathBuf, GroupLock)> {
+    for Interface { name, .. } in interfaces {
+        if pinned::is_attached(name) {
+            let already = already(name);
+            bail!(
+                OtherNamespace,
+                "{already}; its pins are not in this mount namespace"
+            );
+        }
+    }
+    let indices: Vec<_> = interfaces.iter().map(|one| one.index).collect();
+    let made = lock::found(&FUNCTION, &indices)?;
+    made.ok_or_else(|| busy(&names(interfaces)))
+}
+
+fn take_lock(
+    interfaces: &[Interface],
+    group: &Path,
+    incumbent: Incumbent,
+    options: &AttachOptions,
+) -> Result<GroupLock> {
+    let members = pins::members(group).with_context(|| group.display().to_string())?;
+    let mut of_group = interfaces.iter().filter(|one| members.contains(&one.index));
+    let name = of_group.next().map_or("", |one| &one.name);
+    let take =
+        || GroupLock::take(group).with_context(|| format!("cannot lock {}", group.display()));
     let lock = match (take()?, incumbent) {
         (None, Incumbent::TakeOver) => {
-            let busy = || {
-                let why =
-                    format!("{name}: xdptun is just being attached; try again when it is ready");
-                Error::new(Kind::Busy, why)
-            };
-            let pinned = Pinned::open(interface.index)?.ok_or_else(busy)?;
             // Before the other daemon leaves.
-            options.check(&pinned).with_context(|| name.clone())?;
-            let process = Pinned::daemon(interface.index)?.ok_or_else(busy)?;
+            check_members(interfaces, &members)?;
+            let mut pinned = Vec::new();
+            for ifindex in members {
+                pinned.extend(Pinned::at(group, ifindex)?);
+            }
+            if pinned.is_empty() {
+                return Err(busy(name));
+            }
+            for pinned in pinned {
+                options.check(&pinned).with_context(|| pinned.name())?;
+            }
+            let process = daemon_of(group)?.ok_or_else(|| busy(name))?;
             kill(process, TAKE_OVER)
                 .with_context(|| format!("{name}: cannot ask process {process} to leave"))?;
-            if !InterfaceLock::wait_released(directory, HANDOVER)? {
+            if !GroupLock::wait_released(group, HANDOVER)? {
                 bail!(
                     Busy,
                     "{name}: process {process} does not leave; nothing was changed"
@@ -67,15 +128,38 @@ pub fn take_lock(
             }
             take()?
         }
+        (Some(lock), _) => {
+            // Half an attachment binds nobody.
+            if pins::has_maps(group)? {
+                check_members(interfaces, &members)?;
+            }
+            Some(lock)
+        }
         (lock, _) => lock,
     };
-    let lock = lock.ok_or_else(|| Error::new(Kind::AlreadyAttached, &already))?;
-    if !Pinned::exists(interface.index)? && pinned::is_attached(name) {
-        pins::remove_directory(directory)?;
-        bail!(
-            OtherNamespace,
-            "{already}; its pins are not in this mount namespace"
-        );
+    lock.ok_or_else(|| Error::new(Kind::AlreadyAttached, already(name)))
+}
+
+/// Checks that all members of a group that are there are among `interfaces`: the others would
+/// be without a daemon.
+fn check_members(interfaces: &[Interface], members: &[u32]) -> Result<()> {
+    let is_named = |ifindex: &&u32| interfaces.iter().any(|one| one.index == **ifindex);
+    let (named, others): (Vec<_>, Vec<_>) = members.iter().partition(is_named);
+    let [named, others] = [named, others].map(|indices| {
+        indices
+            .into_iter()
+            .filter_map(|one: &u32| name_of(*one))
+            .collect::<Vec<_>>()
+    });
+    if others.is_empty() {
+        return Ok(());
     }
-    Ok(lock)
+    bail!(
+        CannotChange,
+        "{} is attached in one group with {}: name all of them (`--iface` repeated, or equal \
+         tables in the file), or detach first (`xdptun detach --iface {}`)",
+        named.join(", "),
+        others.join(", "),
+        others[0]
+    )
 }

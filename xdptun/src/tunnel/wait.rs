@@ -1,4 +1,4 @@
-//! The wait for an interface that does not exist.
+//! The wait while none of a group's interfaces exists.
 
 use std::time::Duration;
 
@@ -11,28 +11,32 @@ use crate::host::netlink::LinkChanges;
 
 /// How the wait for an interface ended.
 pub enum Waited {
-    /// The interface exists.
-    Found(Interface),
-    /// Another process takes over, and waits for it.
+    /// One of the interfaces exists.
+    Found,
+    /// Another process takes over, and waits for them.
     Left,
     /// An order stopped the wait.
     Stopped,
 }
 
-/// How often to look for the interface, in case the kernel's message was lost.
+/// How often to look for the interfaces, in case the kernel's message was lost.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Waits until an interface of that name exists, or an order ends the wait. Meanwhile
-/// changes go into `plan`.
+/// Waits until an interface of one of these names exists, or an order ends the wait.
+/// Meanwhile changes go into `names` and `plan`.
 ///
 /// # Errors
 ///
 /// If the interfaces cannot be watched.
-pub async fn wait_for(name: &str, orders: &mut Orders<Reason>, plan: &mut Plan) -> Result<Waited> {
+pub async fn wait_for(
+    names: &mut Vec<String>,
+    orders: &mut Orders<Reason>,
+    plan: &mut Plan,
+) -> Result<Waited> {
     let mut links = LinkChanges::subscribe()?;
     loop {
-        if let Ok(interface) = Interface::find(name) {
-            return Ok(Waited::Found(interface));
+        if names.iter().any(|name| Interface::find(name).is_ok()) {
+            return Ok(Waited::Found);
         }
         tokio::select! {
             () = links.next() => {}
@@ -42,6 +46,14 @@ pub async fn wait_for(name: &str, orders: &mut Orders<Reason>, plan: &mut Plan) 
                 Order::Pause(Reason::Succeeded) => return Ok(Waited::Left),
                 Order::Pause(Reason::Change { plan: new, done }) => {
                     *plan = *new;
+                    let _gone = done.send(Ok(()));
+                }
+                Order::Pause(Reason::Join { name, done }) => {
+                    names.push(name);
+                    let _gone = done.send(Ok(()));
+                }
+                Order::Pause(Reason::Leave { name, done }) => {
+                    names.retain(|one| *one != name);
                     let _gone = done.send(Ok(()));
                 }
                 Order::Pause(Reason::Addresses(addresses)) => plan.addresses = addresses,

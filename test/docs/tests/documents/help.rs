@@ -83,7 +83,9 @@ fn they_fit_a_terminal() {
 
 #[test]
 fn those_that_stay_attached() {
-    let [host, _peer] = machine();
+    let [host, peer] = machine();
+    let link = ("wwan0", None);
+    host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
     for example in examples.filter(|example| ["attach", "run"].contains(&verb(example))) {
@@ -135,7 +137,9 @@ fn those_that_look_or_change() {
 
 #[test]
 fn those_that_clean_up() {
-    let [host, _peer] = machine();
+    let [host, peer] = machine();
+    let link = ("wwan0", None);
+    host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
     for example in examples.filter(|example| verb(example) == "detach") {

@@ -2,12 +2,16 @@
 
 mod direct;
 mod host;
+mod multihomed;
 mod relayed;
 mod routed;
 mod router;
+mod uplinked;
 
 pub use direct::Direct;
 pub use host::{Family, Host};
+pub use multihomed::Multihomed;
 pub use relayed::Relayed;
 pub use routed::Routed;
 pub use router::{Dropped, Router};
+pub use uplinked::Uplinked;

@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::direct::host;
 use super::host::{Host, prefixed};
 use crate::link::{self, End};
+use crate::netns::Netns;
 use crate::relay::{Relay, Side};
 use crate::tap::{Kind, Offload, Tap};
 
@@ -30,7 +31,11 @@ impl Relayed {
     /// to the wire.
     pub fn new(kind: Kind, offload: Offload) -> Result<Self> {
         let (a, b) = (host("a", 1)?, host("b", 2)?);
-        let relay = Relay::start(kind, device(&a, kind, offload)?, device(&b, kind, offload)?)?;
+        let end = |host: &Host| {
+            let addresses = prefixed(host.v4, host.v6);
+            device(&host.netns, kind, offload, &addresses)
+        };
+        let relay = Relay::start(kind, end(&a)?, end(&b)?)?;
         Ok(Self { kind, relay, a, b })
     }
 
@@ -43,14 +48,20 @@ impl Relayed {
     }
 }
 
-fn device(host: &Host, kind: Kind, offload: Offload) -> Result<Tap> {
-    let device = Tap::open(&host.netns, Host::DEV, kind, offload)?;
+/// Makes the first interface of a host, with its addresses.
+pub(super) fn device(
+    netns: &Netns,
+    kind: Kind,
+    offload: Offload,
+    addresses: &[String],
+) -> Result<Tap> {
+    let device = Tap::open(netns, Host::DEV, kind, offload)?;
     let queue = format!("link set {} txqueuelen {QUEUE}\n", Host::DEV);
-    host.netns.run_with_input("ip", ["-batch", "-"], &queue)?;
+    netns.run_with_input("ip", ["-batch", "-"], &queue)?;
     link::configure(&End {
-        netns: &host.netns,
+        netns,
         dev: Host::DEV,
-        addresses: &prefixed(host.v4, host.v6),
+        addresses,
     })?;
     Ok(device)
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use xdptun_lab::segment::{Checksum, Content, Packet, parse};
-use xdptun_lab::{Capture, Direct, Family, Frame, Host, Netns, Process, Routed, WireStats};
+use xdptun_lab::{Capture, Direct, Family, Frame, Host, Multihomed, Netns, Process, Routed, Side};
+use xdptun_lab::{Uplinked, WireStats};
 use xdptun_lab::{link, udp, wait};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -102,6 +103,60 @@ fn the_router_masquerades_and_tracks_every_client() {
     }
     assert_eq!(net.router.conntrack("udp", PORT).unwrap().len(), 4);
     assert_eq!(net.router.dropped().unwrap().invalid, 0);
+}
+
+#[test]
+fn a_way_back_may_be_another_and_routes_change_both() {
+    let net = Multihomed::with_links(3).unwrap();
+    net.route_from(Side::B, 1).unwrap();
+    let devs = [0, 1, 2].map(Multihomed::dev);
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        // Datagrams there and back on each link.
+        let seen = || {
+            let captures = devs.each_ref();
+            let captures = captures.map(|dev| Capture::start(&net.b.netns, dev).unwrap());
+            udp::exchange(&socket, server.address(), b"hello", LIMIT).unwrap();
+            captures.map(|capture| {
+                let frames = capture.stop().unwrap();
+                let seen = packets(&frames);
+                let back = seen.iter().filter(|packet| packet.source.port() == PORT);
+                let back = back.count();
+                (seen.len() - back, back)
+            })
+        };
+        assert_eq!(seen(), [(1, 0), (0, 1), (0, 0)], "{family}");
+        net.route(2).unwrap();
+        assert_eq!(seen(), [(0, 0), (0, 0), (1, 1)], "{family}");
+        net.route(0).unwrap();
+        net.route_from(Side::B, 1).unwrap();
+    }
+    net.unplug(0).unwrap();
+    assert!(!link::names(&net.b.netns).unwrap().contains(&devs[0]));
+    net.plug_in(0).unwrap();
+    net.route(0).unwrap();
+    let server = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, server.address(), b"hello", LIMIT).unwrap();
+}
+
+#[test]
+fn an_uplinked_server_answers_by_its_default_route() {
+    let net = Uplinked::new().unwrap();
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.server.netns, net.server.socket(family, PORT)).unwrap();
+        let socket = udp::bind(&net.client.netns, net.client.socket(family, 0)).unwrap();
+        let captures = Uplinked::UPLINKS.map(|dev| Capture::start(&net.router, dev).unwrap());
+        udp::exchange(&socket, server.address(), b"hello", LIMIT).unwrap();
+        let ways = captures.map(|capture| {
+            let frames = capture.stop().unwrap();
+            let seen = packets(&frames);
+            let sources = seen.iter().map(|packet| packet.source.port() == PORT);
+            sources.collect::<Vec<_>>()
+        });
+        assert_eq!(ways, [[false], [true]], "{family}");
+    }
 }
 
 #[test]

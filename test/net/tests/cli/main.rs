@@ -1,6 +1,7 @@
 //! The commands that start, check, change and end attachments.
 
 mod cli;
+mod groups;
 mod notify;
 mod service;
 mod states;

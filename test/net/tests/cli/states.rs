@@ -59,11 +59,12 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
     let before = Traces::of(&net.a).unwrap();
     let lost = ["eth1", "eth2"];
     let mut text = ETH0.to_owned();
-    for (name, far) in lost.into_iter().zip(["far1", "far2"]) {
+    // Different ports: each is a group of its own.
+    for (name, far, port) in [(lost[0], "far1", 9), (lost[1], "far2", 10)] {
         let pair = ["link", "add", name, "type", "veth", "peer", "name", far];
         netns.run("ip", pair).unwrap();
         netns.run("ip", ["link", "set", name, "up"]).unwrap();
-        text += &format!("[interface.{name}]\nports = [9]\ningress = \"xdp\"\n");
+        text += &format!("[interface.{name}]\nports = [{port}]\ningress = \"xdp\"\n");
     }
     let file = File::new(&(text.clone() + "[interface.eth3]\nports = [7]\n"));
     let running = file.run(&net.a);
@@ -100,7 +101,7 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
     assert_eq!(attached(netns), ["eth0", "eth1", "eth2"]);
 
     // Out of the file, it is taken away; with what it can do, it is carried again.
-    file.write(&format!("{ETH0}[interface.eth2]\nports = [9]\n"));
+    file.write(&format!("{ETH0}[interface.eth2]\nports = [10]\n"));
     let refused = reload(netns);
     refused
         .assert_one_line(&["nothing was changed: eth2: its driver does not take the XDP program"]);
@@ -111,7 +112,7 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
     );
     assert_eq!(service(netns), json!([expected[0]]));
     file.write(&format!(
-        "{ETH0}[interface.eth2]\nports = [9]\n[interface.eth3]\nports = [7]\n"
+        "{ETH0}[interface.eth2]\nports = [10]\n[interface.eth3]\nports = [7]\n"
     ));
     let waits = "eth3: waited for, as there is no such interface";
     reloads(netns, &["eth2: attached", waits]);

@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use ::xdptun::datapath::pins as bpffs;
+use ::xdptun::tunnel::FUNCTION;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 use xdptun_lab::scratch::Scratch;
@@ -148,8 +150,8 @@ fn what_is_detached_does_not_run_on() {
         let left = net.a.netns.enter(|| {
             assert_eq!(tcx().unwrap().len(), 2, "{mode:?}");
             let index = if_nametoindex(Host::DEV).unwrap();
-            let directory = ::xdptun::datapath::pins::directory(index).unwrap();
-            ::xdptun::datapath::pins::remove_links(&directory).unwrap();
+            let group = bpffs::group_of(&FUNCTION, index).unwrap().unwrap();
+            bpffs::remove_links(&FUNCTION, &bpffs::member(&group, index)).unwrap();
             tcx().unwrap()
         });
         assert_eq!(left.unwrap(), [""; 0], "{mode:?}");
@@ -242,15 +244,15 @@ fn what_lies_in_place_of_pins_is_not_followed() {
 
     // An array for each CPU copies more bytes than there is room for one record.
     let exchange = || {
-        let [counters, attachment, aside] =
-            ["COUNTERS", "ATTACHMENT", "aside"].map(|name| directory.join(name));
+        let [counters, owner, aside] =
+            ["COUNTERS", "OWNER", "aside"].map(|name| directory.join(name));
         fs::rename(&counters, &aside).unwrap();
-        fs::rename(&attachment, &counters).unwrap();
-        fs::rename(&aside, &attachment).unwrap();
+        fs::rename(&owner, &counters).unwrap();
+        fs::rename(&aside, &owner).unwrap();
     };
     exchange();
     let status = cli::run(netns, &["status"]).unwrap();
-    status.assert_one_line(&["COUNTERS", "not the map that xdptun made"]);
+    status.assert_one_line(&["OWNER", "not the map that xdptun made"]);
     exchange();
 
     let scratch = Scratch::new().unwrap();

@@ -434,7 +434,7 @@ fn it_says_why_it_cannot_begin() {
 
     let attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
     let running = Running::start(netns, &[]).unwrap();
-    refused(&["eth0: another client captures here already"]);
+    refused(&["eth0: another client captures on this group of interfaces already"]);
     // It goes on.
     assert!(running.process.is_running().unwrap());
     running.stop().unwrap();

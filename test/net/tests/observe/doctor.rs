@@ -661,7 +661,9 @@ fn an_empty_hook_fails_until_it_is_filled_again() {
             .kill()
             .unwrap();
         let pins = product::pin_dir(&net.a.netns, Host::DEV).unwrap();
-        fs::remove_file(pins.join(format!("link_{program}"))).unwrap();
+        let index = xdptun_lab::link::index(&net.a.netns, Host::DEV).unwrap();
+        let links = pins.join(index.to_string());
+        fs::remove_file(links.join(format!("link_{program}"))).unwrap();
         let mend = mend_of(&findings(&net.a), "hooks", "fail", &[hook]);
         end(attach_as_told(&net.a, &mend));
         drop(remains);

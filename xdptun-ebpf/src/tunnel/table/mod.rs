@@ -5,12 +5,15 @@ use core::mem::MaybeUninit;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{HashMap, PerCpuArray};
+use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::handshake::Endpoint;
 use xdptun_common::tunnel::state::{Flow, KeptFields, Opener, REMEMBERED, State};
 
+use crate::host::interface::interface;
+use crate::packet::direction::{Direction, link_to_peer};
 use crate::tunnel::cookie::{first_identification, label};
 use crate::tunnel::share;
 use crate::tunnel::share::Refusal;
@@ -69,13 +72,14 @@ const fn syns_at_first(state: State) -> u16 {
     }
 }
 
-/// Makes an entry for a flow whose endpoint is `endpoint`. A subprogram: the new entry does
+/// Makes an entry for the flow of the packet at hand, whose endpoint is `endpoint`. A subprogram: the new entry does
 /// not fit on the stack, and is put together in a map.
 #[inline(never)]
 pub fn insert(
+    ctx: &TcContext,
+    direction: Direction,
     key: &FlowKey,
     endpoint: &Endpoint,
-    link: &[u8; 14],
     now: u64,
 ) -> Result<(), InsertError> {
     let opener = Opener::of_new(endpoint.state);
@@ -106,7 +110,8 @@ pub fn insert(
     flow.sent_at = now;
     flow.received_at = now;
     flow.data_at = now;
-    flow.link = *link;
+    flow.link = link_to_peer(ctx, direction);
+    flow.interface = interface(ctx).index();
     flow.syns = syns_at_first(endpoint.state);
     flow.kept_fields = KeptFields::new(first_identification(key, endpoint.iss));
     if !matches!(endpoint.state, State::SynSent) {

@@ -9,6 +9,9 @@ use xdptun_common::wire::IpFields;
 
 use super::Entry;
 use crate::flow::word::Word;
+use crate::host::interface::interface;
+use crate::packet::direction::{Direction, link_to_peer};
+use aya_ebpf::programs::TcContext;
 
 impl Entry {
     /// Whether the datagram that has just left is the first answer to a peer that opened
@@ -174,10 +177,19 @@ impl Entry {
         kept.fields(count, hop_limit, self.label())
     }
 
-    /// Remembers the link header that reaches the peer.
+    /// Remembers the interface and the link header that reach the peer of the packet at hand. A
+    /// subprogram: the stacks of its callers are full.
+    #[inline(never)]
+    pub fn keep_way(self, ctx: &TcContext, direction: Direction) {
+        word!(self, interface).store(interface(ctx).index());
+        // SAFETY: a field of a map value. A torn write, or the header of one interface beside
+        // the index of another, costs one segment of the daemon.
+        unsafe { (*self.0).link = link_to_peer(ctx, direction) }
+    }
+
+    /// Index of the interface by which it last sent.
     #[inline(always)]
-    pub fn set_link(self, link: [u8; 14]) {
-        // SAFETY: a field of a map value; torn writes only cost one segment.
-        unsafe { (*self.0).link = link }
+    pub fn interface(self) -> u32 {
+        word!(self, interface).load()
     }
 }

@@ -28,23 +28,36 @@ pub type Addresses = BTreeMap<IpNet, Local>;
 /// address can be the end of a TCP connection (`tcp_v6_conn_request`).
 const KINDS: [RouteType; 3] = [RouteType::Local, RouteType::Broadcast, RouteType::Anycast];
 
-/// The addresses of this host for packets that come in by an interface. If the interface is
-/// gone, the addresses of the whole host.
+/// The addresses of this host for packets that come in by any of these interfaces. Of an
+/// interface that is gone, the addresses of the whole host.
 ///
 /// # Errors
 ///
 /// If the kernel does not tell.
-pub fn now(interface: u32) -> Result<Addresses> {
-    netlink::block_on_strict(async |handle| list(&handle, interface).await)
+pub fn now(interfaces: &[u32]) -> Result<Addresses> {
+    netlink::block_on_strict(async |handle| list(&handle, interfaces).await)
 }
 
-async fn list(handle: &Handle, interface: u32) -> Result<Addresses> {
+/// The routing table of the VRF that an interface is in, if it is in one.
+///
+/// # Errors
+///
+/// If the kernel does not tell.
+pub fn vrf_of(interface: u32) -> Result<Option<u32>> {
+    let vrfs = netlink::block_on(async |handle| Vrfs::list(&handle).await)?;
+    Ok(vrfs.table_over(interface))
+}
+
+async fn list(handle: &Handle, interfaces: &[u32]) -> Result<Addresses> {
     let vrfs = Vrfs::list(handle).await?;
     let mut addresses = Addresses::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         for kind in KINDS {
             for route in routes(handle, family, kind).await? {
-                let Some(use_of) = vrfs.use_of(table(&route), interface) else {
+                let table = table(&route);
+                let uses = interfaces.iter().filter_map(|one| vrfs.use_of(table, *one));
+                // `Always` is the least.
+                let Some(use_of) = uses.min() else {
                     continue;
                 };
                 let Some((network, kind)) = local(&route, use_of) else {

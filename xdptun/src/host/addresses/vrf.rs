@@ -13,7 +13,7 @@ use crate::error::{Context as _, Result};
 const LOCAL_TABLE: u32 = 255;
 
 /// The packets that the kernel looks up in a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
     /// All packets that come in by the interface.
     Always,
@@ -70,7 +70,7 @@ impl Vrfs {
     }
 
     /// The table of the VRF above an interface, perhaps with a bridge or bond in between.
-    fn table_over(&self, interface: u32) -> Option<u32> {
+    pub fn table_over(&self, interface: u32) -> Option<u32> {
         // The kernel stacks no more devices (`MAX_NEST_DEV`).
         const DEPTH: usize = 8;
         let above = |device: &u32| self.controllers.get(device).copied();

@@ -14,7 +14,7 @@ use crate::error::{Context as _, Result};
 
 /// Watches the addresses of this host.
 pub struct AddressWatch {
-    interface: u32,
+    interfaces: Vec<u32>,
     changes: AsyncFd<Socket>,
     handle: Handle,
     connection: JoinHandle<()>,
@@ -26,7 +26,7 @@ impl AddressWatch {
     /// # Errors
     ///
     /// If there is no netlink.
-    pub fn begin(interface: u32) -> Result<Self> {
+    pub fn begin(interfaces: Vec<u32>) -> Result<Self> {
         let changes = subscribe().context("cannot watch the addresses of this host")?;
         // SAFETY: a socket owns its descriptor, keeps it open as long as it lives, and
         // always names the same one.
@@ -35,7 +35,7 @@ impl AddressWatch {
         let (connection, handle, _) = rtnetlink::new_connection_with_strict_check()
             .context("cannot open a netlink socket")?;
         Ok(Self {
-            interface,
+            interfaces,
             changes,
             handle,
             connection: tokio::spawn(connection),
@@ -48,7 +48,7 @@ impl AddressWatch {
     ///
     /// If the kernel does not tell.
     pub async fn list(&self) -> Result<Addresses> {
-        list(&self.handle, self.interface).await
+        list(&self.handle, &self.interfaces).await
     }
 
     /// Waits for a change. The kernel may notify a moment before it makes the change.

@@ -121,10 +121,12 @@ mod tests {
             end: MET,
             len: 1500,
             copied: 5,
+            interface: 2,
+            reserved: 0,
         };
         // The kernel pads what it hands over.
         let sample = [bytes_of(&record), b"bytes\0\0\0"].concat();
-        let (head, tail) = sample.split_at(26);
+        let (head, tail) = sample.split_at(34);
         let mut out = Vec::new();
         push_copy(&mut out, 3, head, tail);
         push_round(&mut out, 8, 9);

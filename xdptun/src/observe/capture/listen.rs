@@ -101,7 +101,7 @@ impl Listener {
         mut goes_on: impl FnMut(&Captured) -> bool,
     ) -> Result<Captured> {
         let file = CaptureFile::begin(out, &self.interface, self.wanted.snap_len.get())?;
-        let mut ledger = Ledger::new(file, &self.wanted);
+        let mut ledger = Ledger::new(file, self.interface.index, &self.wanted);
         ledger.file.flush()?;
         let mut ticks = interval(PROGRESS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -148,6 +148,8 @@ struct Keeper {
     is_service: bool,
     /// The name by which it knows the interface.
     name: String,
+    /// The first of the names of all its interfaces.
+    first: String,
 }
 
 impl Keeper {
@@ -177,9 +179,13 @@ impl Keeper {
                  on with what is attached, and then it can be captured"
             );
         };
+        let name = Pinned::keeper_name(interface.index, name);
+        // The records of another version cannot be read: assume that it carries only this one.
+        let first = Pinned::first_name_of(process).ok().flatten();
         Ok(Self {
             is_service: control::service()? == Some(process),
-            name: Pinned::keeper_name(interface.index, name),
+            first: first.unwrap_or_else(|| name.clone()),
+            name,
         })
     }
 
@@ -188,7 +194,7 @@ impl Keeper {
         if self.is_service {
             Place::Service
         } else {
-            Place::Interface(&self.name)
+            Place::Interface(&self.first)
         }
     }
 }
@@ -196,6 +202,8 @@ impl Keeper {
 /// The copies that arrive, put together and written to the file.
 struct Ledger<W: Write> {
     file: CaptureFile<W>,
+    /// Index of the interface.
+    interface: u32,
     only_drops: bool,
     count: u64,
     pairs: Pairs,
@@ -207,9 +215,10 @@ struct Ledger<W: Write> {
 }
 
 impl<W: Write> Ledger<W> {
-    fn new(file: CaptureFile<W>, wanted: &Wanted) -> Self {
+    fn new(file: CaptureFile<W>, interface: u32, wanted: &Wanted) -> Self {
         Self {
             file,
+            interface,
             only_drops: wanted.only_drops,
             count: wanted.count.unwrap_or(u64::MAX),
             pairs: Pairs::default(),
@@ -232,6 +241,8 @@ impl<W: Write> Ledger<W> {
         let mut taken = 0;
         while let Some((frame, len)) = Frame::first(&bytes[taken..])? {
             match frame {
+                // Another interface of the group.
+                Frame::Copy { record, .. } if record.interface != self.interface => {}
                 Frame::Copy { cpu, record, bytes } => {
                     let packet = self.pairs.add(cpu, record, bytes);
                     self.waiting

@@ -195,6 +195,8 @@ mod tests {
             end,
             len: 100,
             copied: 1,
+            interface: 2,
+            reserved: 0,
         }
     }
 

@@ -31,7 +31,13 @@ const LONGEST: NonZeroU32 = NonZeroU32::new(MAX_COPIED).unwrap();
 type Feed = UnboundedReceiver<Result<Recorder, String>>;
 
 /// Has an interface record its packets for a client, until the client goes.
-pub async fn serve(handle: Handle, snap_len: NonZeroU32, version: String, asker: Asker) {
+pub async fn serve(
+    handle: Handle,
+    interface: String,
+    snap_len: NonZeroU32,
+    version: String,
+    asker: Asker,
+) {
     if version != VERSION {
         let _gone = asker.answer(&Err(other_version(&version))).await;
         return;
@@ -40,6 +46,7 @@ pub async fn serve(handle: Handle, snap_len: NonZeroU32, version: String, asker:
     // A longer copy would not fit the kernel's buffers; `capture` asks for none.
     let snap_len = snap_len.min(LONGEST);
     handle.order(Order::Pause(Reason::Record(Recording {
+        interface,
         snap_len,
         feed: sender,
     })));

@@ -260,6 +260,7 @@ mod tests {
         InterfaceStatus {
             name: name.to_owned(),
             ifindex,
+            group: vec![name.to_owned()],
             ports: vec!["443".parse().unwrap(), "8000-8010".parse().unwrap()],
             peers: Vec::new(),
             secret: false,

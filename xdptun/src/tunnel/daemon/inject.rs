@@ -1,4 +1,4 @@
-//! Frames that the daemon puts on the interface, through the `egress` program.
+//! Frames that the daemon puts on an interface of its group, through the `egress` program.
 //!
 //! A packet socket hands frames to the interface behind netfilter and routing,
 //! which a queued datagram has passed already, and in front of the tc hook. So
@@ -20,27 +20,21 @@ use xdptun_common::wire::{
 
 use crate::host::interface::Interface;
 
-/// Sends frames on one interface.
+/// Sends frames on interfaces.
 pub struct Injector {
     socket: Socket,
-    ifindex: u32,
-    link_len: usize,
 }
 
 impl Injector {
-    /// A packet socket for the interface.
+    /// A packet socket.
     ///
     /// # Errors
     ///
     /// If it cannot be made (CAP_NET_RAW).
-    pub fn new(interface: &Interface) -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         // Protocol zero: it sends and never receives.
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
-        Ok(Self {
-            socket,
-            ifindex: interface.index,
-            link_len: interface.link_len as usize,
-        })
+        Ok(Self { socket })
     }
 
     /// Sends a queued frame again, its UDP checksum completed.
@@ -48,23 +42,31 @@ impl Injector {
     /// # Errors
     ///
     /// If the kernel does not take it.
-    pub fn resend(&self, key: &FlowKey, mut frame: Vec<u8>) -> io::Result<()> {
+    pub fn resend(&self, key: &FlowKey, by: &Interface, mut frame: Vec<u8>) -> io::Result<()> {
+        let link_len = by.link_len as usize;
         if key.is_ipv4() {
-            complete_checksum::<Ipv4Header>(&mut frame, self.link_len);
+            complete_checksum::<Ipv4Header>(&mut frame, link_len);
         } else {
-            complete_checksum::<Ipv6Header>(&mut frame, self.link_len);
+            complete_checksum::<Ipv6Header>(&mut frame, link_len);
         }
-        self.send(key, &frame, 0)
+        self.send(key, by, &frame, 0)
     }
 
-    /// Asks the program for a control segment of a flow whose peer `link` reaches.
+    /// Asks the program for a control segment of a flow whose peer `link` reaches on that
+    /// interface.
     ///
     /// # Errors
     ///
     /// If the kernel does not take the frame.
-    pub fn request(&self, key: &FlowKey, link: [u8; 14], request: Request) -> io::Result<()> {
+    pub fn request(
+        &self,
+        key: &FlowKey,
+        link: [u8; 14],
+        by: &Interface,
+        request: Request,
+    ) -> io::Result<()> {
         let mut frame = Vec::with_capacity(link.len() + Ipv6Header::LEN + UdpHeader::LEN);
-        if self.link_len != LINK_NONE as usize {
+        if by.link_len != LINK_NONE {
             frame.extend(link);
         }
         if key.is_ipv4() {
@@ -72,10 +74,10 @@ impl Injector {
         } else {
             empty_datagram::<Ipv6Header>(&mut frame, key);
         }
-        self.send(key, &frame, request.mark())
+        self.send(key, by, &frame, request.mark())
     }
 
-    fn send(&self, key: &FlowKey, frame: &[u8], mark: u32) -> io::Result<()> {
+    fn send(&self, key: &FlowKey, by: &Interface, frame: &[u8], mark: u32) -> io::Result<()> {
         let ether_type = if key.is_ipv4() {
             EtherType::IPV4
         } else {
@@ -83,20 +85,20 @@ impl Injector {
         };
         self.socket.set_mark(mark)?;
         self.socket
-            .send_to(frame, &self.address(ether_type))
+            .send_to(frame, &address(by.index, ether_type))
             .map(|_| ())
     }
+}
 
-    fn address(&self, ether_type: EtherType) -> SockAddr {
-        let mut storage = SockAddrStorage::zeroed();
-        // SAFETY: `sockaddr_ll` is one of the address types the storage is for.
-        let link = unsafe { storage.view_as::<libc::sockaddr_ll>() };
-        link.sll_family = libc::AF_PACKET as u16;
-        link.sll_protocol = ether_type.0.to_be();
-        link.sll_ifindex = self.ifindex.cast_signed();
-        // SAFETY: filled in above, and no longer than the storage.
-        unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
-    }
+fn address(ifindex: u32, ether_type: EtherType) -> SockAddr {
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: `sockaddr_ll` is one of the address types the storage is for.
+    let link = unsafe { storage.view_as::<libc::sockaddr_ll>() };
+    link.sll_family = libc::AF_PACKET as u16;
+    link.sll_protocol = ether_type.0.to_be();
+    link.sll_ifindex = ifindex.cast_signed();
+    // SAFETY: filled in above, and no longer than the storage.
+    unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
 /// Appends a datagram without payload.

@@ -1,4 +1,4 @@
-//! The daemon of an attached interface: it keeps datagrams that wait for a handshake,
+//! The daemon of a group of interfaces: it keeps datagrams that wait for a handshake,
 //! repeats SYNs, probes silent flows, removes flows that are over, and ends all flows at
 //! its own end.
 //!
@@ -25,7 +25,8 @@ pub use orders::{End, Order, Orders, next};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use aya::maps::{MapData, RingBuf};
+use aya::maps::{MapData, MapError, RingBuf};
+use nix::net::if_::if_nametoindex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -39,9 +40,9 @@ use xdptun_common::tunnel::state::Flow;
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::error::{Context as _, Result};
 use crate::host::addresses::AddressWatch;
-use crate::host::interface::name_of;
+use crate::host::interface::{Interface, name_of};
 use crate::host::netlink::LinkChanges;
-use crate::tunnel::Attached;
+use crate::tunnel::{Attached, Carried};
 use doubts::Doubts;
 use inject::Injector;
 use queue::Queue;
@@ -73,8 +74,8 @@ const SWEEP_SHARE: u32 = 10;
 /// How often the daemon looks at waiting datagrams.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs the daemon until an order or the loss of the interface ends it. A stop ends every
-/// flow. Calls `ready` after the last step of the start that can fail. Can be called again
+/// Runs the daemon until an order ends it, an interface goes, or one of the `missing` comes. A
+/// stop ends every flow. Calls `ready` after the last step of the start that can fail. Can be called again
 /// after a pause.
 ///
 /// # Errors
@@ -84,6 +85,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub async fn run<T>(
     attached: &mut Attached,
     timers: Timers,
+    missing: &[String],
     orders: &mut Orders<T>,
     observer: &dyn Observer,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
@@ -94,14 +96,13 @@ pub async fn run<T>(
     if daemon.attached.adopted.take().is_some() {
         daemon.restart_handshakes(sources.events.get_mut())?;
     }
-    let end = daemon.serve(&mut sources, orders).await?;
+    let end = daemon.serve(&mut sources, missing, orders).await?;
     match &end {
         End::Stopped => daemon.say_goodbye(&mut sources.events, orders).await?,
-        End::Paused(_) => {
+        End::Paused(_) | End::InterfacesChanged => {
             daemon.hand_back();
             attached.events = Some(sources.events.into_inner());
         }
-        End::InterfaceGone => {}
     }
     Ok(end)
 }
@@ -119,9 +120,9 @@ impl Sources {
         let events = attached.events.take();
         let events = watch(events.context("another task reads the events")?)?;
         let links = LinkChanges::subscribe()?;
-        let addresses = AddressWatch::begin(attached.interface.index)?;
+        let addresses = AddressWatch::begin(attached.indices())?;
         // The addresses may have changed since the attachment read them.
-        attached.local.set(&addresses.list().await?)?;
+        attached.set_addresses(&addresses.list().await?)?;
         Ok(Self {
             events,
             links,
@@ -136,6 +137,15 @@ pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
     // they live, and always name the same one.
     let watched = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
     watched.map_err(|error| std::io::Error::from(error).into())
+}
+
+/// How many connections of this host were refused.
+fn refused(attached: &Attached) -> Result<u64, MapError> {
+    let refused = |one: &Carried| {
+        let index = Outcome::RxRefused.index();
+        attached.maps.counter(one.row, index)
+    };
+    attached.interfaces.iter().map(refused).sum()
 }
 
 struct Daemon<'a> {
@@ -153,9 +163,8 @@ struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     fn new(attached: &'a mut Attached, timers: Timers, observer: &'a dyn Observer) -> Result<Self> {
-        let injector = Injector::new(&attached.interface).context("cannot open a packet socket")?;
-        let refused = attached.maps.counter(Outcome::RxRefused.index());
-        let refused = refused.context("cannot read the counters")?;
+        let injector = Injector::new().context("cannot open a packet socket")?;
+        let refused = refused(attached).context("cannot read the counters")?;
         Ok(Self {
             attached,
             injector,
@@ -168,19 +177,32 @@ impl<'a> Daemon<'a> {
         })
     }
 
-    /// Runs until an order or the loss of the interface.
-    async fn serve<T>(&mut self, sources: &mut Sources, orders: &mut Orders<T>) -> Result<End<T>> {
+    /// Runs until an order, or the loss or return of an interface.
+    async fn serve<T>(
+        &mut self,
+        sources: &mut Sources,
+        missing: &[String],
+        orders: &mut Orders<T>,
+    ) -> Result<End<T>> {
         let mut addresses_changed = false;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_sweep = Instant::now() + SWEEP;
+        // It may have happened before the kernel was asked for messages.
+        if self.interfaces_changed(missing) {
+            return Ok(End::InterfacesChanged);
+        }
         loop {
             tokio::select! {
                 order = next(orders) => return Ok(match order {
                     Order::Stop => End::Stopped,
                     Order::Pause(reason) => End::Paused(reason),
                 }),
-                () = sources.links.next() => {}
+                () = sources.links.next() => {
+                    if self.interfaces_changed(missing) {
+                        return Ok(End::InterfacesChanged);
+                    }
+                }
                 () = sources.addresses.changed() => addresses_changed = true,
                 ready = sources.events.readable_mut() => {
                     let mut ready = ready?;
@@ -189,6 +211,10 @@ impl<'a> Daemon<'a> {
                     }
                 }
                 _ = tick.tick() => {
+                    // The kernel's message may have been lost.
+                    if self.interfaces_changed(missing) {
+                        return Ok(End::InterfacesChanged);
+                    }
                     self.serve_waiting();
                     if addresses_changed {
                         addresses_changed = !self.read_addresses(&sources.addresses).await;
@@ -201,33 +227,40 @@ impl<'a> Daemon<'a> {
                     next_sweep = Instant::now() + pause.clamp(SWEEP, SWEEP_AT_LEAST);
                 }
             }
-            if !self.is_there() {
-                return Ok(End::InterfaceGone);
-            }
         }
     }
 
-    /// Whether the interface exists, perhaps under another name by now.
-    fn is_there(&mut self) -> bool {
-        let interface = &mut self.attached.interface;
-        let Some(name) = name_of(interface.index) else {
-            return false;
-        };
-        if interface.name != name {
-            info!("{}: it is called {name} now", interface.name);
-            interface.name = name;
+    /// Whether an interface is gone, or one of those that are missing is there. An interface
+    /// may have another name by now.
+    fn interfaces_changed(&mut self, missing: &[String]) -> bool {
+        for carried in self
+            .attached
+            .interfaces
+            .iter_mut()
+            .filter(|one| one.is_there)
+        {
+            let interface = &mut carried.interface;
+            let Some(name) = name_of(interface.index) else {
+                return true;
+            };
+            if interface.name != name {
+                info!("{}: it is called {name} now", interface.name);
+                interface.name = name;
+            }
         }
-        true
+        missing
+            .iter()
+            .any(|name| if_nametoindex(name.as_str()).is_ok())
     }
 
     /// Gives the programs the addresses of this host; returns whether that worked.
     async fn read_addresses(&mut self, addresses: &AddressWatch) -> bool {
         let told = match addresses.list().await {
-            Ok(addresses) => self.attached.local.set(&addresses),
+            Ok(addresses) => self.attached.set_addresses(&addresses),
             Err(error) => Err(error),
         };
         if let Err(error) = &told {
-            debug!("{}: {error:#}", self.attached.interface.name);
+            debug!("cannot tell the programs the addresses: {error:#}");
         }
         told.is_ok()
     }
@@ -254,7 +287,7 @@ impl<'a> Daemon<'a> {
     fn handle(&mut self, event: Event, frame: &[u8]) {
         let flow = &event.flow;
         match Kind::from_raw(event.kind) {
-            Some(Kind::Queued) => self.enqueue(flow, frame),
+            Some(Kind::Queued) => self.enqueue(flow, event.interface, frame),
             Some(Kind::Established) => {
                 self.observer.flow(flow, News::Up);
                 self.flush(flow);
@@ -265,10 +298,22 @@ impl<'a> Daemon<'a> {
         }
     }
 
+    /// The interface by which the segments of a flow leave: the one that it last sent by, if
+    /// that is there.
+    fn way_of(&self, flow: &Flow) -> Option<&Interface> {
+        let last = self.attached.at(flow.interface);
+        let carried = last.or_else(|| self.attached.present().next())?;
+        Some(&carried.interface)
+    }
+
     /// Asks the egress program for a control segment. The program drops the request if the
     /// segment is no longer due.
     fn request(&self, key: &FlowKey, flow: &Flow, request: Request) {
-        if let Err(error) = self.injector.request(key, flow.link, request) {
+        let Some(interface) = self.way_of(flow) else {
+            return;
+        };
+        let requested = self.injector.request(key, flow.link, interface, request);
+        if let Err(error) = requested {
             let (local, remote) = (key.local(), key.remote());
             debug!("{local} -> {remote}: {request:?} failed: {error}");
         }

@@ -9,8 +9,8 @@ pub enum End<T> {
     Stopped,
     /// An order to pause, for this reason; flows go on.
     Paused(T),
-    /// The interface is gone.
-    InterfaceGone,
+    /// An interface is gone, or one that was missing is there.
+    InterfacesChanged,
 }
 
 /// An order to a daemon.

@@ -20,13 +20,23 @@ pub struct Queue {
 
 struct Waiting {
     since: Instant,
-    frames: Vec<Vec<u8>>,
+    frames: Vec<Frame>,
     bytes: usize,
 }
 
+/// A datagram that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Index of the interface that it leaves by.
+    pub interface: u32,
+    /// Its bytes, from the link header.
+    pub bytes: Vec<u8>,
+}
+
 impl Queue {
-    /// Keeps a copy of a frame; `false` if there is no room for it.
-    pub fn push(&mut self, key: FlowKey, frame: &[u8]) -> bool {
+    /// Keeps a copy of a frame that leaves by this interface; `false` if there is no room for
+    /// it.
+    pub fn push(&mut self, key: FlowKey, interface: u32, frame: &[u8]) -> bool {
         if self.bytes + frame.len() > TOTAL_BYTES {
             return false;
         }
@@ -40,12 +50,13 @@ impl Queue {
         }
         waiting.bytes += frame.len();
         self.bytes += frame.len();
-        waiting.frames.push(frame.to_owned());
+        let bytes = frame.to_owned();
+        waiting.frames.push(Frame { interface, bytes });
         true
     }
 
     /// Takes everything that waits for a flow, oldest first.
-    pub fn take(&mut self, key: &FlowKey) -> Vec<Vec<u8>> {
+    pub fn take(&mut self, key: &FlowKey) -> Vec<Frame> {
         let Some(waiting) = self.flows.remove(key) else {
             return Vec::new();
         };
@@ -63,17 +74,15 @@ impl Queue {
         self.flows.is_empty()
     }
 
-    /// Drops what has waited too long; returns the flows, and how many datagrams of each.
-    pub fn give_up(&mut self) -> Vec<(FlowKey, usize)> {
+    /// Takes what has waited too long, by flow.
+    pub fn give_up(&mut self) -> Vec<(FlowKey, Vec<Frame>)> {
         let late: Vec<FlowKey> = self
             .flows
             .iter()
             .filter(|(_, waiting)| waiting.since.elapsed() > PATIENCE)
             .map(|(key, _)| *key)
             .collect();
-        late.into_iter()
-            .map(|key| (key, self.take(&key).len()))
-            .collect()
+        late.into_iter().map(|key| (key, self.take(&key))).collect()
     }
 }
 
@@ -94,14 +103,18 @@ mod tests {
     fn keeps_order_and_gives_back_everything_once() {
         let mut queue = Queue::default();
         for frame in [b"one".as_slice(), b"two", b""] {
-            assert!(queue.push(key(1), frame));
+            assert!(queue.push(key(1), 7, frame));
         }
-        assert_eq!(queue.take(&key(2)), Vec::<Vec<u8>>::new());
+        assert_eq!(queue.take(&key(2)), []);
+        let frame = |bytes: &[u8]| Frame {
+            interface: 7,
+            bytes: bytes.to_vec(),
+        };
         assert_eq!(
             queue.take(&key(1)),
-            [b"one".to_vec(), b"two".to_vec(), Vec::new()]
+            [frame(b"one"), frame(b"two"), frame(b"")]
         );
-        assert_eq!(queue.take(&key(1)), Vec::<Vec<u8>>::new());
+        assert_eq!(queue.take(&key(1)), []);
         assert_eq!(queue.bytes, 0);
     }
 
@@ -109,9 +122,9 @@ mod tests {
     fn one_flow_cannot_take_the_room_of_others() {
         let mut queue = Queue::default();
         let frame = vec![0; 64 << 10];
-        let taken = (0..1000).filter(|_| queue.push(key(1), &frame)).count();
+        let taken = (0..1000).filter(|_| queue.push(key(1), 7, &frame)).count();
         assert_eq!(taken, FLOW_BYTES / frame.len());
-        assert!(queue.push(key(2), &frame));
+        assert!(queue.push(key(2), 7, &frame));
     }
 
     #[test]
@@ -119,10 +132,10 @@ mod tests {
         let mut queue = Queue::default();
         let frame = vec![0; 64 << 10];
         let taken = (0..2000)
-            .filter(|port| queue.push(key(*port), &frame))
+            .filter(|port| queue.push(key(*port), 7, &frame))
             .count();
         assert_eq!(taken, TOTAL_BYTES / frame.len());
         queue.take(&key(0));
-        assert!(queue.push(key(1), &frame));
+        assert!(queue.push(key(1), 7, &frame));
     }
 }

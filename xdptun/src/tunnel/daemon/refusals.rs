@@ -7,10 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 
-use super::Daemon;
+use super::{Daemon, refused};
 
 /// How long to be silent after a warning: SYNs and their refusals go on.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -48,7 +47,7 @@ impl Daemon<'_> {
     /// Warns at once if a peer refuses, which usually means that xdptun is not attached there
     /// yet. The daemon gives the datagrams themselves up only later.
     pub(super) fn tell_refusals(&mut self, flows: &[(FlowKey, Flow)]) {
-        let count = self.attached.maps.counter(Outcome::RxRefused.index());
+        let count = refused(self.attached);
         let Ok(count) = count.inspect_err(|error| debug!("cannot read the counters: {error}"))
         else {
             return;

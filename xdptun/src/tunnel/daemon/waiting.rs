@@ -7,6 +7,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::state::State;
 
+use super::queue::Frame;
 use super::{Daemon, News};
 use crate::error::Result;
 
@@ -14,9 +15,9 @@ impl Daemon<'_> {
     /// Keeps a datagram until its flow is up. That may be now: the event of the end of the
     /// handshake can arrive before this one. If the flow was removed or closed meanwhile, the
     /// datagram is sent again at once, and opens it anew.
-    pub(super) fn enqueue(&mut self, key: &FlowKey, frame: &[u8]) {
-        if !self.queue.push(*key, frame) {
-            self.count_lost(1);
+    pub(super) fn enqueue(&mut self, key: &FlowKey, interface: u32, frame: &[u8]) {
+        if !self.queue.push(*key, interface, frame) {
+            self.count_lost(interface, 1);
         }
         let state = match self.attached.maps.flow(key) {
             Ok(flow) => flow.map_or(State::Closed, |flow| flow.state()),
@@ -37,14 +38,19 @@ impl Daemon<'_> {
 
     /// Sends what waited for a flow, in order.
     pub(super) fn flush(&mut self, key: &FlowKey) {
-        for frame in self.queue.take(key) {
-            if let Err(error) = self.injector.resend(key, frame) {
+        for Frame { interface, bytes } in self.queue.take(key) {
+            let Some(carried) = self.attached.at(interface) else {
+                self.count_lost(interface, 1);
+                continue;
+            };
+            let sent = self.injector.resend(key, &carried.interface, bytes);
+            if let Err(error) = sent {
                 warn!(
                     "{} -> {}: cannot send a queued datagram: {error}",
                     key.local(),
                     key.remote()
                 );
-                self.count_lost(1);
+                self.count_lost(interface, 1);
             }
         }
     }
@@ -57,9 +63,12 @@ impl Daemon<'_> {
                 self.flush(&key);
             }
         }
-        for (key, datagrams) in self.queue.give_up() {
+        for (key, frames) in self.queue.give_up() {
+            let datagrams = frames.len();
             self.observer.flow(&key, News::Unanswered { datagrams });
-            self.count_lost(datagrams as u64);
+            for part in frames.chunk_by(|one, next| one.interface == next.interface) {
+                self.count_lost(part[0].interface, part.len() as u64);
+            }
         }
     }
 
@@ -86,11 +95,15 @@ impl Daemon<'_> {
         }
     }
 
-    fn count_lost(&mut self, datagrams: u64) {
-        let maps = &mut self.attached.maps;
-        let counted = maps.attachment().and_then(|mut attachment| {
+    /// Counts datagrams of an interface that were lost while they waited.
+    fn count_lost(&mut self, interface: u32, datagrams: u64) {
+        let records = &mut self.attached.maps.records;
+        let counted = records.attachment(interface).and_then(|attachment| {
+            let Some(mut attachment) = attachment else {
+                return Ok(());
+            };
             attachment.lost_in_queue += datagrams;
-            Ok(maps.set_attachment(attachment)?)
+            Ok(records.set_attachment(interface, attachment)?)
         });
         if let Err(error) = counted {
             debug!("cannot count lost datagrams: {error:#}");

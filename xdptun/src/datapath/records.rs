@@ -1,0 +1,208 @@
+//! The maps of any function in which user space says what is attached: for itself, for the
+//! process after it, and for the programs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, MapType};
+use xdptun_common::attachment::{Attachment, Group, Owner};
+use xdptun_common::member::{Member, PROBES, ROWS, slot};
+
+use super::map::{Shape, absent};
+use super::pod::AsPod;
+use crate::error::{Context as _, Kind, Result, bail};
+
+const OWNER: &str = "OWNER";
+const GROUP: &str = "GROUP";
+const ATTACHMENTS: &str = "ATTACHMENTS";
+const INTERFACES: &str = "INTERFACES";
+
+/// The names of these maps, as pins and in the object. The owner first: from then on another
+/// process knows what the other pins are.
+pub const RECORDS: [&str; 4] = [OWNER, GROUP, ATTACHMENTS, INTERFACES];
+
+/// What is attached.
+pub struct Records {
+    owner: Array<MapData, AsPod<Owner>>,
+    group: Array<MapData, AsPod<Group>>,
+    attachments: HashMap<MapData, u32, AsPod<Attachment>>,
+    interfaces: Array<MapData, AsPod<Member>>,
+}
+
+/// The shape of one of these maps.
+pub fn shape(name: &str) -> Option<Shape> {
+    Some(match name {
+        OWNER => Shape::array::<Owner>(),
+        GROUP => Shape::array::<Group>(),
+        ATTACHMENTS => Shape(MapType::Hash, size_of::<u32>(), size_of::<Attachment>()),
+        INTERFACES => Shape::array::<Member>(),
+        _ => return None,
+    })
+}
+
+impl Records {
+    /// Made of maps that `map` gives by name.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing.
+    pub fn assemble(map: &mut impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+        Ok(Self {
+            owner: map(OWNER)?.try_into()?,
+            group: map(GROUP)?.try_into()?,
+            attachments: map(ATTACHMENTS)?.try_into()?,
+            interfaces: map(INTERFACES)?.try_into()?,
+        })
+    }
+
+    /// Those pinned in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing or not what its name says.
+    pub fn from_pins(directory: &Path) -> Result<Self> {
+        Self::assemble(&mut |name| open(directory, name))
+    }
+
+    /// Says that this process keeps the group.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn own(&mut self) -> Result<(), MapError> {
+        let owner = Owner {
+            layout: Owner::LAYOUT,
+            pid: std::process::id(),
+        };
+        self.owner.set(0, AsPod(owner), 0)
+    }
+
+    /// What the interfaces have in common.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn group(&self) -> Result<Group> {
+        let group = self.group.get(&0, 0);
+        Ok(group.context("cannot read what is attached")?.0)
+    }
+
+    /// Writes what the interfaces have in common.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_group(&mut self, group: Group) -> Result<(), MapError> {
+        self.group.set(0, AsPod(group), 0)
+    }
+
+    /// What is attached, by interface index.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn attachments(&self) -> Result<BTreeMap<u32, Attachment>> {
+        let entries = self.attachments.iter();
+        let entries = entries.map(|entry| entry.map(|(index, record)| (index, record.0)));
+        let entries: Result<_, _> = entries.collect();
+        entries.context("cannot read what is attached")
+    }
+
+    /// What is attached to one interface.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn attachment(&self, ifindex: u32) -> Result<Option<Attachment>> {
+        let found = absent(self.attachments.get(&ifindex, 0));
+        let found = found.context("cannot read what is attached")?;
+        Ok(found.map(|record| record.0))
+    }
+
+    /// Writes what is attached to an interface.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_attachment(&mut self, ifindex: u32, attachment: Attachment) -> Result<(), MapError> {
+        self.attachments.insert(ifindex, AsPod(attachment), 0)
+    }
+
+    /// Removes what the maps say of an interface: the programs leave its packets alone from
+    /// then on.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read or written.
+    pub fn forget(&mut self, ifindex: u32) -> Result<(), MapError> {
+        for place in 0..self.interfaces.len() {
+            let Member { met_at, index, .. } = self.interfaces.get(&place, 0)?.0;
+            if met_at != 0 && index == ifindex {
+                self.interfaces.set(place, AsPod(Member::default()), 0)?;
+            }
+        }
+        absent(self.attachments.remove(&ifindex)).map(|_| ())
+    }
+
+    /// A row of the counters that no interface has.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many interfaces, or the map cannot be read.
+    pub fn free_row(&self) -> Result<u32> {
+        let taken = self.attachments()?;
+        let is_free = |row: &u32| taken.values().all(|record| record.row != *row);
+        match (0..ROWS).find(is_free) {
+            Some(row) => Ok(row),
+            None => bail!(
+                Invalid,
+                "a group has room for {ROWS} interfaces; give the others other settings, for example \
+                 another `keepalive`"
+            ),
+        }
+    }
+
+    /// Enters a device, where programs meet packets, into the programs' table.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it, or the map cannot be written.
+    pub fn admit(&mut self, member: Member) -> Result<()> {
+        let mut free = None;
+        for place in (0..PROBES).map(|probe| slot(member.met_at, probe)) {
+            let present = self.interfaces.get(&place, 0)?.0.met_at;
+            if present == member.met_at {
+                free = Some(place);
+                break;
+            }
+            if present == 0 && free.is_none() {
+                free = Some(place);
+            }
+        }
+        let Some(place) = free else {
+            let why = format!(
+                "no slot is left for device {} in the table of interfaces; make the interface anew, so \
+                 that it gets another index",
+                member.met_at
+            );
+            return Err(crate::error::Error::new(Kind::Invalid, why));
+        };
+        Ok(self.interfaces.set(place, AsPod(member), 0)?)
+    }
+}
+
+fn open(directory: &Path, name: &str) -> Result<Map> {
+    let shape = shape(name).with_context(|| format!("no map of ours is called {name}"))?;
+    shape.open(directory, name)
+}
+
+/// The process that holds what is pinned in `directory`, of any version.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn owner(directory: &Path) -> Result<Owner> {
+    let owner: Array<MapData, AsPod<Owner>> = open(directory, OWNER)?.try_into()?;
+    let owner = owner.get(&0, 0).context("cannot read who is attached")?;
+    Ok(owner.0)
+}

@@ -1,0 +1,83 @@
+//! Removal of what a function left.
+
+use std::path::Path;
+
+use xdptun_common::attachment::{Attachment, Filters};
+
+use super::function::{Function, TC_PROGRAMS};
+use super::records::Records;
+use super::{clsact, pins, splitter};
+use crate::error::{Context as _, Result};
+use crate::host::interface::name_of;
+
+/// Removes everything of a group: links, filters, splitters, pins and their directory. Returns
+/// whether there was anything.
+///
+/// # Errors
+///
+/// If something is there and cannot be removed.
+pub fn remove(function: &Function, group: &Path) -> Result<bool> {
+    let removed = clear(function, group)?;
+    pins::remove_directory(group).context("cannot remove the pin directory")?;
+    Ok(removed)
+}
+
+/// As [`remove`], but leaves the directory, which is the lock, in place.
+///
+/// # Errors
+///
+/// As [`remove`].
+pub fn clear(function: &Function, group: &Path) -> Result<bool> {
+    let had_maps = pins::has_maps(group)?;
+    let mut removed = had_maps;
+    // Filters must go even if the pins cannot be read.
+    let records = Records::from_pins(group).ok();
+    let members =
+        pins::members(group).with_context(|| format!("cannot read {}", group.display()))?;
+    for ifindex in members {
+        let record = records.as_ref().map(|records| records.attachment(ifindex));
+        let record = record.transpose().ok().flatten().flatten();
+        removed |= remove_member(function, group, ifindex, record)?;
+    }
+    if had_maps {
+        pins::remove_maps(group)
+            .with_context(|| format!("cannot remove the pins in {}", group.display()))?;
+    }
+    Ok(removed)
+}
+
+/// Removes what is on an interface of a group, and its directory. `record` tells what, if it
+/// could be read.
+///
+/// # Errors
+///
+/// If something is there and cannot be removed.
+pub fn remove_member(
+    function: &Function,
+    group: &Path,
+    ifindex: u32,
+    record: Option<Attachment>,
+) -> Result<bool> {
+    let filters = record.and_then(|record| Filters::from_raw(record.filters));
+    let filters = filters.unwrap_or(Filters::Clsact);
+    let mut removed = false;
+    // An interface that is gone took its filters along, and another interface may have its
+    // name by now.
+    if filters != Filters::Tcx
+        && let Some(name) = name_of(ifindex)
+    {
+        for which in TC_PROGRAMS {
+            removed |= clsact::remove_filter(&name, which.hook(), function.program(which))?;
+        }
+        if filters == Filters::OwnClsact {
+            clsact::remove_if_unused(ifindex)?;
+        }
+    }
+    let member = pins::member(group, ifindex);
+    pins::remove_links(function, &member)
+        .with_context(|| format!("cannot remove the links in {}", member.display()))?;
+    removed |= splitter::remove(ifindex)?;
+    pins::remove_member(group, ifindex)
+        .with_context(|| format!("cannot remove {}", member.display()))?;
+    Ok(removed)
+}

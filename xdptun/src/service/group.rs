@@ -1,0 +1,219 @@
+//! One group of interfaces of the service, from the wait for one of them to its end; and which
+//! interfaces form a group.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use nix::net::if_::if_nametoindex;
+use tokio::sync::oneshot;
+use tracing::warn;
+use xdptun_common::member::ROWS;
+
+use super::Frontend;
+use super::start::Prepared;
+use super::states::{InterfaceState, InterfaceStates};
+use crate::error::{Error, Kind, Result};
+use crate::host::addresses;
+use crate::host::interface::Interface;
+use crate::tunnel::daemon::{Observer, Orders};
+use crate::tunnel::detach;
+use crate::tunnel::pinned::Pinned;
+use crate::tunnel::{Incumbent, Plan, Progress, Reason, Tunnel, Waited, wait_for};
+
+/// Puts interfaces with equal plans together, unless they are in different VRFs: they share their
+/// flows. Those that a process
+/// left attached stay in the groups that they have.
+///
+/// # Errors
+///
+/// If interfaces of one group have different plans.
+pub fn together(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
+    let mut groups: Vec<(Option<PathBuf>, Prepared)> = Vec::new();
+    let mut free = Vec::new();
+    for prepared in all {
+        let Some(pins) = pins_of(&prepared)? else {
+            free.push(prepared);
+            continue;
+        };
+        match groups
+            .iter_mut()
+            .find(|(one, _)| one.as_ref() == Some(&pins))
+        {
+            Some((_, group)) if group.plan == prepared.plan => group.add(prepared),
+            Some((_, group)) => {
+                let first = group.interfaces.first().map_or("", String::as_str);
+                let why = format!(
+                    "{} and {} were left attached as one group, so they must have the same \
+                     settings; give them equal tables, or run `xdptun detach --iface {first}` \
+                     before the start",
+                    group.name(),
+                    prepared.name()
+                );
+                return Err(Error::new(Kind::CannotChange, why));
+            }
+            None => {
+                if let Some((_, other)) = groups.iter().find(|(_, one)| one.plan == prepared.plan) {
+                    warn!(
+                        "{} and {} were attached apart and do not share flows; to share them, \
+                         detach both and attach them together",
+                        other.name(),
+                        prepared.name()
+                    );
+                }
+                groups.push((Some(pins), prepared));
+            }
+        }
+    }
+    for prepared in free {
+        let takes = |one: &Prepared| {
+            one.plan == prepared.plan
+                && one.interfaces.len() < ROWS as usize
+                && vrf(one) == vrf(&prepared)
+        };
+        match groups.iter_mut().find(|(_, one)| takes(one)) {
+            Some((_, group)) => group.add(prepared),
+            None => groups.push((None, prepared)),
+        }
+    }
+    Ok(groups.into_iter().map(|(_, group)| group).collect())
+}
+
+/// Takes interfaces out of the groups that they were left in, if no process keeps these, and the
+/// configuration does not have them there any more.
+///
+/// # Errors
+///
+/// If one cannot be removed.
+pub fn part(all: &[Prepared]) -> Result<()> {
+    let mut groups: BTreeMap<PathBuf, (&Plan, Vec<u32>)> = BTreeMap::new();
+    for prepared in all {
+        if let (Some(pins), Some(ifindex)) = (pins_of(prepared)?, index_of(prepared)) {
+            let (plan, stay) = groups.entry(pins).or_insert((&prepared.plan, Vec::new()));
+            if **plan == prepared.plan {
+                stay.push(ifindex);
+            }
+        }
+    }
+    for (pins, (_, stay)) in groups {
+        detach::keep_only(&pins, &stay)?;
+    }
+    Ok(())
+}
+
+/// Why two interfaces cannot have different tables.
+pub fn must_be_equal(one: &Prepared, other: &Prepared) -> Error {
+    let (one, other) = (one.name(), other.name());
+    let why = format!(
+        "{one} and {other} share their flows, so they must have the same settings; to separate \
+         them, take one out of the file, reload, put it back, and reload again"
+    );
+    Error::new(Kind::CannotChange, why)
+}
+
+/// The pins of the group that an interface is in, if it is there and in one.
+pub fn pins_of(prepared: &Prepared) -> Result<Option<PathBuf>> {
+    match index_of(prepared) {
+        Some(ifindex) => Pinned::group(ifindex),
+        None => Ok(None),
+    }
+}
+
+/// The routing table of the VRF that the first interface is in. Two VRFs may use the same
+/// addresses for different hosts.
+fn vrf(prepared: &Prepared) -> Option<u32> {
+    addresses::vrf_of(index_of(prepared)?).ok().flatten()
+}
+
+/// Index of the first interface, if it is there.
+fn index_of(prepared: &Prepared) -> Option<u32> {
+    let first = prepared.interfaces.first()?;
+    if_nametoindex(first.as_str()).ok()
+}
+
+/// The task that carries a group.
+pub struct GroupTask {
+    /// The names of its interfaces.
+    pub names: Vec<String>,
+    /// Whether to wait for interfaces that do not exist.
+    pub patient: bool,
+    /// What becomes of a process that keeps them.
+    pub incumbent: Incumbent,
+    pub frontend: Rc<dyn Frontend>,
+    pub states: Rc<InterfaceStates>,
+    /// Notified when the group carries datagrams, or the task waits for all of it.
+    pub begun: Option<oneshot::Sender<()>>,
+}
+
+impl GroupTask {
+    /// Runs until an order ends it.
+    ///
+    /// # Errors
+    ///
+    /// If the interfaces cannot be attached, or not be carried any longer.
+    pub async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason>) -> Result<()> {
+        if !self.patient {
+            for name in &self.names {
+                Interface::find(name)?;
+            }
+        }
+        let tunnel = loop {
+            if self.is_gone() {
+                for name in &self.names {
+                    warn!("{name}: no such interface yet; waiting for it");
+                    self.states.set(name, InterfaceState::Waiting);
+                }
+                self.begin();
+                match wait_for(&mut self.names, &mut orders, &mut plan).await? {
+                    Waited::Found => {}
+                    Waited::Left | Waited::Stopped => return Ok(()),
+                }
+            }
+            match Tunnel::attach(&self.names, plan.clone(), self.incumbent) {
+                // The interfaces went meanwhile: wait for them.
+                Err(_) if self.is_gone() => {}
+                attached => break attached?,
+            }
+        };
+        let frontend = Rc::clone(&self.frontend);
+        let observer: Rc<dyn Observer> = frontend.clone();
+        let tell = |progress: Progress<'_>| {
+            match progress {
+                Progress::Loaded { attached, plan } => frontend.loaded(attached, plan)?,
+                Progress::Waiting(name) => self.states.set(name, InterfaceState::Waiting),
+                Progress::GivenUp(name, why) => {
+                    let why = InterfaceState::GivenUp(format!("{why:#}"));
+                    self.states.set(name, why);
+                }
+                Progress::Carrying {
+                    attached,
+                    interface,
+                    plan,
+                    anew,
+                } => {
+                    if let Some(carried) = attached.at(interface) {
+                        if anew {
+                            frontend.ready(attached, carried, plan)?;
+                        }
+                        let state = InterfaceState::Carrying(attached.maps.ports()?);
+                        self.states.set(&carried.kept_as, state);
+                    }
+                    self.begin();
+                }
+            }
+            Ok(())
+        };
+        tunnel.run(&mut orders, &*observer, tell).await
+    }
+
+    fn is_gone(&self) -> bool {
+        let is_there = |name: &String| if_nametoindex(name.as_str()).is_ok();
+        self.patient && !self.names.iter().any(is_there)
+    }
+
+    fn begin(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            let _gone = begun.send(());
+        }
+    }
+}
