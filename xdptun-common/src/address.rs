@@ -97,3 +97,33 @@ pub const fn address_bytes(address: IpAddr) -> [u8; 16] {
         IpAddr::V6(address) => address.octets(),
     }
 }
+
+/// What the kernel takes for this host itself: what the value of an address in a map stands
+/// for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Local {
+    /// Addresses that a connection can end at.
+    Host = 1,
+    /// Broadcast and anycast addresses, at which none can.
+    Many = 2,
+    /// What is this host's for packets that a rule chooses, as for TPROXY: connections can
+    /// end there, and packets of others can come from there.
+    ByRule = 3,
+}
+
+impl Local {
+    /// Whether a connection can end at what a value of the map stands for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_end(value: u32) -> bool {
+        value != Self::Many as u32
+    }
+
+    /// Whether no other host can have what a value of the map stands for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_own(value: u32) -> bool {
+        value != Self::ByRule as u32
+    }
+}

@@ -15,21 +15,8 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout that this version writes: directories, records, flows and counters.
-    pub const LAYOUT: u32 = 7;
+    pub const LAYOUT: u32 = 8;
 }
-
-/// What all interfaces of a group have in common, in a pinned map.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Group {
-    /// Key of the tunnel's initial sequence numbers, for programs that replace these
-    /// (`tunnel::isn::Secret`).
-    pub secret: [u64; 2],
-    /// 1 if a caller must prove that it knows a secret.
-    pub hidden: u64,
-}
-
-crate::plain!(Group: 24);
 
 /// What was set up on one interface, in a pinned map by its index, for other processes to
 /// read.
@@ -42,8 +29,8 @@ pub struct Attachment {
     pub filters: u32,
     /// Which row of the counters is its own.
     pub row: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How far from the network the function's programs stand on a hook: 0 is next to it.
+    pub order: u32,
     /// The interface name, padded with zeros.
     pub name: [u8; 16],
     /// Nanoseconds of `CLOCK_MONOTONIC` when it attached.

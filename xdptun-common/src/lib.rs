@@ -3,13 +3,17 @@
 //! Everything here is a pure function or a plain record, so it runs under unit
 //! tests and proptest on the build machine and, compiled for BPF, in the kernel:
 //!
-//! * [`address`], [`checksum`], [`wire`]: addresses, one's-complement arithmetic (RFC 1071,
-//!   RFC 1624), and headers as they lie in a packet;
+//! * [`address`], [`ports`], [`checksum`], [`wire`]: addresses, sets of ports,
+//!   one's-complement arithmetic (RFC 1071, RFC 1624), and headers as they lie in a packet;
 //! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
 //!   where;
 //! * [`flow`]: keys, sequence numbers and times of flows;
-//! * [`report`]: events and copies of packets, from the programs to user space;
+//! * [`report`]: events, copies of packets and counters, from the programs to user space;
 //! * [`attachment`]: what user space notes of an attachment, for the process after it;
+//! * [`member`]: the interfaces that share programs, and how a program finds the one at hand;
+//! * [`global`]: names of read-only variables;
+//! * [`again`]: marks of packets that pass a hook again, or that xdptun itself made;
+//! * [`count`]: a function for the tests, which only counts;
 //! * [`tunnel`]: the fake connection, its proofs and limits, and what becomes of a packet.
 //!
 //! These are rooms: each uses only those before it.
@@ -21,12 +25,16 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod address;
+pub mod again;
 pub mod attachment;
 pub mod checksum;
+pub mod count;
 pub mod flow;
+pub mod global;
 pub mod member;
 pub mod parse;
 mod plain;
+pub mod ports;
 pub mod quote;
 pub mod report;
 pub mod tunnel;

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 
+use xdptun_common::again::is_own;
 use xdptun_common::attachment::{Filters, IngressMode};
+use xdptun_common::ports::{PORT_WORDS, port_bit};
 use xdptun_common::report::copy::Hook;
 use xdptun_common::report::event::Kind;
-use xdptun_common::tunnel::config::{PORT_WORDS, Request, port_bit};
+use xdptun_common::tunnel::config::Request;
 
 #[test]
 fn every_port_has_a_bit_of_its_own() {
@@ -27,13 +29,18 @@ fn requests_survive_the_mark_and_no_other_mark_is_one() {
         Request::Reopen,
         Request::OwnError,
         Request::Confirm,
+        Request::Resend,
     ];
     for request in all {
         assert_eq!(Request::from_mark(request.mark()), Some(request));
+        assert!(is_own(request.mark()), "{request:?}");
     }
-    let (first, last) = (all[0].mark(), all[6].mark());
+    let (first, last) = (all[0].mark(), all[7].mark());
     for mark in [0, 1, first - 1, last + 1, u32::MAX] {
         assert_eq!(Request::from_mark(mark), None, "{mark:#x}");
+    }
+    for mark in [0, 1, first - 1, first + 0x100, u32::MAX] {
+        assert!(!is_own(mark), "{mark:#x}");
     }
 }
 

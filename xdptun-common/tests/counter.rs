@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use xdptun_common::tunnel::outcome::{COUNTERS, Fate, Outcome, Sent};
+use xdptun_common::report::outcome::Fate;
+use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent};
 
 fn all() -> Vec<(u32, &'static str, &'static str)> {
     let outcomes = Outcome::ALL

@@ -8,6 +8,7 @@
 //!
 //! A folder is a room. A room uses itself and those before it: [`machine`], [`packet`],
 //! [`host`], [`flow`], [`tunnel`]. Each map and read-only variable is in the file of its owner.
+//! A function is a feature of this crate: with it come its room and its object.
 //!
 //! The library compiles for the host as well, where its unit tests run. A test must not call
 //! a helper of the kernel: that is a jump to the helper's number.
@@ -28,4 +29,5 @@ pub mod flow;
 pub mod host;
 pub mod machine;
 pub mod packet;
+#[cfg(feature = "tunnel")]
 pub mod tunnel;

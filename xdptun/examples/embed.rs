@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use xdptun::config::InterfaceConfig;
 use xdptun::flow::FlowKey;
+use xdptun::group::{Group, Handle, Incumbent, Order, Progress, Trace};
 use xdptun::host::ports::carries;
 use xdptun::observe::status::Status;
-use xdptun::tunnel::daemon::{News, Observer, Order};
+use xdptun::tunnel::daemon::{News, Observer};
 use xdptun::tunnel::resolve::Names;
-use xdptun::tunnel::{Handle, Incumbent, Plan, Progress, Trace, Tunnel};
+use xdptun::tunnel::{Plan, Tunnel};
 
 struct Printer;
 
@@ -42,9 +43,10 @@ async fn main() -> Result<()> {
     // must not kill it.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let plan = Plan::new(&config, &names, Trace::Off)?;
-    let tunnel = Tunnel::attach(std::slice::from_ref(&interface), plan, Incumbent::Respect)?;
+    let group =
+        Group::<Tunnel>::attach(std::slice::from_ref(&interface), plan, Incumbent::Respect)?;
     let (handle, mut orders) = Handle::new();
-    let mut tunnel = pin!(tunnel.run(&mut orders, &Printer, |progress| {
+    let mut group = pin!(group.run(&mut orders, &Printer, |progress| {
         match progress {
             Progress::Carrying { .. } => println!("ready: {}", carries(&interface, &[port])),
             Progress::Waiting(name) => println!("{name}: the interface is gone"),
@@ -53,14 +55,14 @@ async fn main() -> Result<()> {
         Ok(())
     }));
     tokio::select! {
-        ended = &mut tunnel => return Ok(ended?),
+        ended = &mut group => return Ok(ended?),
         _ = interrupt.recv() => {}
     }
 
     let status = Status::read();
     // Closes the flows and takes everything away.
     handle.order(Order::Stop);
-    tunnel.await?;
+    group.await?;
     for flow in status?
         .of(&interface)?
         .interfaces

@@ -13,8 +13,8 @@ use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
 const PACKAGE: &str = "xdptun-ebpf";
-/// Its program of that name is the object with the programs of the tunnel.
-const OBJECT: &str = "tunnel";
+/// The functions: each is a feature of the package, and a program with the object as its file.
+const OBJECTS: [&str; 2] = ["tunnel", "count"];
 
 fn main() {
     if let Err(message) = build() {
@@ -48,17 +48,21 @@ fn build() -> Result<(), String> {
     let target = format!("{endian}-unknown-none");
     // A target directory of its own: the outer cargo holds the lock of the other.
     let target_dir = out.join("ebpf");
-    compile(&workspace, &target, &target_dir)?;
-    let object = target_dir.join(target).join("release").join(OBJECT);
-    let stripped = without_debug_sections(&object)
-        .map_err(|error| format!("cannot strip {}: {error}", object.display()))?;
-    let embedded = out.join(OBJECT);
-    std::fs::write(&embedded, stripped)
-        .map_err(|error| format!("cannot write {}: {error}", embedded.display()))
+    for name in OBJECTS {
+        compile(&workspace, name, &target, &target_dir)?;
+        let object = target_dir.join(&target).join("release").join(name);
+        let stripped = without_debug_sections(&object)
+            .map_err(|error| format!("cannot strip {}: {error}", object.display()))?;
+        let embedded = out.join(name);
+        std::fs::write(&embedded, stripped)
+            .map_err(|error| format!("cannot write {}: {error}", embedded.display()))?;
+    }
+    Ok(())
 }
 
-/// Runs the inner cargo.
-fn compile(workspace: &Path, target: &str, target_dir: &Path) -> Result<(), String> {
+/// Runs the inner cargo for one object: without the rooms of other functions, whose maps the
+/// linker would keep.
+fn compile(workspace: &Path, name: &str, target: &str, target_dir: &Path) -> Result<(), String> {
     let flags = [
         format!(
             "--cfg=bpf_target_arch=\"{}\"",
@@ -81,8 +85,11 @@ fn compile(workspace: &Path, target: &str, target_dir: &Path) -> Result<(), Stri
             "--locked",
             "--package",
             PACKAGE,
+            "--no-default-features",
+            "--features",
+            name,
             "--bin",
-            OBJECT,
+            name,
         ])
         .args(["-Z", "build-std=core", "--target", target, "--target-dir"])
         .arg(target_dir)

@@ -10,7 +10,8 @@
 //! | [`control`] | how one xdptun asks another that runs |
 //! | [`datapath`] | the engine of any function: attaches, pins and removes programs |
 //! | [`config`] | the configuration file and the values of options |
-//! | [`tunnel`] | the tunnel: a group of interfaces from attach to detach, its maps, its daemon |
+//! | [`group`] | interfaces that one process carries together, from attach to detach, for any function |
+//! | [`tunnel`] | the tunnel, a function: its plan, its maps, its daemon |
 //! | [`observe`] | status, rates, metrics and captures of attachments |
 //! | [`doctor`] | finds problems on this host that keep datagrams from passing |
 //! | [`service`] | many interfaces in one process: start, signals, reload, end |
@@ -22,9 +23,9 @@
 //!
 //! | to | take |
 //! |---|---|
-//! | attach | [`tunnel::Tunnel::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`tunnel::Tunnel::run`] carries datagrams |
+//! | attach | [`group::Group::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`group::Group::run`] carries datagrams |
 //! | hear of events | a [`tunnel::daemon::Observer`] |
-//! | change it, detach | [`tunnel::Handle`]; [`tunnel::detach::detach`] for what another process attached |
+//! | change it, detach | [`group::Handle`]; [`group::detach::detach`] for what another process attached |
 //! | look at it | [`observe::status::Status::read`] |
 //! | act on what fails | [`error::Error::kind`] |
 //! | carry all of a file | [`service::run`], as `xdptun run` does |
@@ -49,6 +50,7 @@ pub mod control;
 pub mod datapath;
 pub mod doctor;
 pub mod error;
+pub mod group;
 pub mod host;
 pub mod observe;
 pub mod process;

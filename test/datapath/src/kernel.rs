@@ -8,11 +8,13 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues, RingBuf
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader, Pod};
+use xdptun_common::address::Local;
 use xdptun_common::address::address_bytes;
 use xdptun_common::flow::key::FlowKey;
+use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
 use xdptun_common::report::event::Event;
-use xdptun_common::tunnel::config::{Local, global};
+use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::outcome::COUNTERS;
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
@@ -189,9 +191,9 @@ impl Datapath {
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
             .override_global(global::HIDDEN, &u32::from(config.hidden), true)
-            .override_global(global::LINK_LEN, &config.link_len, true)
+            .override_global(LINK_LEN, &config.link_len, true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
-            .override_global(global::SHRINK_TWICE, &shrink_twice, true)
+            .override_global(SHRINK_TWICE, &shrink_twice, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
             .map_max_entries("PROOFS", MAX_PROOFS)

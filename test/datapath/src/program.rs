@@ -1,7 +1,7 @@
 //! The programs, and what goes with a packet into one.
 
 use xdptun_common::attachment::IngressMode;
-use xdptun_common::tunnel::config::LINK_ETHERNET;
+use xdptun_common::wire::LINK_ETHERNET;
 
 use crate::kernel::MTU;
 

@@ -41,8 +41,24 @@ pub fn veth(a: &End<'_>, b: &End<'_>) -> Result<()> {
     for end in [a, b] {
         configure(end)?;
     }
-    wait_up(a.netns, a.dev)?;
-    wait_up(b.netns, b.dev)
+    for end in [a, b] {
+        wait_up(end.netns, end.dev)?;
+        if end.addresses.iter().any(|address| address.contains(':')) {
+            wait_for_ipv6(end)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until IPv6 routes can lead through an interface that is up: the kernel tells IPv6
+/// last.
+fn wait_for_ipv6(end: &End<'_>) -> Result<()> {
+    let what = format!("IPv6 to use {}", end.dev);
+    wait::until_some(Duration::from_secs(10), &what, || {
+        let routes = ["-6", "route", "show", "dev", end.dev, "proto", "kernel"];
+        let routes = end.netns.run("ip", routes)?;
+        Ok(routes.contains("fe80::/64").then_some(()))
+    })
 }
 
 /// Gives an interface its addresses and sets it up.

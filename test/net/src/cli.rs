@@ -4,10 +4,21 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use xdptun_lab::{Netns, Process, xdptun};
+use xdptun_lab::{Host, Netns, Process, xdptun};
 
 /// The verifier takes its time before a late refusal.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Attaches with one port and the hooks that every interface has.
+pub const ATTACH: [&str; 7] = [
+    "attach",
+    "--iface",
+    Host::DEV,
+    "--port",
+    "8000",
+    "--ingress",
+    "tc",
+];
 
 /// How a run ended.
 #[derive(Debug)]

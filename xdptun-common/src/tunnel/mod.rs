@@ -2,6 +2,7 @@
 
 pub mod ack;
 pub mod config;
+pub mod group;
 pub mod handshake;
 pub mod isn;
 pub mod options;

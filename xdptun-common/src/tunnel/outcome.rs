@@ -4,71 +4,7 @@
 //! outcome decides both the verdict and the counter, so the two cannot drift.
 //! [`Sent`] counts the control segments that leave, beside the outcomes.
 
-macro_rules! counters {
-    (
-        $(#[$doc:meta])* $name:ident, first $first:expr;
-        $($variant:ident $label:literal $meaning:literal $advice:literal;)+
-    ) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum $name {
-            $(#[doc = $meaning] $variant,)+
-        }
-
-        impl $name {
-            /// Every variant, in the order of their counters.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The index of its counter in the `COUNTERS` map.
-            #[inline(always)]
-            #[must_use]
-            pub const fn index(self) -> u32 {
-                $first + self as u32
-            }
-
-            /// The name in status output and metrics.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $label,)+ }
-            }
-
-            /// What it means, in one line.
-            #[must_use]
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)+ }
-            }
-
-            /// What an operator does about it; empty if there is nothing to do.
-            #[must_use]
-            pub const fn advice(self) -> &'static str {
-                match self { $(Self::$variant => $advice,)+ }
-            }
-        }
-    };
-}
-
-/// Counters that are fates as well: each packet ends in one of them.
-macro_rules! outcomes {
-    (
-        $(#[$doc:meta])* $name:ident, first $first:expr;
-        $($variant:ident $label:literal $fate:ident $meaning:literal $advice:literal;)+
-    ) => {
-        counters! {
-            $(#[$doc])* $name, first $first;
-            $($variant $label $meaning $advice;)+
-        }
-
-        impl $name {
-            /// What becomes of the packet.
-            #[inline(always)]
-            #[must_use]
-            pub const fn fate(self) -> Fate {
-                match self { $(Self::$variant => Fate::$fate,)+ }
-            }
-        }
-    };
-}
+use crate::report::outcome::{IN_ROW, counters, outcomes};
 
 outcomes! {
     /// How a packet that concerns xdptun ended.
@@ -141,35 +77,7 @@ counters! {
 /// How many counters there are.
 pub const COUNTERS: u32 = (Outcome::ALL.len() + Sent::ALL.len()) as u32;
 
-/// What becomes of the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It goes on its way; later filters still see it.
-    Pass,
-    /// It goes on as a control segment; the datagram that it was is lost.
-    PassEmpty,
-    /// It goes through the splitter and comes back in pieces.
-    Split,
-    /// It was turned into a message to its sender.
-    Return,
-    /// It ends here, and its sender is told that it went well: the daemon has a copy.
-    Hold,
-    /// It ends here, and has done its work.
-    Consume,
-    /// It ends here, and what it carried is lost.
-    Lose,
-}
-
-impl Fate {
-    /// Whether the packet, or the datagram that it was, is lost, and its sender is not told.
-    #[must_use]
-    pub const fn is_loss(self) -> bool {
-        match self {
-            Self::Lose | Self::PassEmpty => true,
-            Self::Pass | Self::Split | Self::Return | Self::Hold | Self::Consume => false,
-        }
-    }
-}
+const _: () = assert!(COUNTERS <= IN_ROW);
 
 impl Outcome {
     /// Whether a segment with this outcome shows that the peer has the flow.

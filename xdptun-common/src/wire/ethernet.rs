@@ -1,3 +1,8 @@
+/// Length in bytes of the link header of Ethernet.
+pub const LINK_ETHERNET: u32 = EthernetHeader::LEN as u32;
+/// The same without a link header (TUN, WireGuard, PPP).
+pub const LINK_NONE: u32 = 0;
+
 /// The type field of an Ethernet frame (IANA "IEEE 802 Numbers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EtherType(pub u16);

@@ -11,7 +11,7 @@ mod ip;
 mod tcp;
 mod udp;
 
-pub use ethernet::{EtherType, EthernetHeader};
+pub use ethernet::{EtherType, EthernetHeader, LINK_ETHERNET, LINK_NONE};
 pub use icmp::{Icmp, IcmpHeader};
 pub use ip::{Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol};
 pub use tcp::{Flags, TcpFields, TcpHeader};

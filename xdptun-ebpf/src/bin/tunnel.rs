@@ -7,8 +7,8 @@
 //! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
 //! | [`xdptun_xdp`], [`xdptun_xdp_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
-//! Entry points only: `tunnel` decides what becomes of a packet, `host::verdict` maps that to
-//! the verdicts of tc.
+//! Entry points only: `tunnel` decides what becomes of a packet, `host::verdict` maps its fate
+//! to the verdicts of tc and XDP.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![expect(missing_docs, reason = "the program macros generate functions without")]
 
@@ -21,7 +21,6 @@ use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::host::capture::{self, recorded};
 use xdptun_ebpf::host::interface::{enter, interface_of_frame};
-use xdptun_ebpf::host::verdict::{Step, Verdict};
 use xdptun_ebpf::host::{split, verdict};
 use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
 use xdptun_ebpf::packet::direction::Direction;
@@ -30,6 +29,7 @@ use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
 use xdptun_ebpf::tunnel::disguise::Settle;
 use xdptun_ebpf::tunnel::scope::Tunnel;
+use xdptun_ebpf::tunnel::verdict::{Step, Verdict, refused};
 use xdptun_ebpf::tunnel::{calls, egress, icmp, ingress, rules, vlan};
 
 /// tc egress: datagrams become segments.
@@ -119,14 +119,14 @@ fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
     let Some(outcome) = outcome else {
         return xdp_action::XDP_PASS;
     };
-    capture::left_by_xdp(ctx, at, met, outcome, len);
+    capture::left_by_xdp::<Tunnel>(ctx, at, met, outcome, len);
     verdict::end_at_xdp(at, outcome)
 }
 
 /// Processes a packet, if need be without its options, which are put back before it goes on.
 #[inline(always)]
 fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
-    let end = |error| Step::Done(verdict::drop(ctx, verdict::refused(error, direction)));
+    let end = |error| Step::Done(verdict::drop(ctx, refused(error, direction)));
     let step = Step::from_raw(process());
     let Step::Stash = step else {
         return step;

@@ -2,16 +2,12 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
-use xdptun_common::attachment::{Attachment, Group, Owner};
+use xdptun_common::attachment::{Attachment, Owner};
 use xdptun_common::member::ROWS;
 
 /// The process that keeps the group; the programs do not read it.
 #[map]
 pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
-
-/// What all their interfaces have in common; the programs do not read it.
-#[map]
-pub static GROUP: Array<Group> = Array::with_max_entries(1, 0);
 
 /// What was set up on each interface, by its index; the programs do not read it. With room for
 /// interfaces that are made anew, which have two records for a moment.

@@ -14,8 +14,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
-use xdptun_common::tunnel::outcome::Outcome;
-use xdptun_common::tunnel::translate::GROWTH;
+use xdptun_common::report::outcome::Ending;
 
 use crate::host::interface::{Interface, interface};
 use crate::packet::direction::Direction;
@@ -42,8 +41,12 @@ fn record() -> Option<u32> {
     }
 }
 
-/// Which packets are copied: those that can end in an outcome.
+/// Which packets of a function are copied: those that can end in an outcome.
 pub trait Scope {
+    /// How they end.
+    type Ending: Ending;
+    /// By how many bytes a frame at XDP is shorter once it has ended so.
+    fn shortens(ending: Self::Ending) -> usize;
     /// Whether a packet at a tc hook is one.
     fn has_skb(ctx: &TcContext, direction: Direction) -> bool;
     /// Whether a frame at XDP is one.
@@ -65,23 +68,23 @@ pub fn recorded<S: Scope>(ctx: &TcContext, hook: Hook, process: impl FnOnce() ->
 
 /// Notes how the packet at hand ended.
 #[inline(always)]
-pub fn note(ctx: &TcContext, outcome: Outcome) {
+pub fn note<E: Ending>(ctx: &TcContext, ending: E) {
     if record().is_some() {
-        Notes(ctx.raw()).set_end(end_of(outcome));
+        Notes(ctx.raw()).set_end(end_of(ending));
     }
 }
 
 /// Notes that the packet at hand was turned into an answer.
 #[inline(always)]
-pub fn note_answer(ctx: &TcContext, outcome: Outcome) {
+pub fn note_answer<E: Ending>(ctx: &TcContext, ending: E) {
     if record().is_some() {
-        Notes(ctx.raw()).set_end(end_of(outcome) | ANSWERED);
+        Notes(ctx.raw()).set_end(end_of(ending) | ANSWERED);
     }
 }
 
 #[inline(always)]
-const fn end_of(outcome: Outcome) -> u32 {
-    outcome.index() + 1
+fn end_of<E: Ending>(ending: E) -> u32 {
+    ending.index() + 1
 }
 
 /// What is remembered of a packet, in the control words of its skb: they belong to
@@ -176,15 +179,18 @@ fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, interface: u32, len: u32) -> 
 
 /// A packet that was met at that time, `len` bytes long, ends at XDP.
 #[inline(always)]
-pub fn left_by_xdp(ctx: &XdpContext, at: Interface, met: u64, outcome: Outcome, len: usize) {
+pub fn left_by_xdp<S: Scope>(
+    ctx: &XdpContext,
+    at: Interface,
+    met: u64,
+    ending: S::Ending,
+    len: usize,
+) {
     if record().is_none() {
         return;
     }
-    let len = match outcome {
-        Outcome::RxRestored => len - GROWTH,
-        _ => len,
-    };
-    copy_left_by_xdp(ctx.ctx, at.index(), met, end_of(outcome), len as u32);
+    let len = len - S::shortens(ending);
+    copy_left_by_xdp(ctx.ctx, at.index(), met, end_of(ending), len as u32);
 }
 
 #[inline(never)]

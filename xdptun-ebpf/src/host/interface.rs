@@ -9,28 +9,33 @@ use xdptun_common::member::{Member, PROBES, SLOTS, slot};
 use crate::machine::opaque;
 use crate::packet::skb::Skb as _;
 
-/// The interfaces that the programs are attached to, as [`slot`] says.
+/// The interfaces that the programs are attached to, as [`slot`] says. User space changes the
+/// words of an entry that is in use one by one.
 #[map]
 pub static INTERFACES: Array<Member> = Array::with_max_entries(SLOTS, 0);
 
-/// What no slot has.
+/// The place of a device of which nothing is known: no slot, and the first row.
 const UNKNOWN: u32 = SLOTS;
 
 /// The MTU of a device of which nothing is known: IPv6 requires as much (RFC 8200 section 5).
 const LEAST_MTU: u32 = 1280;
 
-/// Finds the interface of the packet, and notes its slot in the packet's control words, which
-/// belong to whichever program runs. To be called before any other function here.
+/// Finds the interface of the packet, and notes it in the packet's control words, which
+/// belong to whichever program runs. To be called before any other function here. One
+/// look-up for each packet: behind the branch of each, the verifier walks all that follows
+/// twice.
 ///
 /// Programs may run on a device that user space has not told them of: one that was moved to
 /// another network namespace, or a part of a bond, which has its XDP program. They do their
 /// work there as well, so that nothing leaves or enters undisguised.
 #[inline(always)]
 pub fn enter(ctx: &TcContext) {
+    let Interface { index, place } = Interface::met_at(device(ctx));
     // SAFETY: the context is valid for the whole program run.
-    let slot = find(device(ctx));
-    // SAFETY: the context is valid for the whole program run.
-    unsafe { (*ctx.raw()).cb[1] = slot.unwrap_or(UNKNOWN) }
+    unsafe {
+        (*ctx.raw()).cb[1] = place;
+        (*ctx.raw()).cb[4] = index;
+    }
 }
 
 /// Index of the device where the packet is.
@@ -51,10 +56,11 @@ fn loaded(value: u32) -> u32 {
 #[inline(always)]
 pub fn interface(ctx: &TcContext) -> Interface {
     // SAFETY: the context is valid for the whole program run.
-    let slot = unsafe { (*ctx.raw()).cb[1] };
-    Interface {
-        member: INTERFACES.get_ptr(slot),
-        device: device(ctx),
+    unsafe {
+        Interface {
+            index: (*ctx.raw()).cb[4],
+            place: (*ctx.raw()).cb[1],
+        }
     }
 }
 
@@ -62,44 +68,54 @@ pub fn interface(ctx: &TcContext) -> Interface {
 #[inline(always)]
 pub fn interface_of_frame(ctx: &XdpContext) -> Interface {
     // SAFETY: the context is valid for the whole program run.
-    let device = loaded(unsafe { (*ctx.ctx).ingress_ifindex });
-    Interface {
-        member: INTERFACES.get_ptr(find(device).unwrap_or(UNKNOWN)),
-        device,
-    }
-}
-
-/// The slot of a device.
-#[inline(always)]
-fn find(met_at: u32) -> Option<u32> {
-    (0..PROBES).map(|probe| slot(met_at, probe)).find(|slot| {
-        INTERFACES
-            .get(*slot)
-            .is_some_and(|member| member.met_at == met_at)
-    })
+    Interface::met_at(loaded(unsafe { (*ctx.ctx).ingress_ifindex }))
 }
 
 /// The interface of a packet.
 #[derive(Clone, Copy)]
 pub struct Interface {
-    member: Option<*const Member>,
-    /// Index of the device where the packet is.
-    device: u32,
+    index: u32,
+    /// Its slot in the lower half, its row of the counters in the upper.
+    place: u32,
 }
 
 impl Interface {
+    /// The interface whose packets are met at a device.
+    #[inline(always)]
+    fn met_at(device: u32) -> Self {
+        for probe in 0..PROBES {
+            let slot = slot(device, probe);
+            if let Some(member) = INTERFACES.get(slot)
+                && member.met_at == device
+            {
+                return Self {
+                    index: member.index,
+                    place: slot | (member.row << 16),
+                };
+            }
+        }
+        Self {
+            index: device,
+            place: UNKNOWN,
+        }
+    }
+
+    /// What user space has told of it, `unknown` if nothing.
     #[inline(always)]
     fn word(self, unknown: u32, word: impl FnOnce(&Member) -> u32) -> u32 {
-        // SAFETY: an entry of an array, which lasts as long as the program runs. User space
-        // changes the words of an entry that is in use one by one.
-        self.member
-            .map_or(unknown, |member| word(unsafe { &*member }))
+        INTERFACES.get(self.place & 0xffff).map_or(unknown, word)
     }
 
     /// Its index.
     #[inline(always)]
     pub fn index(self) -> u32 {
-        self.word(self.device, |member| member.index)
+        self.index
+    }
+
+    /// Its row of the counters; an unknown device counts in the first.
+    #[inline(always)]
+    pub fn row(self) -> u32 {
+        self.place >> 16
     }
 
     /// Its MTU when it was attached.
@@ -125,11 +141,5 @@ impl Interface {
             1 => IngressMode::Xdp,
             _ => IngressMode::XdpGeneric,
         }
-    }
-
-    /// Its row of the counters; an unknown device counts in the first.
-    #[inline(always)]
-    pub fn row(self) -> u32 {
-        self.word(0, |member| member.row)
     }
 }

@@ -1,6 +1,7 @@
-//! What any feature needs of this host: its interface, clock and sockets, counters, events,
-//! captures, limits, redirects, the splitter, and the kernel's verdicts.
+//! What any function needs of this host: its interface, clock and sockets, counters, events,
+//! captures, limits, redirects, marks of these, the splitter, and the kernel's verdicts.
 
+pub mod again;
 pub mod attachment;
 pub mod capture;
 pub mod clock;

@@ -4,8 +4,8 @@
 //! device without segmentation offload can: the kernel splits what is sent to
 //! it, checksums included. So super-packets are redirected to the near end of a
 //! veth pair that does no offload, and `xdptun_splitter` on the far end sends each
-//! piece back: datagrams out of the interface, where `egress` meets them one by
-//! one, and segments that GRO had merged into it again, for `ingress`.
+//! piece back: datagrams out of the interface, marked ([`again`]), where `egress` meets
+//! them one by one, and segments that GRO had merged into it again, for `ingress`.
 
 use aya_ebpf::bindings::TC_ACT_SHOT;
 use aya_ebpf::programs::TcContext;
@@ -14,6 +14,7 @@ use xdptun_common::wire::{
     EtherType, EthernetHeader, Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, UdpHeader,
 };
 
+use crate::host::again;
 use crate::host::interface::{device, interface};
 use crate::host::redirect::{send_out, send_up};
 use crate::packet::access::View;
@@ -74,7 +75,12 @@ pub fn send_home(ctx: &TcContext, owns: impl Fn((u16, u16)) -> bool) -> i32 {
         Some(IpVersion::V6) => owned_protocol::<Ipv6Header>(ctx, owns),
         None => None,
     };
+    // A device that nothing is known of would send to itself.
     let home = interface(ctx).index();
+    // Not in the match: the verifier would walk a fifth more.
+    if protocol == Some(Protocol::UDP) {
+        again::mark(ctx);
+    }
     match protocol {
         // A device that nothing is known of would send to itself.
         _ if home == device(ctx) => TC_ACT_SHOT,

@@ -1,131 +1,15 @@
-//! Maps outcomes to verdicts of tc and XDP.
+//! Maps the fate of a packet to verdicts of tc and XDP.
 
-use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_TRAP, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::programs::TcContext;
-use xdptun_common::tunnel::outcome::{Fate, Outcome};
-use xdptun_common::wire::{EtherType, Ip};
+use xdptun_common::report::outcome::{Ending, Fate};
+use xdptun_common::wire::EtherType;
 
-use crate::host::capture::{note, note_answer};
+use crate::host::capture::note;
 use crate::host::counters::count;
 use crate::host::interface::{Interface, interface};
-use crate::host::redirect::{send_out, send_up, swallow};
+use crate::host::redirect::{send_up, swallow};
 use crate::host::split::hand_over;
-use crate::packet::direction::Direction;
-use crate::packet::error::PacketError;
-
-/// What became of a packet that is ours.
-#[derive(Clone, Copy)]
-pub enum Verdict {
-    /// The outcome decides.
-    Ended(Outcome),
-    /// The packet was turned into an answer, which leaves where it came in.
-    Answered(Outcome),
-    /// Nothing yet: its options must be stashed first.
-    Stash,
-    /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
-    Segment,
-    /// Nothing yet: it is an ICMP message that leaves.
-    Message,
-}
-
-impl From<Outcome> for Verdict {
-    #[inline(always)]
-    fn from(outcome: Outcome) -> Self {
-        Self::Ended(outcome)
-    }
-}
-
-impl Verdict {
-    /// What the log shows: the index of the outcome.
-    #[inline(always)]
-    pub fn index(self) -> u32 {
-        match self {
-            Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
-            Self::Stash | Self::Segment | Self::Message => u32::MAX,
-        }
-    }
-
-    /// Counts it, and gives what the entry point does next with a packet of IP version `I`.
-    #[inline(always)]
-    pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> Step {
-        match self {
-            Self::Stash => Step::Stash,
-            Self::Segment => Step::Segment,
-            Self::Message => Step::Message,
-            Self::Answered(outcome) => {
-                let at = interface(ctx);
-                count(at, outcome);
-                note_answer(ctx, outcome);
-                Step::Done(send_out(at.index()))
-            }
-            Self::Ended(outcome) => Step::Done(end_at_tc(ctx, outcome, I::ETHER_TYPE)),
-        }
-    }
-}
-
-/// What the entry point of a tc program does next. The programs of each IP version are
-/// functions that return a number, so it travels as one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Return this verdict of tc.
-    Done(i32),
-    /// Stash the options, and process the packet again.
-    Stash,
-    /// Note the connection of the segment, and let it pass.
-    Segment,
-    /// Look into the ICMP message.
-    Message,
-}
-
-/// The numbers of the steps that are no verdict.
-const STASH: i32 = 0x7864;
-const SEGMENT: i32 = 0x7865;
-const MESSAGE: i32 = 0x7866;
-
-// No verdict of tc, the last of which is `TC_ACT_TRAP`, reads as another step.
-const _: () = {
-    let mut verdict = TC_ACT_UNSPEC;
-    while verdict <= TC_ACT_TRAP {
-        assert!(matches!(Step::from_raw(verdict), Step::Done(same) if same == verdict));
-        verdict += 1;
-    }
-    assert!(matches!(Step::from_raw(Step::Stash.to_raw()), Step::Stash));
-    assert!(matches!(
-        Step::from_raw(Step::Segment.to_raw()),
-        Step::Segment
-    ));
-    assert!(matches!(
-        Step::from_raw(Step::Message.to_raw()),
-        Step::Message
-    ));
-};
-
-impl Step {
-    /// Leave the packet to the filters after ours: `TC_ACT_UNSPEC` is `TCX_NEXT`.
-    pub const PASS: Self = Self::Done(TC_ACT_UNSPEC);
-
-    /// Its number.
-    #[inline(always)]
-    pub const fn to_raw(self) -> i32 {
-        match self {
-            Self::Done(verdict) => verdict,
-            Self::Stash => STASH,
-            Self::Segment => SEGMENT,
-            Self::Message => MESSAGE,
-        }
-    }
-
-    /// The step with this number.
-    #[inline(always)]
-    pub const fn from_raw(number: i32) -> Self {
-        match number {
-            STASH => Self::Stash,
-            SEGMENT => Self::Segment,
-            MESSAGE => Self::Message,
-            verdict => Self::Done(verdict),
-        }
-    }
-}
 
 /// What a hook does with a packet.
 enum Action {
@@ -150,11 +34,11 @@ const fn action(fate: Fate) -> Action {
 
 /// Counts how a packet ended at tc, and gives the verdict.
 #[inline(always)]
-fn end_at_tc(ctx: &TcContext, outcome: Outcome, ether_type: EtherType) -> i32 {
+pub fn end_at_tc<E: Ending>(ctx: &TcContext, ending: E, ether_type: EtherType) -> i32 {
     let at = interface(ctx);
-    count(at, outcome);
-    note(ctx, outcome);
-    match action(outcome.fate()) {
+    count(at, ending);
+    note(ctx, ending);
+    match action(ending.fate()) {
         Action::Pass => TC_ACT_UNSPEC,
         Action::Split => hand_over(ctx, ether_type),
         Action::Return => send_up(at.index()),
@@ -166,38 +50,18 @@ fn end_at_tc(ctx: &TcContext, outcome: Outcome, ether_type: EtherType) -> i32 {
 /// Counts how a packet ended at XDP, and gives the verdict. XDP can send nothing to the
 /// splitter or back, and has no sender to please.
 #[inline(always)]
-pub fn end_at_xdp(at: Interface, outcome: Outcome) -> u32 {
-    count(at, outcome);
-    match action(outcome.fate()) {
+pub fn end_at_xdp<E: Ending>(at: Interface, ending: E) -> u32 {
+    count(at, ending);
+    match action(ending.fate()) {
         Action::Pass => xdp_action::XDP_PASS,
         Action::Split | Action::Return | Action::Swallow | Action::Drop => xdp_action::XDP_DROP,
     }
 }
 
-/// The outcome of a packet that could not be read or changed.
-#[inline(always)]
-pub const fn refused(error: PacketError, direction: Direction) -> Outcome {
-    match (error, direction) {
-        (
-            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
-            Direction::Outbound,
-        ) => Outcome::TxDropResize,
-        (
-            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
-            Direction::Inbound,
-        ) => Outcome::RxDropResize,
-        (PacketError::OutOfBounds, Direction::Outbound) => Outcome::TxDropMalformed,
-        (PacketError::TooLong, Direction::Outbound) => Outcome::TxDropTooLong,
-        (PacketError::OutOfBounds | PacketError::TooLong, Direction::Inbound) => {
-            Outcome::RxDropMalformed
-        }
-    }
-}
-
 /// Counts and drops.
 #[inline(always)]
-pub fn drop(ctx: &TcContext, outcome: Outcome) -> i32 {
-    count(interface(ctx), outcome);
-    note(ctx, outcome);
+pub fn drop<E: Ending>(ctx: &TcContext, ending: E) -> i32 {
+    count(interface(ctx), ending);
+    note(ctx, ending);
     TC_ACT_SHOT
 }

@@ -1,7 +1,7 @@
 //! Whether packets have a link header.
 
 use aya_ebpf::Global;
-use xdptun_common::tunnel::config::LINK_ETHERNET;
+use xdptun_common::wire::LINK_ETHERNET;
 
 #[unsafe(no_mangle)]
 static LINK_LEN: Global<u32> = Global::new(LINK_ETHERNET);

@@ -1,5 +1,4 @@
-//! The bytes of a packet, and what the kernel tells of it. Knows nothing of flows. Of the tunnel
-//! it takes one constant: the length of an Ethernet header ([`link`]).
+//! The bytes of a packet, and what the kernel tells of it. Knows nothing of flows or functions.
 
 pub mod access;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Packet metadata from the kernel: mark, frame type, VLAN tag, socket, GSO size, pending
+//! Packet metadata from the kernel: marks, frame type, VLAN tag, socket, GSO size, pending
 //! checksum, MTU.
 
 use aya_ebpf::bindings::__sk_buff;
@@ -18,6 +18,21 @@ pub trait Skb {
     fn mark(&self) -> u32 {
         // SAFETY: the context is valid for the whole program run.
         unsafe { (*self.raw()).mark }
+    }
+
+    /// A number that goes with the packet beside its mark: programs and queueing disciplines
+    /// may use it.
+    #[inline(always)]
+    fn tc_index(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).tc_index }
+    }
+
+    /// Sets that number, of 16 bits.
+    #[inline(always)]
+    fn set_tc_index(&self, number: u32) {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).tc_index = number }
     }
 
     /// Whether the frame was addressed to another host, and seen only because

@@ -18,7 +18,7 @@ use xdptun_common::tunnel::window::{asking, challenging, window};
 use xdptun_common::wire::{Flags, Ip, IpFields, Protocol, TcpFields, TcpHeader};
 
 use crate::host::clock::now;
-use crate::host::counters::count_sent;
+use crate::host::counters::count;
 use crate::host::interface::interface;
 use crate::machine::opaque;
 use crate::packet::access::Packet as _;
@@ -114,7 +114,7 @@ fn rewrite_as_prepared<I: Ip>(
     if direction == Direction::Inbound {
         reverse_link(ctx)?;
     }
-    count_sent(interface(ctx), segment.kind);
+    count(interface(ctx), segment.kind);
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::verdict::refused;
 use crate::packet::access::Packet as _;
 use crate::packet::direction::Direction;
 use crate::packet::error::PacketError;
@@ -20,6 +19,7 @@ use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::tunnel::sent;
 use crate::tunnel::shift::{shift, shift_and_sum};
 use crate::tunnel::table::Entry;
+use crate::tunnel::verdict::refused;
 
 /// Payload bytes that are taken out and put back to settle a pending checksum
 /// (see `settle`): together with the UDP header they must be longer than

@@ -16,7 +16,6 @@ use crate::host::clock::now;
 use crate::host::events::queue_frame;
 use crate::host::interface::interface;
 use crate::host::split::make_headroom;
-use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
@@ -32,6 +31,7 @@ use crate::tunnel::proof::prove;
 use crate::tunnel::rules::has_secret;
 use crate::tunnel::share::{admits_host, note_answered};
 use crate::tunnel::table::{Entry, find, insert};
+use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::{disguise, fragments, icmp, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
@@ -67,8 +67,14 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     if flow.is_none() && !rules::is_peer(key.remote_address()) {
         return None;
     }
+    if request == Some(Request::Resend) {
+        // The user's filters and queues see no mark either.
+        ctx.set_mark(0);
+    }
     let verdict = match request {
-        None | Some(Request::Acknowledge | Request::OwnError) => send(ctx, &located, &key, flow),
+        None | Some(Request::Acknowledge | Request::OwnError | Request::Resend) => {
+            send(ctx, &located, &key, flow)
+        }
         Some(request) => answer_daemon::<I>(ctx, request, &key, flow).into(),
     };
     trace!(
@@ -321,7 +327,9 @@ fn answer_daemon<I: Ip>(
                 acknowledgment: flow.acknowledge(now),
             },
         },
-        Request::Acknowledge | Request::OwnError => return Outcome::TxNotRequested,
+        Request::Acknowledge | Request::OwnError | Request::Resend => {
+            return Outcome::TxNotRequested;
+        }
     };
     requested::<I>(ctx, Direction::Outbound, key, segment)
 }

@@ -15,7 +15,6 @@ use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::verdict::refused;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::{Direction, reverse_link};
 use crate::packet::error::PacketError;
@@ -27,6 +26,7 @@ use crate::packet::verifier::bounded;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::sent::{Quoted, was_sent};
 use crate::tunnel::table::{Entry, find};
+use crate::tunnel::verdict::refused;
 use crate::tunnel::{fragments, rules};
 
 /// Bytes of an error message behind its IP header: ICMP header, and of the

@@ -15,11 +15,10 @@ use xdptun_common::tunnel::window::{asks, is_exact};
 use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::counters::count_sent;
+use crate::host::counters::count;
 use crate::host::events::report;
 use crate::host::interface::interface;
 use crate::host::socket::Socket;
-use crate::host::verdict::{Verdict, refused};
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
@@ -33,6 +32,7 @@ use crate::tunnel::cookie::{gave, next_iss};
 use crate::tunnel::proof::is_proven;
 use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
+use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::verify::refusal;
 use crate::tunnel::{calls, fragments, restore, rules};
 
@@ -264,7 +264,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     }
     if !may_answer(key, segment, before, &decision) {
         if decision.reply.is_some() {
-            count_sent(interface(ctx), Sent::Limited);
+            count(interface(ctx), Sent::Limited);
         }
         return decision.outcome.into();
     }

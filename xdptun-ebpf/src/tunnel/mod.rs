@@ -10,6 +10,7 @@
 //! | [`disguise`] | a datagram becomes a segment |
 //! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
 //! | [`fragments`] | datagrams in fragments, which are dropped |
+//! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
 //! | [`limits`] | how many answers may leave and flows may be opened in a second |
@@ -21,6 +22,7 @@
 //! | [`share`] | who may still open a flow |
 //! | [`shift`] | moves a payload behind a TCP header |
 //! | [`table`] | the flow table: look-ups, states, and what flows count |
+//! | [`verdict`] | what a decision makes of the packet, and what the entry point does next |
 //! | [`verify`] | addresses and checksums, before the handshake sees a segment |
 //! | [`vlan`] | datagrams behind VLAN tags |
 //! | [`xdp`] | restores data of established flows before tc |
@@ -33,6 +35,7 @@ pub mod defaults;
 pub mod disguise;
 pub mod egress;
 pub mod fragments;
+pub mod group;
 pub mod icmp;
 pub mod ingress;
 pub mod limits;
@@ -44,6 +47,7 @@ pub mod sent;
 pub mod share;
 pub mod shift;
 pub mod table;
+pub mod verdict;
 pub mod verify;
 pub mod vlan;
 pub mod xdp;

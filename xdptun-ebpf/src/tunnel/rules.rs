@@ -5,7 +5,8 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie};
-use xdptun_common::tunnel::config::{MAX_PEERS, PORT_WORDS, port_bit};
+use xdptun_common::ports::{PORT_WORDS, port_bit};
+use xdptun_common::tunnel::config::MAX_PEERS;
 
 /// A bit for each port: set if it is ours.
 #[map]

@@ -17,11 +17,12 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::LpmTrie;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::address::Local;
 use xdptun_common::address::{
     address_words, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::config::{Local, MAX_LOCAL};
+use xdptun_common::tunnel::config::MAX_LOCAL;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
@@ -33,7 +34,7 @@ use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::packet::verifier::bounded;
 
 /// Networks of this host's own addresses, 16-byte addresses, and what they are
-/// (`xdptun_common::tunnel::config::Local`). User space fills it before programs run.
+/// (`xdptun_common::address::Local`). User space fills it before programs run.
 #[map]
 pub static LOCAL: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_LOCAL, 0);
 

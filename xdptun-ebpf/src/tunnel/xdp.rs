@@ -11,12 +11,12 @@ use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;
 use crate::host::interface::Interface;
-use crate::host::verdict::refused;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::tunnel::ingress::segment;
 use crate::tunnel::table::find;
+use crate::tunnel::verdict::refused;
 use crate::tunnel::{restore, rules};
 
 /// Handles one packet of IP version `I`, `len` bytes long, of that interface; `None` if it is left

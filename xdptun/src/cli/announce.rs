@@ -5,27 +5,27 @@ use std::io::{self, Write};
 use tracing::debug;
 
 use crate::error::Result;
+use crate::group::Carried;
 use crate::host::ephemeral::Exposed;
 use crate::host::listeners;
 use crate::host::mtu::{IPV6_LEAST, WIREGUARD_DEFAULT, WireguardMtu};
 use crate::host::ports::{PortRange, carries};
-use crate::tunnel::options::AttachOptions;
-use crate::tunnel::{Attached, Carried};
+use crate::tunnel::{Attached, Settings};
 
 /// Prints what was attached and where; the last line starts with `ready:`.
 pub fn announce(
     attached: &Attached,
     carried: &Carried,
-    options: &AttachOptions,
+    settings: &Settings,
     way_out: &str,
 ) -> Result<()> {
     let interface = &carried.interface;
     let name = &interface.name;
     let ports = attached.maps.ports()?;
     let mut out = io::stdout().lock();
-    say_attachment(&mut out, attached, carried, options)?;
+    say_attachment(&mut out, attached, carried, settings)?;
     say_mtu(&mut out, name, interface.mtu)?;
-    say_tcp(&mut out, name, options, &ports)?;
+    say_tcp(&mut out, name, settings, &ports)?;
     say_exposed(&mut out, name, &ports)?;
     let vlans = interface.vlans()?;
     if !vlans.is_empty() {
@@ -48,8 +48,8 @@ fn say_attachment(
     out: &mut impl Write,
     attached: &Attached,
     carried: &Carried,
-    options: &AttachOptions,
-) -> io::Result<()> {
+    settings: &Settings,
+) -> Result<()> {
     let name = &carried.interface.name;
     let tc = if carried.tcx { "TCX" } else { "clsact" };
     writeln!(
@@ -57,7 +57,8 @@ fn say_attachment(
         "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
         carried.ingress.name()
     )?;
-    if let Some(flows) = attached.adopted {
+    if attached.adopted {
+        let flows = attached.maps.flows()?.len();
         writeln!(
             out,
             "{name}: took over what was attached, with {flows} flows"
@@ -66,8 +67,8 @@ fn say_attachment(
     if let Some(refusal) = &carried.xdp_refusal {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
-    if options.only_peers {
-        let peers: Vec<String> = options.peers.iter().map(ToString::to_string).collect();
+    if settings.only_peers {
+        let peers: Vec<String> = settings.peers.iter().map(ToString::to_string).collect();
         writeln!(out, "{name}: only for {}", peers.join(", "))?;
     }
     Ok(())
@@ -113,10 +114,10 @@ fn say_mtu(out: &mut impl Write, name: &str, interface: u32) -> io::Result<()> {
 fn say_tcp(
     out: &mut impl Write,
     name: &str,
-    options: &AttachOptions,
+    settings: &Settings,
     ports: &[PortRange],
 ) -> io::Result<()> {
-    if options.keys.is_some() {
+    if settings.keys.is_some() {
         return writeln!(
             out,
             "{name}: answers only callers that know the secret; other TCP to these ports goes to this host"

@@ -18,6 +18,7 @@ use xdptun_common::report::copy::MAX_COPIED;
 
 use crate::observe::capture::listen::{Captured, Listener, Wanted};
 use crate::process::signals::Termination;
+use crate::tunnel::Tunnel;
 
 /// Write the packets of an interface to a file for Wireshark, on the wire and restored.
 ///
@@ -105,7 +106,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
         create(write).with_context(|| format!("cannot write {}", write.display()))?
     };
     let mut stop = Termination::catch()?;
-    let listener = Listener::begin(Wanted {
+    let listener = Listener::begin::<Tunnel>(Wanted {
         interface: iface.clone(),
         snap_len: NonZeroU32::new(arguments.snaplen).context("--snaplen is 0")?,
         count: arguments.count,

@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::tunnel::detach::{self, Detached};
+use crate::group::detach::{self, Detached};
+use crate::tunnel::Tunnel;
 
 /// Detach from an interface and those that share its flows; remove what a killed process left.
 ///
@@ -23,7 +24,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let Detached {
         stopped,
         interfaces,
-    } = detach::detach(name)?;
+    } = detach::detach::<Tunnel>(name)?;
     if let Some(process) = stopped {
         println!("{name}: stopped process {process}");
     } else if interfaces.is_empty() {

@@ -4,9 +4,9 @@ use std::io;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
-use crate::tunnel::maps::TX_LOST_IN_QUEUE;
+use crate::group::counter::Counter;
+use crate::tunnel::counters;
 
 /// Tell what a counter of `xdptun status` means and what to do about it.
 #[derive(Args)]
@@ -17,24 +17,17 @@ pub struct Arguments {
     counter: Option<String>,
 }
 
-/// A counter, explained.
-struct Entry {
-    name: &'static str,
-    meaning: &'static str,
-    advice: &'static str,
-}
-
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut out = io::stdout().lock();
     let Some(wanted) = &arguments.counter else {
-        for entry in entries() {
+        for entry in counters::all() {
             print(&mut out, &entry)?;
         }
         return Ok(());
     };
-    let Some(entry) = entries().find(|entry| entry.name == wanted) else {
-        let similar: Vec<&str> = entries()
+    let Some(entry) = counters::all().find(|entry| entry.name == wanted) else {
+        let similar: Vec<&str> = counters::all()
             .map(|entry| entry.name)
             .filter(|name| name.contains(wanted.as_str()))
             .collect();
@@ -48,33 +41,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     print(&mut out, &entry)
 }
 
-fn print(out: &mut impl io::Write, entry: &Entry) -> Result<()> {
+fn print(out: &mut impl io::Write, entry: &Counter) -> Result<()> {
     writeln!(out, "{}: {}", entry.name, entry.meaning)?;
     if !entry.advice.is_empty() {
         writeln!(out, "    {}", entry.advice)?;
     }
     Ok(())
-}
-
-/// Every counter, as `xdptun status` orders them.
-fn entries() -> impl Iterator<Item = Entry> {
-    let outcomes = Outcome::ALL.iter().map(|counter| Entry {
-        name: counter.name(),
-        meaning: counter.meaning(),
-        advice: counter.advice(),
-    });
-    let sent = Sent::ALL.iter().map(|counter| Entry {
-        name: counter.name(),
-        meaning: counter.meaning(),
-        advice: counter.advice(),
-    });
-    let queue = Entry {
-        name: TX_LOST_IN_QUEUE,
-        meaning: "Datagrams lost while they waited with the daemon for a handshake.",
-        advice: "No peer answered for ten seconds: look whether xdptun is attached at the peer, \
-                 with the same secret if any, and whether the network lets the TCP port through.",
-    };
-    outcomes.chain(sent).chain([queue])
 }
 
 #[cfg(test)]
@@ -91,14 +63,14 @@ mod tests {
             .collect();
         assert!(!named.is_empty());
         for name in named {
-            assert!(entries().any(|entry| entry.name == name), "{name}");
+            assert!(counters::all().any(|entry| entry.name == name), "{name}");
         }
     }
 
     /// What is dropped on this host can be mended, or it is said that it need not be.
     #[test]
     fn every_drop_has_advice() {
-        for entry in entries() {
+        for entry in counters::all() {
             let closing = entry.name == "tx_drop_closing" || entry.name == "rx_drop_icmp";
             assert!(
                 !entry.name.contains("_drop_") || closing || !entry.advice.is_empty(),

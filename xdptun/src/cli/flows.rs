@@ -115,8 +115,8 @@ fn select(status: Status, arguments: &Arguments) -> Flows {
         flows.retain(wanted);
         flows.sort_by(|a, b| arguments.sort.compare(a, b));
         InterfaceFlows {
-            name: interface.name,
-            ifindex: interface.ifindex,
+            name: interface.attachment.name,
+            ifindex: interface.attachment.ifindex,
             flows,
         }
     });

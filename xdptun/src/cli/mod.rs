@@ -28,7 +28,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::task::LocalSet;
 
 use crate::error::Error;
-use crate::tunnel::Incumbent;
+use crate::group::Incumbent;
 
 /// Carry UDP (WireGuard, QUIC) through networks that pass only TCP.
 ///

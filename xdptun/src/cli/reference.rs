@@ -35,9 +35,16 @@ const INTERFACE: &str = "
 ## `[interface.NAME]`
 
 A table for each interface; names with dots are quoted: `[interface.\"eth0.100\"]`.
-`xdptun run` waits for an interface that does not exist yet. Where the last column but one
-says no, `xdptun reload` refuses a change while the interface is attached, except to
-`\"auto\"`: take the interface out of the file, reload, and put it back.
+`xdptun run` waits for an interface that does not exist yet.
+
+Interfaces with equal tables form a group and share their flows
+([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
+change together: to separate one interface, take it out of the file, reload, put it back with
+its new table, and reload again.
+
+Where the last column but one says no, `xdptun reload` refuses a change while the interface is
+attached, except to `\"auto\"`: take the interface and the others of its group out of the file,
+reload, put them back, and reload again.
 
 ";
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::group::pinned;
 use crate::observe::status::{FlowStatus, Status};
-use crate::tunnel::pinned;
+use crate::tunnel::Tunnel;
 
 /// The widest table, in columns: it fits beside another window, and into a mail.
 const WIDTH: usize = 100;
@@ -106,7 +107,7 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
 
 /// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
-    let hidden = pinned::unseen()?;
+    let hidden = pinned::unseen::<Tunnel>()?;
     if !hidden.is_empty() {
         writeln!(
             out,

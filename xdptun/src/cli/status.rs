@@ -60,25 +60,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
-    let daemon = match interface.daemon {
+    let daemon = match interface.attachment.daemon {
         Some(process) => format!("process {process}"),
         None => format!(
             "not running: flows go on, a new one loses its first datagrams; \
              `xdptun attach --iface {} ...` or `xdptun run` goes on with them",
-            interface.group.join(",")
+            interface.attachment.group.join(",")
         ),
     };
     writeln!(
         out,
         "{}  ports {}  ingress {}",
-        interface.name,
+        interface.attachment.name,
         join(&interface.ports),
-        interface.ingress
+        interface.attachment.ingress
     )?;
     let others = interface
+        .attachment
         .group
         .iter()
-        .filter(|name| **name != interface.name);
+        .filter(|name| **name != interface.attachment.name);
     let others: Vec<_> = others.collect();
     if !others.is_empty() {
         writeln!(out, "  group  shares its flows with {}", join(&others))?;
@@ -89,13 +90,13 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     if interface.secret {
         writeln!(out, "  secret callers must know it")?;
     }
-    if !interface.hooks.is_empty() {
-        writeln!(out, "  hooks  {}", interface.hooks.join(", "))?;
-    } else if interface.mtu.is_some() {
+    if !interface.attachment.hooks.is_empty() {
+        writeln!(out, "  hooks  {}", interface.attachment.hooks.join(", "))?;
+    } else if interface.attachment.mtu.is_some() {
         writeln!(out, "  hooks  none: datagrams leave as UDP")?;
     }
     writeln!(out, "  daemon {daemon}")?;
-    match (interface.mtu, interface.wireguard_mtu) {
+    match (interface.attachment.mtu, interface.wireguard_mtu) {
         (Some(mtu), Some(wireguard)) => writeln!(
             out,
             "  MTU    {mtu}; for WireGuard inside {} over IPv4, {} over IPv6",
@@ -104,9 +105,12 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         _ => writeln!(
             out,
             "  the interface is gone; {}",
-            match interface.daemon {
+            match interface.attachment.daemon {
                 Some(_) => "the daemon attaches to it when it comes back".to_owned(),
-                None => format!("`xdptun detach --iface {}` cleans up", interface.name),
+                None => format!(
+                    "`xdptun detach --iface {}` cleans up",
+                    interface.attachment.name
+                ),
             }
         )?,
     }
@@ -134,8 +138,9 @@ fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<
 
 fn print_counters(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     let mut counters = table(["COUNTER", "PACKETS"], 1);
-    for (name, value) in interface.counters.iter().filter(|(_, value)| **value != 0) {
-        counters.add_row([(*name).to_owned(), value.to_string()]);
+    let counts = interface.attachment.counters.iter();
+    for (counter, value) in counts.filter(|(_, value)| *value != 0) {
+        counters.add_row([counter.name.to_owned(), value.to_string()]);
     }
     if counters.row_iter().next().is_some() {
         writeln!(out, "{counters}")?;

@@ -19,11 +19,12 @@ use super::announce::announce;
 use super::flow_log::FlowLog;
 use crate::config::LogLevel;
 use crate::error::{Context as _, Error, Result};
+use crate::group::{Carried, Trace};
 use crate::observe::metrics;
 use crate::process::task::Task;
 use crate::service::Frontend;
 use crate::tunnel::daemon::{self, News, Observer};
-use crate::tunnel::{Attached, Carried, Plan, Programs, Trace};
+use crate::tunnel::{Attached, Loaded, Plan};
 
 /// The map of the programs' log. It is there until something reads it.
 const LOG: &str = "AYA_LOGS";
@@ -74,21 +75,21 @@ impl Frontend for Terminal {
     fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
         let mut logs = self.logs.borrow_mut();
         let logs = logs.entry(attached.directory().to_owned()).or_default();
-        let is_unread = |programs: &Programs| programs.ebpf.map(LOG).is_some();
-        if attached.programs.iter().all(is_unread) {
+        let is_unread = |loaded: &Loaded| loaded.ebpf.map(LOG).is_some();
+        if attached.loaded.iter().all(is_unread) {
             // All programs before these are gone; end the readers of their logs.
             logs.clear();
         }
         if plan.options().trace == Trace::On {
-            for programs in attached.programs.iter_mut().filter(|one| is_unread(one)) {
-                logs.push(forward_log(&mut programs.ebpf)?);
+            for loaded in attached.loaded.iter_mut().filter(|one| is_unread(one)) {
+                logs.push(forward_log(&mut loaded.ebpf)?);
             }
         }
         Ok(())
     }
 
     fn ready(&self, attached: &Attached, carried: &Carried, plan: &Plan) -> Result<()> {
-        announce(attached, carried, &plan.options(), self.way_out)
+        announce(attached, carried, &plan.options().settings, self.way_out)
     }
 
     fn metrics(&self, address: SocketAddr) -> Result<()> {

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcHandle};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcError, TcHandle,
+};
 use aya::programs::xdp::XdpLink;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp, XdpMode};
+use aya::programs::{ProgramError, SchedClassifier, Xdp, XdpMode};
 use nix::libc;
 use xdptun_common::attachment::{FilterPlace, IngressMode};
 
-use super::function::{Function, TcProgram};
-use super::{clsact, pins};
+use super::programs::{Programs, TcProgram, XdpPrograms};
+use super::{clsact, lock, order, pins};
 use crate::error::{Context as _, Error, Kind, Result, bail, io_error};
 
 /// How the tc programs of an attachment are held.
@@ -37,24 +39,19 @@ pub const fn xdp_mode(ingress: IngressMode) -> Option<XdpMode> {
 /// XDP: the stack makes such packets linear for that program. For the other program
 /// the stack copies the packet and loses the length of the link header
 /// (`skb_pp_cow_data`), and tc then looks for the IP header in the wrong place.
-fn load_xdp(ebpf: &mut Ebpf, function: &Function, mode: XdpMode) -> Result<&'static str> {
+fn load_xdp(ebpf: &mut Ebpf, programs: &XdpPrograms, mode: XdpMode) -> Result<&'static str> {
     let is_loaded = |loaded| matches!(loaded, Ok(()) | Err(ProgramError::AlreadyLoaded));
-    if mode != XdpMode::Skb && is_loaded(program::<Xdp>(ebpf, function.xdp_frags)?.load()) {
-        return Ok(function.xdp_frags);
+    if mode != XdpMode::Skb && is_loaded(program::<Xdp>(ebpf, programs.frags)?.load()) {
+        return Ok(programs.frags);
     }
-    let program: &mut Xdp = program(ebpf, function.xdp)?;
+    let program: &mut Xdp = program(ebpf, programs.linear)?;
     match program.load() {
-        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(function.xdp),
-        Err(error) => Err(rejected(function.xdp, error)),
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(programs.linear),
+        Err(error) => Err(rejected(programs.linear, error)),
     }
 }
 
-fn load_tc<'a>(
-    ebpf: &'a mut Ebpf,
-    function: &Function,
-    which: TcProgram,
-) -> Result<&'a mut SchedClassifier> {
-    let name = function.program(which);
+fn load_tc<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier> {
     let program: &mut SchedClassifier = program(ebpf, name)?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
@@ -64,11 +61,15 @@ fn load_tc<'a>(
 
 /// Loads every program and attaches none; returns whether the kernel translated all of
 /// them for the processor (JIT).
-pub fn load_all(ebpf: &mut Ebpf, function: &Function) -> Result<bool> {
-    let xdp = load_xdp(ebpf, function, XdpMode::Driver)?;
-    let mut translated = program::<Xdp>(ebpf, xdp)?.info()?.size_jitted() > 0;
-    for which in [TcProgram::Ingress, TcProgram::Egress, TcProgram::Splitter] {
-        translated &= load_tc(ebpf, function, which)?.info()?.size_jitted() > 0;
+pub fn load_all(ebpf: &mut Ebpf, programs: &Programs) -> Result<bool> {
+    let mut translated = true;
+    if let Some(programs) = &programs.xdp {
+        let loaded = load_xdp(ebpf, programs, XdpMode::Driver)?;
+        translated = program::<Xdp>(ebpf, loaded)?.info()?.size_jitted() > 0;
+    }
+    let on_interface = programs.on_interface().map(|(_, name)| name);
+    for name in on_interface.into_iter().chain(programs.splitter) {
+        translated &= load_tc(ebpf, name)?.info()?.size_jitted() > 0;
     }
     Ok(translated)
 }
@@ -81,20 +82,20 @@ pub fn load_all(ebpf: &mut Ebpf, function: &Function) -> Result<bool> {
 /// if the kernel refuses something else.
 pub fn attach_xdp(
     ebpf: &mut Ebpf,
-    function: &Function,
+    programs: &XdpPrograms,
     directory: &Path,
     name: &str,
     mode: XdpMode,
 ) -> Result<()> {
-    let loaded = load_xdp(ebpf, function, mode)?;
+    let loaded = load_xdp(ebpf, programs, mode)?;
     let program: &mut Xdp = program(ebpf, loaded)?;
-    if let Some(link) = pinned_link(directory, function.xdp)? {
+    if let Some(link) = pinned_link(directory, programs.linear)? {
         match program.attach_to_link(XdpLink::try_from(link)?) {
             Ok(id) => {
                 program.take_link(id)?;
                 return Ok(());
             }
-            Err(error) => forget_dead_link(directory, function.xdp, error)?,
+            Err(error) => forget_dead_link(directory, programs.linear, error)?,
         }
     }
     let id = program
@@ -116,89 +117,113 @@ pub fn attach_xdp(
             }
         })?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, function.xdp)
+    pin_link(link, directory, programs.linear)
 }
 
-/// Loads a tc program and puts it on an interface.
-pub fn attach_tc(
-    ebpf: &mut Ebpf,
-    function: &Function,
-    directory: &Path,
-    name: &str,
-    which: TcProgram,
-    held: Held<'_>,
-) -> Result<()> {
-    let program = load_tc(ebpf, function, which)?;
-    let called = function.program(which);
+/// Where a tc program goes.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The programs that it belongs to.
+    pub programs: &'a Programs,
+    /// The directory of the interface's pins.
+    pub directory: &'a Path,
+    /// The device, by name and index.
+    pub device: (&'a str, u32),
+    /// Which of the programs it is.
+    pub which: TcProgram,
+    /// Its name in the object.
+    pub name: &'a str,
+}
+
+/// Loads a tc program and puts it on a device.
+pub fn attach_tc(ebpf: &mut Ebpf, place: Place<'_>, held: Held<'_>) -> Result<()> {
+    let program = load_tc(ebpf, place.name)?;
     match held {
-        Held::Tcx => attach_tcx(program, directory, name, (which, called)),
-        Held::Clsact(places) => {
-            attach_filter(program, name, (which, called), &mut places[which as usize])
-        }
+        Held::Tcx => attach_tcx(program, place),
+        Held::Clsact(filters) => attach_filter(program, place, &mut filters[place.which as usize]),
     }
 }
 
-fn attach_tcx(
-    program: &mut SchedClassifier,
-    directory: &Path,
-    name: &str,
-    (which, called): (TcProgram, &str),
-) -> Result<()> {
-    if let Some(link) = pinned_link(directory, called)? {
+fn attach_tcx(program: &mut SchedClassifier, place: Place<'_>) -> Result<()> {
+    let Place {
+        directory, name, ..
+    } = place;
+    if let Some(link) = pinned_link(directory, name)? {
         match program.attach_to_link(SchedClassifierLink::try_from(link)?) {
             Ok(id) => {
                 program.take_link(id)?;
                 return Ok(());
             }
-            Err(error) => forget_dead_link(directory, called, error)?,
+            Err(error) => forget_dead_link(directory, name, error)?,
         }
     }
-    // First on ingress, last on egress: programs of others see datagrams, as sockets do.
-    let order = match which.hook() {
-        TcAttachType::Egress => LinkOrder::last(),
-        TcAttachType::Ingress | TcAttachType::Custom(_) => LinkOrder::first(),
-    };
+    let (device, hook) = (place.device, place.which.hook());
+    let _short = lock::lock_namespace()?;
+    let order = order::on_tcx(place.programs, device, hook)?;
     let id = program
-        .attach_with_options(name, which.hook(), TcAttachOptions::TcxOrder(order))
-        .with_context(|| format!("cannot attach {called} to {name} (TCX)"))?;
+        .attach_with_options(device.0, hook, TcAttachOptions::TcxOrder(order))
+        .with_context(|| format!("cannot attach {name} to {} (TCX)", device.0))?;
     let link: FdLink = program.take_link(id)?.try_into()?;
-    pin_link(link, directory, called)
+    pin_link(link, directory, name)
 }
 
 fn attach_filter(
     program: &mut SchedClassifier,
-    name: &str,
-    (which, called): (TcProgram, &str),
-    place: &mut FilterPlace,
+    place: Place<'_>,
+    filter: &mut FilterPlace,
 ) -> Result<()> {
-    let context = || format!("cannot attach {called} to {name} (clsact)");
-    let old = std::mem::take(place);
+    let (device, hook) = (place.device.0, place.which.hook());
+    let old = std::mem::take(filter);
     let replaced = old.is_known().then(|| -> Result<_> {
         let handle = TcHandle::from(old.handle);
         let priority = old.priority as u16;
-        let link = SchedClassifierLink::attached(name, which.hook(), priority, handle, None)?;
+        let link = SchedClassifierLink::attached(device, hook, priority, handle, None)?;
         Ok(program.attach_to_link(link)?)
     });
     let id = match replaced {
         Some(Ok(id)) => id,
         // Only the name tells which filter is ours.
         Some(Err(_)) | None => {
-            clsact::add(name)?;
-            clsact::remove_filter(name, which.hook(), called)?;
-            let options = TcAttachOptions::Netlink(NlOptions::default());
-            program
-                .attach_with_options(name, which.hook(), options)
-                .with_context(context)?
+            clsact::add(device)?;
+            clsact::remove_filter(device, hook, place.name)?;
+            add_filter(program, place)?
         }
     };
     let link = program.take_link(id)?;
-    *place = FilterPlace {
+    *filter = FilterPlace {
         handle: link.handle()?.into(),
         priority: link.priority()?.into(),
     };
     // The filter must outlive this process.
     std::mem::forget(link);
     Ok(())
+}
+
+/// Adds a filter with the first of its priorities that no filter of another kind has.
+fn add_filter(program: &mut SchedClassifier, place: Place<'_>) -> Result<SchedClassifierLinkId> {
+    let (device, hook) = (place.device.0, place.which.hook());
+    let priorities = order::priorities(place.programs.order, hook);
+    let last = *priorities.end();
+    for priority in priorities {
+        let options = TcAttachOptions::Netlink(NlOptions {
+            priority,
+            ..NlOptions::default()
+        });
+        match program.attach_with_options(device, hook, options) {
+            Err(error) if is_taken(&error) && priority != last => {}
+            added => {
+                let name = place.name;
+                return added.with_context(|| format!("cannot attach {name} to {device} (clsact)"));
+            }
+        }
+    }
+    bail!(Other, "{device}: no priority is left for a filter")
+}
+
+/// Whether a priority has filters of another kind or protocol.
+fn is_taken(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::TcError(TcError::NetlinkError(error))
+        if error.raw_os_error() == Some(libc::EINVAL))
 }
 
 /// The link of a program that is attached already.

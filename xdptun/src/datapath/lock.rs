@@ -16,8 +16,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{major, minor};
 use nix::unistd::Pid;
 
-use super::function::Function;
 use super::pins;
+use super::programs::Programs;
 use crate::error::{Context as _, Result};
 
 /// Held by the daemon of a group as long as it lives.
@@ -37,23 +37,10 @@ impl GroupLock {
     ///
     /// If the directory cannot be made or opened.
     pub fn take(directory: &Path) -> io::Result<Option<Self>> {
-        loop {
-            let file = match make(directory).and_then(|()| File::open(directory)) {
-                // A process of another network namespace may remove directories above, which
-                // are empty between two of these steps.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                file => file?,
-            };
-            let inode = file.metadata()?.ino();
-            let locked = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(locked) => locked,
-                Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
-                Err((_, error)) => return Err(error.into()),
-            };
-            // A daemon that just ended may have removed the directory meanwhile.
-            if fs::metadata(directory).is_ok_and(|metadata| metadata.ino() == inode) {
-                return Ok(Some(Self { _directory: locked }));
-            }
+        match make_and_lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => Ok(Some(Self { _directory: locked })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -128,14 +115,17 @@ fn holder_of(file: &str, locks: &str) -> Option<Pid> {
 /// # Errors
 ///
 /// If a directory cannot be made or read.
-pub fn found(function: &Function, interfaces: &[u32]) -> Result<Option<(PathBuf, GroupLock)>> {
+pub fn create_group(
+    programs: &Programs,
+    interfaces: &[u32],
+) -> Result<Option<(PathBuf, GroupLock)>> {
     let _short = lock_namespace()?;
     for interface in interfaces {
-        if pins::group_of(function, *interface)?.is_some() {
+        if pins::group_of(programs, *interface)?.is_some() {
             return Ok(None);
         }
     }
-    let above = pins::namespace_directory()?.join(function.name);
+    let above = pins::namespace_directory()?.join(programs.function);
     // The number of a group means nothing. The group of an interface that was made anew may
     // have the number that another interface has by now.
     let first = interfaces.iter().copied().min().unwrap_or_default();
@@ -157,9 +147,9 @@ pub fn found(function: &Function, interfaces: &[u32]) -> Result<Option<(PathBuf,
 /// # Errors
 ///
 /// If a directory cannot be made or read.
-pub fn join(function: &Function, group: &Path, interface: u32) -> Result<bool> {
+pub fn join(programs: &Programs, group: &Path, interface: u32) -> Result<bool> {
     let _short = lock_namespace()?;
-    let present = pins::group_of(function, interface)?;
+    let present = pins::group_of(programs, interface)?;
     if present.is_some_and(|present| present != group) {
         return Ok(false);
     }
@@ -169,22 +159,27 @@ pub fn join(function: &Function, group: &Path, interface: u32) -> Result<bool> {
 }
 
 /// Locks the directory of this network namespace, waiting if need be.
-fn lock_namespace() -> Result<Flock<File>> {
+pub(super) fn lock_namespace() -> Result<Flock<File>> {
     let directory = pins::namespace_directory()?;
-    let lock = || loop {
-        let file = match make(&directory).and_then(|()| File::open(&directory)) {
+    make_and_lock(&directory, FlockArg::LockExclusive).with_context(|| cannot_lock(&directory))
+}
+
+/// Makes a directory if it is not there, and locks it.
+fn make_and_lock(directory: &Path, how: FlockArg) -> io::Result<Flock<File>> {
+    loop {
+        let file = match make(directory).and_then(|()| File::open(directory)) {
+            // A process of another network namespace may remove directories above, which are
+            // empty between two of these steps.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };
         let inode = file.metadata()?.ino();
-        let locked = Flock::lock(file, FlockArg::LockExclusive);
-        let locked = locked.map_err(|(_, error)| io::Error::from(error))?;
-        // The process before may have removed the directory, which was empty.
-        if fs::metadata(&directory).is_ok_and(|metadata| metadata.ino() == inode) {
-            return Ok::<_, io::Error>(locked);
+        let locked = Flock::lock(file, how).map_err(|(_, error)| io::Error::from(error))?;
+        // The process that held the lock before may have removed the directory.
+        if fs::metadata(directory).is_ok_and(|metadata| metadata.ino() == inode) {
+            return Ok(locked);
         }
-    };
-    lock().with_context(|| cannot_lock(&directory))
+    }
 }
 
 fn cannot_lock(directory: &Path) -> String {

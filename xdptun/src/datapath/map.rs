@@ -1,10 +1,47 @@
-//! Pinned maps, and the check that a map is what its name says.
+//! Maps by name, and the check that a map is what its name says.
 
 use std::path::Path;
 
+use aya::Ebpf;
 use aya::maps::{Map, MapData, MapError, MapType};
 
 use crate::error::{Context as _, Error, Result, bail};
+
+/// Where maps come from.
+pub enum Source<'a> {
+    /// A loaded object, which gives each map once.
+    Object(&'a mut Ebpf),
+    /// The directory of their pins.
+    Pins(&'a Path),
+}
+
+impl Source<'_> {
+    /// The map of a name, which must have this shape.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing, or is not what its name says.
+    pub fn map(&mut self, name: &str, shape: Shape) -> Result<Map> {
+        match self {
+            Self::Object(ebpf) => {
+                let map = take_map(ebpf, name)?;
+                shape.check_loaded(name, &map)?;
+                Ok(map)
+            }
+            Self::Pins(directory) => shape.open(directory, name),
+        }
+    }
+}
+
+/// Takes a map out of a loaded object.
+///
+/// # Errors
+///
+/// If the object has none of that name.
+pub fn take_map(ebpf: &mut Ebpf, name: &str) -> Result<Map> {
+    let map = ebpf.take_map(name);
+    map.with_context(|| format!("the object has no map {name}"))
+}
 
 /// The kind of a map, and the length of a key and of a value in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +53,11 @@ impl Shape {
         Self(MapType::Array, size_of::<u32>(), size_of::<T>())
     }
 
+    /// A hash map of records.
+    pub const fn hash<K, V>() -> Self {
+        Self(MapType::Hash, size_of::<K>(), size_of::<V>())
+    }
+
     /// Checks that a map has this shape. Another user may own the pins. The kernel copies as
     /// many bytes as a value of the map has, even if the buffer is smaller: a per-CPU array in
     /// the place of an array would write beyond it.
@@ -23,7 +65,7 @@ impl Shape {
     /// # Errors
     ///
     /// If it has another one, or cannot be asked.
-    pub fn check(self, data: &MapData) -> Result<()> {
+    fn check(self, data: &MapData) -> Result<()> {
         let Self(kind, key, value) = self;
         let info = data.info()?;
         let found = (info.map_type()?, info.key_size(), info.value_size());
@@ -41,7 +83,7 @@ impl Shape {
     /// # Errors
     ///
     /// If it cannot be opened, or has another shape.
-    pub fn open(self, directory: &Path, name: &str) -> Result<Map> {
+    fn open(self, directory: &Path, name: &str) -> Result<Map> {
         let path = directory.join(name);
         let data = MapData::from_pin(&path).map_err(|error| open_error(&path, error))?;
         self.check(&data)
@@ -60,7 +102,7 @@ impl Shape {
     /// # Errors
     ///
     /// As [`Shape::check`].
-    pub fn check_loaded(self, name: &str, map: &Map) -> Result<()> {
+    fn check_loaded(self, name: &str, map: &Map) -> Result<()> {
         match map {
             Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data) | Map::Array(data) => {
                 self.check(data).with_context(|| name.to_owned())

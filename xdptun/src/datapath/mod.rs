@@ -8,12 +8,13 @@
 pub(crate) mod batch;
 mod bpf;
 pub(crate) mod clsact;
-pub mod function;
 pub(crate) mod hook;
 pub(crate) mod lock;
 pub mod map;
+pub(crate) mod order;
 pub mod pins;
 pub(crate) mod pod;
+pub mod programs;
 pub mod recorder;
 pub mod records;
 pub(crate) mod remove;

@@ -19,8 +19,8 @@ use nix::unistd::geteuid;
 use tracing::debug;
 
 use super::bpf::bpf;
-use super::function::Function;
-use crate::error::{Context as _, Result};
+use super::programs::Programs;
+use crate::error::{Context as _, Error, Result};
 use crate::host::netns;
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -68,27 +68,58 @@ pub fn namespace_directory() -> Result<PathBuf> {
 }
 
 /// The groups of a function in this network namespace, by the directory of their pins, in
-/// order. Versions before groups pinned what an interface has right below the network
-/// namespace; each such directory counts as a group.
+/// order. Versions before groups had the tunnel alone, which stands nearest to the network.
+/// They pinned what an interface has right below the network namespace; each such directory
+/// counts as a group of the tunnel.
 ///
 /// # Errors
 ///
 /// If a directory exists and cannot be read.
-pub fn groups(function: &Function) -> Result<Vec<PathBuf>> {
+pub fn groups(programs: &Programs) -> Result<Vec<PathBuf>> {
     let namespace = namespace_directory()?;
-    let mut groups = Vec::new();
-    for directory in [namespace.join(function.name), namespace] {
-        let numbers = numbers(&directory).with_context(|| {
-            let directory = directory.display();
-            format!("cannot read {directory}; run it as root, for example with sudo")
-        })?;
-        groups.extend(
-            numbers
-                .into_iter()
-                .map(|number| directory.join(number.to_string())),
-        );
+    let mut groups = groups_in(&namespace.join(programs.function))?;
+    if programs.order == 0 {
+        groups.extend(groups_in(&namespace)?);
     }
     Ok(groups)
+}
+
+/// The groups whose directories are in this one.
+fn groups_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let numbers = numbers(directory).with_context(|| {
+        let directory = directory.display();
+        format!("cannot read {directory}; run it as root, for example with sudo")
+    })?;
+    let path = |number: u32| directory.join(number.to_string());
+    Ok(numbers.into_iter().map(path).collect())
+}
+
+/// The groups of all functions but this one that an interface is in.
+///
+/// # Errors
+///
+/// If a directory exists and cannot be read.
+pub fn groups_of_others(programs: &Programs, ifindex: u32) -> Result<Vec<PathBuf>> {
+    let namespace = namespace_directory()?;
+    let entries = match fs::read_dir(&namespace) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| cannot_read(&namespace)),
+    };
+    let mut groups = Vec::new();
+    for entry in entries {
+        let function = entry.with_context(|| cannot_read(&namespace))?.path();
+        if number_of(&function).is_none() && !function.ends_with(programs.function) {
+            groups.extend(groups_in(&function)?);
+        }
+    }
+    let mut found = Vec::new();
+    for group in groups {
+        if members(&group)?.contains(&ifindex) {
+            found.push(group);
+        }
+    }
+    Ok(found)
 }
 
 /// The interfaces of a group, by index, in order.
@@ -96,10 +127,10 @@ pub fn groups(function: &Function) -> Result<Vec<PathBuf>> {
 /// # Errors
 ///
 /// If the directory exists and cannot be read.
-pub fn members(group: &Path) -> io::Result<Vec<u32>> {
+pub fn members(group: &Path) -> Result<Vec<u32>> {
     match number_of(group) {
         Some(number) if is_of_old_version(group) => Ok(vec![number]),
-        _ => numbers(group),
+        _ => numbers(group).with_context(|| cannot_read(group)),
     }
 }
 
@@ -118,10 +149,9 @@ pub fn member(group: &Path, ifindex: u32) -> PathBuf {
 /// # Errors
 ///
 /// As [`groups`].
-pub fn group_of(function: &Function, ifindex: u32) -> Result<Option<PathBuf>> {
-    for group in groups(function)? {
-        let members = members(&group).with_context(|| cannot_read(&group))?;
-        if members.contains(&ifindex) {
+pub fn group_of(programs: &Programs, ifindex: u32) -> Result<Option<PathBuf>> {
+    for group in groups(programs)? {
+        if members(&group)?.contains(&ifindex) {
             return Ok(Some(group));
         }
     }
@@ -277,6 +307,31 @@ pub fn link_name(program: &str) -> String {
     format!("{LINK_PREFIX}{program}")
 }
 
+/// The pins of the links of an interface.
+///
+/// # Errors
+///
+/// If the directory exists and cannot be read.
+pub fn links(member: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(member) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| cannot_read(member)),
+    };
+    let mut links = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| cannot_read(member))?;
+        if is_link(&entry.file_name()) {
+            links.push(entry.path());
+        }
+    }
+    Ok(links)
+}
+
+fn is_link(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with(LINK_PREFIX)
+}
+
 /// Detaches the programs of all links of an interface, also those of another version, and
 /// removes the pins of the links. Egress goes last: without ingress, answers to a SYN are
 /// merely lost; without egress, datagrams would leave undisguised while flows are open.
@@ -284,18 +339,18 @@ pub fn link_name(program: &str) -> String {
 /// # Errors
 ///
 /// If a pin exists and cannot be removed.
-pub fn remove_links(function: &Function, member: &Path) -> io::Result<()> {
+pub fn remove_links(programs: &Programs, member: &Path) -> io::Result<()> {
     let directory = match OpenDirectory::open(member) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         directory => directory?,
     };
-    let egress = link_name(function.egress);
+    let egress = link_name(programs.egress);
     let (mut last, mut links) = (None, Vec::new());
     for entry in fs::read_dir(directory.path())? {
         let name = entry?.file_name();
         if name == *egress {
             last = Some(name);
-        } else if name.to_string_lossy().starts_with(LINK_PREFIX) {
+        } else if is_link(&name) {
             links.push(name);
         }
     }
@@ -365,7 +420,7 @@ pub fn share(group: &Path) -> Result<()> {
         for directory in above {
             fchown(OpenDirectory::open(directory)?.0, uid, gid)?;
         }
-        Ok::<_, io::Error>(())
+        Ok::<_, Error>(())
     };
     give_all().with_context(|| {
         let group = group.display();

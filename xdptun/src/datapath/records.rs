@@ -1,57 +1,52 @@
-//! The maps of any function in which user space says what is attached: for itself, for the
-//! process after it, and for the programs.
+//! The maps that any function has: in them user space says what is attached, for itself, for
+//! the process after it, and for the programs; and the programs count.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, MapType};
-use xdptun_common::attachment::{Attachment, Group, Owner};
+use aya::maps::{Array, HashMap, MapData, MapError, MapType, PerCpuArray, PerCpuValues};
+use xdptun_common::attachment::{Attachment, Owner};
 use xdptun_common::member::{Member, PROBES, ROWS, slot};
+use xdptun_common::report::outcome::IN_ROW;
 
-use super::map::{Shape, absent};
+use super::map::{Shape, Source, absent};
 use super::pod::AsPod;
 use crate::error::{Context as _, Kind, Result, bail};
 
 const OWNER: &str = "OWNER";
-const GROUP: &str = "GROUP";
 const ATTACHMENTS: &str = "ATTACHMENTS";
 const INTERFACES: &str = "INTERFACES";
+const COUNTERS: &str = "COUNTERS";
 
 /// The names of these maps, as pins and in the object. The owner first: from then on another
 /// process knows what the other pins are.
-pub const RECORDS: [&str; 4] = [OWNER, GROUP, ATTACHMENTS, INTERFACES];
+pub const RECORDS: [&str; 4] = [OWNER, ATTACHMENTS, INTERFACES, COUNTERS];
 
-/// What is attached.
+/// What is attached, and what the programs have counted.
 pub struct Records {
     owner: Array<MapData, AsPod<Owner>>,
-    group: Array<MapData, AsPod<Group>>,
     attachments: HashMap<MapData, u32, AsPod<Attachment>>,
     interfaces: Array<MapData, AsPod<Member>>,
-}
-
-/// The shape of one of these maps.
-pub fn shape(name: &str) -> Option<Shape> {
-    Some(match name {
-        OWNER => Shape::array::<Owner>(),
-        GROUP => Shape::array::<Group>(),
-        ATTACHMENTS => Shape(MapType::Hash, size_of::<u32>(), size_of::<Attachment>()),
-        INTERFACES => Shape::array::<Member>(),
-        _ => return None,
-    })
+    counters: PerCpuArray<MapData, u64>,
 }
 
 impl Records {
-    /// Made of maps that `map` gives by name.
+    /// The maps of this source.
     ///
     /// # Errors
     ///
-    /// If one is missing.
-    pub fn assemble(map: &mut impl FnMut(&str) -> Result<Map>) -> Result<Self> {
+    /// If one is missing or not what its name says.
+    pub fn open(source: &mut Source<'_>) -> Result<Self> {
+        let counters = Shape(MapType::PerCpuArray, size_of::<u32>(), size_of::<u64>());
         Ok(Self {
-            owner: map(OWNER)?.try_into()?,
-            group: map(GROUP)?.try_into()?,
-            attachments: map(ATTACHMENTS)?.try_into()?,
-            interfaces: map(INTERFACES)?.try_into()?,
+            owner: source.map(OWNER, Shape::array::<Owner>())?.try_into()?,
+            attachments: source
+                .map(ATTACHMENTS, Shape::hash::<u32, Attachment>())?
+                .try_into()?,
+            interfaces: source
+                .map(INTERFACES, Shape::array::<Member>())?
+                .try_into()?,
+            counters: source.map(COUNTERS, counters)?.try_into()?,
         })
     }
 
@@ -59,9 +54,19 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// If one is missing or not what its name says.
+    /// If one is missing or not what its name says, or another version of xdptun wrote them.
     pub fn from_pins(directory: &Path) -> Result<Self> {
-        Self::assemble(&mut |name| open(directory, name))
+        let Owner { layout, .. } = owner(directory)?;
+        if layout != Owner::LAYOUT {
+            bail!(
+                OtherVersion,
+                "{} was written by another version of xdptun (layout {layout}, this one has {}); \
+                 `xdptun detach --iface ...` ends it",
+                directory.display(),
+                Owner::LAYOUT
+            );
+        }
+        Self::open(&mut Source::Pins(directory))
     }
 
     /// Says that this process keeps the group.
@@ -75,25 +80,6 @@ impl Records {
             pid: std::process::id(),
         };
         self.owner.set(0, AsPod(owner), 0)
-    }
-
-    /// What the interfaces have in common.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be read.
-    pub fn group(&self) -> Result<Group> {
-        let group = self.group.get(&0, 0);
-        Ok(group.context("cannot read what is attached")?.0)
-    }
-
-    /// Writes what the interfaces have in common.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be written.
-    pub fn set_group(&mut self, group: Group) -> Result<(), MapError> {
-        self.group.set(0, AsPod(group), 0)
     }
 
     /// What is attached, by interface index.
@@ -189,11 +175,31 @@ impl Records {
         };
         Ok(self.interfaces.set(place, AsPod(member), 0)?)
     }
-}
 
-fn open(directory: &Path, name: &str) -> Result<Map> {
-    let shape = shape(name).with_context(|| format!("no map of ours is called {name}"))?;
-    shape.open(directory, name)
+    /// A counter of the interface with this row, by its index in the row, summed over the
+    /// CPUs.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn counter(&self, row: u32, index: u32) -> Result<u64, MapError> {
+        let counter = self.counters.get(&(row * IN_ROW + index), 0)?;
+        Ok(counter.iter().sum())
+    }
+
+    /// Sets the counters of a row to zero, for another interface.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn clear_row(&mut self, row: u32) -> Result<()> {
+        for index in row * IN_ROW..(row + 1) * IN_ROW {
+            let cpus = self.counters.get(&index, 0)?.len();
+            let zeros = PerCpuValues::try_from(vec![0; cpus])?;
+            self.counters.set(index, zeros, 0)?;
+        }
+        Ok(())
+    }
 }
 
 /// The process that holds what is pinned in `directory`, of any version.
@@ -202,7 +208,8 @@ fn open(directory: &Path, name: &str) -> Result<Map> {
 ///
 /// If it cannot be read.
 pub fn owner(directory: &Path) -> Result<Owner> {
-    let owner: Array<MapData, AsPod<Owner>> = open(directory, OWNER)?.try_into()?;
+    let owner = Source::Pins(directory).map(OWNER, Shape::array::<Owner>())?;
+    let owner: Array<MapData, AsPod<Owner>> = owner.try_into()?;
     let owner = owner.get(&0, 0).context("cannot read who is attached")?;
     Ok(owner.0)
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use xdptun_common::attachment::{Attachment, Filters};
 
-use super::function::{Function, TC_PROGRAMS};
+use super::map::Source;
+use super::programs::Programs;
 use super::records::Records;
 use super::{clsact, pins, splitter};
 use crate::error::{Context as _, Result};
@@ -16,8 +17,8 @@ use crate::host::interface::name_of;
 /// # Errors
 ///
 /// If something is there and cannot be removed.
-pub fn remove(function: &Function, group: &Path) -> Result<bool> {
-    let removed = clear(function, group)?;
+pub fn remove(programs: &Programs, group: &Path) -> Result<bool> {
+    let removed = clear(programs, group)?;
     pins::remove_directory(group).context("cannot remove the pin directory")?;
     Ok(removed)
 }
@@ -27,17 +28,15 @@ pub fn remove(function: &Function, group: &Path) -> Result<bool> {
 /// # Errors
 ///
 /// As [`remove`].
-pub fn clear(function: &Function, group: &Path) -> Result<bool> {
+pub fn clear(programs: &Programs, group: &Path) -> Result<bool> {
     let had_maps = pins::has_maps(group)?;
     let mut removed = had_maps;
-    // Filters must go even if the pins cannot be read.
-    let records = Records::from_pins(group).ok();
-    let members =
-        pins::members(group).with_context(|| format!("cannot read {}", group.display()))?;
-    for ifindex in members {
+    // Filters must go even if the pins cannot be read, and links of another version.
+    let records = Records::open(&mut Source::Pins(group)).ok();
+    for ifindex in pins::members(group)? {
         let record = records.as_ref().map(|records| records.attachment(ifindex));
         let record = record.transpose().ok().flatten().flatten();
-        removed |= remove_member(function, group, ifindex, record)?;
+        removed |= remove_member(programs, group, ifindex, record)?;
     }
     if had_maps {
         pins::remove_maps(group)
@@ -53,7 +52,7 @@ pub fn clear(function: &Function, group: &Path) -> Result<bool> {
 ///
 /// If something is there and cannot be removed.
 pub fn remove_member(
-    function: &Function,
+    programs: &Programs,
     group: &Path,
     ifindex: u32,
     record: Option<Attachment>,
@@ -66,17 +65,19 @@ pub fn remove_member(
     if filters != Filters::Tcx
         && let Some(name) = name_of(ifindex)
     {
-        for which in TC_PROGRAMS {
-            removed |= clsact::remove_filter(&name, which.hook(), function.program(which))?;
+        for (which, program) in programs.on_interface() {
+            removed |= clsact::remove_filter(&name, which.hook(), program)?;
         }
         if filters == Filters::OwnClsact {
             clsact::remove_if_unused(ifindex)?;
         }
     }
     let member = pins::member(group, ifindex);
-    pins::remove_links(function, &member)
+    pins::remove_links(programs, &member)
         .with_context(|| format!("cannot remove the links in {}", member.display()))?;
-    removed |= splitter::remove(ifindex)?;
+    if programs.splitter.is_some() {
+        removed |= splitter::remove(ifindex)?;
+    }
     pins::remove_member(group, ifindex)
         .with_context(|| format!("cannot remove {}", member.display()))?;
     Ok(removed)

@@ -10,7 +10,7 @@ use super::{Finding, Subject, clock};
 use crate::config::DEFAULT_MAX_FLOWS;
 use crate::error::Result;
 use crate::host::listeners;
-use crate::tunnel::pinned::Pinned;
+use crate::tunnel::Pinned;
 
 pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
     let name = pinned.name();
@@ -21,7 +21,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
         let missing = missing_hooks(pinned.ingress(), seen);
         findings.push(judge_hooks(&name, &missing, daemon, &attach));
     }
-    if pinned.hidden {
+    if pinned.has_secret() {
         findings.push(clock::check()?);
     }
     Ok(findings)
@@ -35,17 +35,17 @@ fn command(pinned: &Pinned) -> Result<String> {
     }
     let mut command = format!(
         "xdptun attach --iface {} --port {}",
-        join(&pinned.group_names()),
-        join(&pinned.maps.ports()?)
+        join(&pinned.group.names()),
+        join(&pinned.group.maps.ports()?)
     );
-    let peers = pinned.maps.peers()?;
+    let peers = pinned.group.maps.peers()?;
     if !peers.is_empty() {
         command += &format!(" --peer {}", join(&peers));
     }
-    if pinned.maps.max_flows() != DEFAULT_MAX_FLOWS {
-        command += &format!(" --max-flows {}", pinned.maps.max_flows());
+    if pinned.group.maps.max_flows() != DEFAULT_MAX_FLOWS {
+        command += &format!(" --max-flows {}", pinned.group.maps.max_flows());
     }
-    if pinned.hidden {
+    if pinned.has_secret() {
         command += " --secret FILE";
     }
     Ok(command)

@@ -8,7 +8,7 @@ use xdptun_common::tunnel::state::{Flow, RESTARTED, State};
 
 use super::{Finding, some_of};
 use crate::error::Result;
-use crate::tunnel::pinned::Pinned;
+use crate::tunnel::Pinned;
 
 const CHECK: &str = "flows";
 
@@ -21,8 +21,9 @@ const NONE_NOW: &str = "none now; the next datagram opens one";
 pub fn check(pinned: &Pinned) -> Result<Finding> {
     // Segments of one flow may leave by one interface of a group and arrive by another.
     let of_group = |index| -> Result<u64> {
-        let rows = pinned.members.values().map(|one| one.row);
-        rows.map(|row| Ok(pinned.maps.counter(row, index)?)).sum()
+        let rows = pinned.group.members.values().map(|one| one.row);
+        rows.map(|row| Ok(pinned.group.records.counter(row, index)?))
+            .sum()
     };
     let count = |outcome: Outcome| of_group(outcome.index());
     let seen = Seen {
@@ -31,8 +32,8 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
         refused: count(Outcome::RxRefused)?,
         undisguised: count(Outcome::RxDropPlainUdp)?,
         unproven: count(Outcome::RxDropUnproven)?,
-        has_secret: pinned.hidden,
-        ..Seen::of(&pinned.flows()?)
+        has_secret: pinned.has_secret(),
+        ..Seen::of(&pinned.own_flows(&pinned.group.maps.flows()?))
     };
     Ok(judge(&pinned.name(), &seen))
 }

@@ -20,9 +20,11 @@ mod wireguard;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::group::Function as _;
+use crate::group::pinned;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
-use crate::tunnel::pinned::{self, Pinned};
+use crate::tunnel::{Pinned, Tunnel};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -127,7 +129,7 @@ impl Subject {
         let pinned = Pinned::open(interface.index)?;
         let mut ports = ports.to_vec();
         if let Some(pinned) = &pinned {
-            let others = pinned.maps.ports()?.into_iter();
+            let others = pinned.group.maps.ports()?.into_iter();
             ports.extend(
                 others
                     .filter(|range| !ports.contains(range))
@@ -147,7 +149,7 @@ impl Subject {
 
     /// Whether callers must know a secret.
     fn has_secret(&self) -> bool {
-        self.pinned.as_ref().is_some_and(|pinned| pinned.hidden)
+        self.pinned.as_ref().is_some_and(Pinned::has_secret)
     }
 
     fn examine(&self) -> Vec<Finding> {
@@ -166,7 +168,7 @@ impl Subject {
             findings.extend(found("route", routes::check_peers(pinned)));
             let flows = flows::check(pinned).map(|finding| vec![finding]);
             findings.extend(found("flows", flows));
-        } else if !pinned::is_attached(self.name()) {
+        } else if !pinned::is_attached(Tunnel::PROGRAMS, self.name()) {
             findings.push(flows::none(self.name()));
         }
         findings.extend(found("wireguard-mtu", wireguard::check(self)));
@@ -224,7 +226,7 @@ fn check_pins() -> Result<Vec<Finding>> {
             findings.push(attachment::orphan(&pinned.name(), Pinned::daemon(index)?));
         }
     }
-    for name in pinned::unseen()? {
+    for name in pinned::unseen::<Tunnel>()? {
         let what = format!("{name}: attached, but {}", pinned::PINS_ARE_HIDDEN);
         findings.push(Finding::fail("attachment", what));
     }

@@ -13,7 +13,7 @@ use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use super::{Finding, some_of};
 use crate::error::{Context as _, Error, Result};
 use crate::host::netlink;
-use crate::tunnel::pinned::Pinned;
+use crate::tunnel::Pinned;
 
 /// The indices of the interfaces that the default routes of both families lead to.
 pub fn default_interfaces() -> Result<Vec<u32>> {
@@ -61,7 +61,7 @@ fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
 
 /// Whether packets to the peers of an attachment leave by its interface.
 pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
-    let peers = pinned.maps.peers()?.into_iter();
+    let peers = pinned.group.maps.peers()?.into_iter();
     let hosts = peers.filter(|peer| peer.prefix_len() == peer.max_prefix_len());
     // Every interface leads to a link-local address.
     let hosts = hosts.map(|peer| peer.addr()).filter(|host| match host {

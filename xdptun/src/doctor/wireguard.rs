@@ -37,8 +37,8 @@ fn over_v6(subject: &Subject) -> Result<bool> {
     let Some(pinned) = &subject.pinned else {
         return Ok(false);
     };
-    let flows = pinned.maps.flows()?;
-    let peers = pinned.maps.peers()?;
+    let flows = pinned.group.maps.flows()?;
+    let peers = pinned.group.maps.peers()?;
     Ok(flows.iter().any(|(key, _)| key.remote().is_ipv6())
         || peers.iter().any(|peer| matches!(peer, IpNet::V6(_))))
 }

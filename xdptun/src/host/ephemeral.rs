@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use xdptun_common::tunnel::config::{PORT_WORDS, port_bit};
+use xdptun_common::ports::{PORT_WORDS, port_bit};
 
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::{PortRange, from_words, to_words};

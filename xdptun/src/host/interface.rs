@@ -7,7 +7,7 @@ use rtnetlink::LinkGetRequest;
 use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
-use xdptun_common::tunnel::config::{LINK_ETHERNET, LINK_NONE};
+use xdptun_common::wire::{LINK_ETHERNET, LINK_NONE};
 
 use crate::error::{Context as _, Error, Kind, Result, bail};
 use crate::host::netlink;

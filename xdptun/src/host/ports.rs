@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use xdptun_common::tunnel::config::{PORT_WORDS, port_bit};
+use xdptun_common::ports::{PORT_WORDS, port_bit};
 
 use crate::error::{Error, Kind};
 

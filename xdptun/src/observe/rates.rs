@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use xdptun_common::tunnel::outcome::Outcome;
 
-use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds, is_loss};
+use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds};
 
 /// How many flows are listed: those that carried most.
 pub const BUSIEST: usize = 10;
@@ -88,8 +88,8 @@ impl Rates {
             let mut candidates = before.interfaces.iter();
             let then = candidates
                 .clone()
-                .find(|then| then.ifindex == now.ifindex)
-                .or_else(|| candidates.find(|then| then.name == now.name));
+                .find(|then| then.attachment.ifindex == now.attachment.ifindex)
+                .or_else(|| candidates.find(|then| then.attachment.name == now.attachment.name));
             interface_rates(before, then, now, interval)
         });
         Self {
@@ -106,7 +106,7 @@ fn interface_rates(
     now: &InterfaceStatus,
     interval: Duration,
 ) -> InterfaceRates {
-    let counter = |interface: &InterfaceStatus, name| interface.counters.get(name).copied();
+    let counter = |interface: &InterfaceStatus, name| interface.attachment.counters.get(name);
     let moved = |name| {
         let before = then.and_then(|then| counter(then, name));
         growth(before, counter(now, name).unwrap_or_default())
@@ -137,17 +137,21 @@ fn interface_rates(
         let bytes = carried.tx_bytes + carried.rx_bytes;
         (Reverse(bytes), flow.remote, flow.local)
     });
-    let drops = now.counters.iter().filter_map(|(name, total)| {
-        let moved = moved(name);
-        let drops = Drops {
-            per_s: per_second(moved, interval),
-            total: *total,
-        };
-        (is_loss(name) && moved > 0).then_some((*name, drops))
-    });
+    let drops = now
+        .attachment
+        .counters
+        .iter()
+        .filter_map(|(counter, total)| {
+            let moved = moved(counter.name);
+            let drops = Drops {
+                per_s: per_second(moved, interval),
+                total,
+            };
+            (counter.end.is_loss() && moved > 0).then_some((counter.name, drops))
+        });
     InterfaceRates {
-        name: now.name.clone(),
-        ifindex: now.ifindex,
+        name: now.attachment.name.clone(),
+        ifindex: now.attachment.ifindex,
         traffic: total.over(interval),
         flow_states: now.flow_states.clone(),
         drops: drops.collect(),
@@ -211,7 +215,9 @@ mod tests {
     use xdptun_common::tunnel::state::State;
 
     use super::*;
+    use crate::observe::status::AttachmentStatus;
     use crate::observe::status::by_state;
+    use crate::tunnel::counters::with_values;
 
     const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -230,26 +236,25 @@ mod tests {
         }
     }
 
-    fn interface(
-        ifindex: u32,
-        counters: &[(&'static str, u64)],
-        flows: &[FlowStatus],
-    ) -> InterfaceStatus {
+    fn interface(ifindex: u32, counters: &[(&str, u64)], flows: &[FlowStatus]) -> InterfaceStatus {
         InterfaceStatus {
-            name: "eth0".to_owned(),
-            ifindex,
-            group: vec!["eth0".to_owned()],
+            attachment: AttachmentStatus {
+                function: "tunnel",
+                name: "eth0".to_owned(),
+                ifindex,
+                group: vec!["eth0".to_owned()],
+                mtu: Some(1500),
+                ingress: "tc",
+                hooks: Vec::new(),
+                daemon: None,
+                attached: Duration::from_secs(60),
+                counters: with_values(counters),
+            },
             ports: Vec::new(),
             peers: Vec::new(),
             secret: false,
-            mtu: Some(1500),
             wireguard_mtu: None,
-            ingress: "tc",
-            hooks: Vec::new(),
-            daemon: None,
-            attached: Duration::from_secs(60),
             max_flows: 65536,
-            counters: counters.iter().copied().collect(),
             flow_states: by_state(flows.iter().map(|flow| flow.state)),
             flows: flows.to_vec(),
         }
@@ -328,7 +333,7 @@ mod tests {
         let old = interface(2, &[("tx_disguised", 10)], &[]);
         assert_eq!(rates(slice::from_ref(&old), &[]), []);
         let mut new = interface(3, &[("tx_disguised", 6)], &[]);
-        new.name = "eth1".to_owned();
+        new.attachment.name = "eth1".to_owned();
         let rates = rates(&[old], &[new]);
         assert_eq!(rates.len(), 1);
         assert_eq!(rates[0].traffic.tx_packets_per_s, 3.0);

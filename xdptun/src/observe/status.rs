@@ -2,6 +2,7 @@
 //! docs/json.md describes the layout.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,17 +10,18 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::control::Report;
 use crate::error::{Result, bail};
+use crate::group::Function;
+use crate::group::counter::Counts;
+use crate::group::pinned::{Pinned, daemon_of};
 use crate::host::clock::{monotonic_ns, since};
 use crate::host::interface::Interface;
 use crate::host::mtu::WireguardMtu;
 use crate::host::ports::PortRange;
-use crate::tunnel::maps::TX_LOST_IN_QUEUE;
-use crate::tunnel::pinned::Pinned;
+use crate::tunnel::Tunnel;
 
 /// Version of the layout of all JSON that xdptun prints. A new field does not change it; a
 /// field that changes its meaning or is removed raises it.
@@ -38,28 +40,20 @@ pub struct Status {
     pub service: Option<Vec<Report>>,
 }
 
-/// One attachment.
+/// What any function has attached to an interface.
 #[derive(Clone, Debug, Serialize)]
-pub struct InterfaceStatus {
+pub struct AttachmentStatus {
+    /// The function, such as `tunnel`.
+    pub function: &'static str,
     /// The interface's name; if it is gone, the name that the daemon waits for.
     pub name: String,
     /// Its index.
     pub ifindex: u32,
-    /// The names of all interfaces that share flows with it, by index, itself among them.
+    /// The names of all interfaces of its group, by index, itself among them.
     pub group: Vec<String>,
-    /// The owned ports, in order; text like `8000` or `8000-8010` in JSON.
-    #[serde(serialize_with = "each_as_text")]
-    pub ports: Vec<PortRange>,
-    /// The networks of peers, as CIDR in JSON; empty if every address is one.
-    #[serde(serialize_with = "each_as_text")]
-    pub peers: Vec<IpNet>,
-    /// Whether callers must know a secret (`--secret`).
-    pub secret: bool,
     /// MTU of the interface in bytes, as it is now; none if it is gone.
     pub mtu: Option<u32>,
-    /// The largest MTU of a WireGuard device inside, in bytes.
-    pub wireguard_mtu: Option<WireguardMtu>,
-    /// Which program restores inbound data: `tc`, `xdp` or `xdp-generic`.
+    /// Which program handles what comes in: `tc`, `xdp` or `xdp-generic`.
     pub ingress: &'static str,
     /// Where programs are attached now.
     pub hooks: Vec<String>,
@@ -68,11 +62,29 @@ pub struct InterfaceStatus {
     /// Time since it was attached; `attached_s`, seconds, in JSON.
     #[serde(rename = "attached_s", serialize_with = "as_seconds")]
     pub attached: Duration,
-    /// Capacity of the flow table.
-    pub max_flows: u32,
     /// Packets of this interface by counter, since it was attached; `xdptun explain` tells
     /// the meaning of each.
-    pub counters: BTreeMap<&'static str, u64>,
+    pub counters: Counts,
+}
+
+/// What the tunnel carries on an interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterfaceStatus {
+    /// What is attached. The interfaces of its group share flows.
+    #[serde(flatten)]
+    pub attachment: AttachmentStatus,
+    /// The owned ports, in order; text like `8000` or `8000-8010` in JSON.
+    #[serde(serialize_with = "each_as_text")]
+    pub ports: Vec<PortRange>,
+    /// The networks of peers, as CIDR in JSON; empty if every address is one.
+    #[serde(serialize_with = "each_as_text")]
+    pub peers: Vec<IpNet>,
+    /// Whether callers must know a secret (`--secret`).
+    pub secret: bool,
+    /// The largest MTU of a WireGuard device inside, in bytes.
+    pub wireguard_mtu: Option<WireguardMtu>,
+    /// Capacity of the flow table.
+    pub max_flows: u32,
     /// How many flows are in each state, by [`State::name`].
     pub flow_states: BTreeMap<&'static str, usize>,
     /// The flows that last sent by this interface, by local and then remote end.
@@ -113,17 +125,27 @@ impl Status {
     /// If pins cannot be read, which needs root ([kind](crate::error::Kind) `Permission`), or
     /// belong to another version (`OtherVersion`), or come or go at this moment.
     pub fn read() -> Result<Self> {
-        let interfaces: Result<Vec<_>> = Pinned::all()?.iter().map(InterfaceStatus::read).collect();
+        // The interfaces of a group share one table.
+        let mut tables = BTreeMap::new();
+        let mut interfaces = Vec::new();
+        for pinned in Pinned::<Tunnel>::all()? {
+            let flows = match tables.entry(pinned.group.directory.clone()) {
+                Entry::Occupied(table) => table.into_mut(),
+                Entry::Vacant(table) => table.insert(pinned.group.maps.flows()?),
+            };
+            interfaces.push(InterfaceStatus::read(&pinned, flows)?);
+        }
         Ok(Self {
             schema: SCHEMA,
-            interfaces: interfaces?,
+            interfaces,
             service: None,
         })
     }
 
     /// Keeps only the attachment of one interface.
     pub fn retain(&mut self, interface: &str) {
-        self.interfaces.retain(|found| found.name == interface);
+        self.interfaces
+            .retain(|found| found.attachment.name == interface);
     }
 
     /// The attachment of one interface.
@@ -143,35 +165,61 @@ impl Status {
     }
 }
 
-impl InterfaceStatus {
-    fn read(pinned: &Pinned) -> Result<Self> {
-        let now = monotonic_ns();
+impl AttachmentStatus {
+    /// Reads what a function has attached to an interface.
+    ///
+    /// # Errors
+    ///
+    /// If maps or the daemon's lock cannot be read.
+    pub fn read<F: Function>(pinned: &Pinned<F>) -> Result<Self> {
         // As it is now, not as it was at attach.
-        let mtu = Interface::at(pinned.ifindex).ok();
-        let mtu = mtu.map(|interface| interface.mtu);
-        let maps = &pinned.maps;
-        let mut flows: Vec<(FlowKey, Flow)> = pinned.flows()?;
-        flows.sort_unstable_by_key(|(key, _)| *key);
+        let interface = Interface::at(pinned.ifindex).ok();
         Ok(Self {
+            function: F::PROGRAMS.function,
             name: pinned.name(),
             ifindex: pinned.ifindex,
-            group: pinned.group_names(),
-            ports: maps.ports()?,
-            peers: maps.peers()?,
-            secret: pinned.hidden,
-            mtu,
-            wireguard_mtu: mtu.map(WireguardMtu::on),
+            group: pinned.group.names(),
+            mtu: interface.map(|interface| interface.mtu),
             ingress: pinned.ingress().name(),
             hooks: pinned.hooks(),
-            daemon: Pinned::daemon(pinned.ifindex)?.map(nix::unistd::Pid::as_raw),
-            attached: since(now, pinned.attachment.since),
+            daemon: daemon_of(&pinned.group.directory)?.map(nix::unistd::Pid::as_raw),
+            attached: since(monotonic_ns(), pinned.attachment.since),
+            counters: pinned.counters()?,
+        })
+    }
+}
+
+impl AsRef<AttachmentStatus> for AttachmentStatus {
+    fn as_ref(&self) -> &AttachmentStatus {
+        self
+    }
+}
+
+impl AsRef<AttachmentStatus> for InterfaceStatus {
+    fn as_ref(&self) -> &AttachmentStatus {
+        &self.attachment
+    }
+}
+
+impl InterfaceStatus {
+    fn read(pinned: &Pinned<Tunnel>, of_group: &[(FlowKey, Flow)]) -> Result<Self> {
+        let now = monotonic_ns();
+        let maps = &pinned.group.maps;
+        let mut flows = pinned.own_flows(of_group);
+        flows.sort_unstable_by_key(|(key, _)| *key);
+        let attachment = AttachmentStatus::read(pinned)?;
+        Ok(Self {
+            ports: maps.ports()?,
+            peers: maps.peers()?,
+            secret: pinned.has_secret(),
+            wireguard_mtu: attachment.mtu.map(WireguardMtu::on),
             max_flows: maps.max_flows(),
-            counters: maps.counters(&pinned.attachment)?.into_iter().collect(),
             flow_states: by_state(flows.iter().map(|(_, flow)| flow.state())),
             flows: flows
                 .iter()
                 .map(|(key, flow)| FlowStatus::of(key, flow, now))
                 .collect(),
+            attachment,
         })
     }
 }
@@ -199,14 +247,6 @@ impl FlowStatus {
             idle: since(now, flow.data_at),
         }
     }
-}
-
-/// Whether a counter counts packets that were dropped or lost here.
-#[must_use]
-pub fn is_loss(counter: &str) -> bool {
-    let counts = |outcome: &&Outcome| outcome.name() == counter;
-    let outcome = Outcome::ALL.iter().find(counts);
-    counter == TX_LOST_IN_QUEUE || outcome.is_some_and(|outcome| outcome.fate().is_loss())
 }
 
 /// To the millisecond.

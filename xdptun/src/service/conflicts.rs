@@ -9,8 +9,8 @@ use super::Mode;
 use crate::config::Config;
 use crate::control;
 use crate::error::{Result, bail};
-use crate::tunnel::Incumbent;
-use crate::tunnel::pinned::Pinned;
+use crate::group::Incumbent;
+use crate::tunnel::Pinned;
 
 /// The process that keeps the interface of that name, if one does.
 ///

@@ -8,10 +8,9 @@ use tokio::time::timeout;
 
 use super::Service;
 use crate::error::{Error, Kind, Result, bail};
+use crate::group::{Order, Reason, TAKE_OVER};
 use crate::process::notify;
 use crate::process::signals::{Termination, catch};
-use crate::tunnel::daemon::Order;
-use crate::tunnel::{Reason, TAKE_OVER};
 
 /// How long clients that capture may take to read why the capture ends.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -28,7 +27,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    fn order(self) -> Order<Reason> {
+    fn order<P>(self) -> Order<Reason<P>> {
         match self {
             Self::Stop => Order::Stop,
             Self::Succeed => Order::Pause(Reason::Succeeded),
@@ -70,9 +69,9 @@ impl Service {
     ///
     /// If one of them could not end, or the service had given it up before.
     pub(super) async fn end(mut self, how: Ending) -> Result<()> {
-        for link in self.links.values() {
-            link.names.end();
-            link.handle.order(how.order());
+        for group in self.groups.values() {
+            group.names.end();
+            group.handle.order(how.order());
         }
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended?;

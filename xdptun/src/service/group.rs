@@ -14,21 +14,19 @@ use super::Frontend;
 use super::start::Prepared;
 use super::states::{InterfaceState, InterfaceStates};
 use crate::error::{Error, Kind, Result};
+use crate::group::{Group, Incumbent, Orders, Progress, Reason, Waited, detach, wait_for};
 use crate::host::addresses;
 use crate::host::interface::Interface;
-use crate::tunnel::daemon::{Observer, Orders};
-use crate::tunnel::detach;
-use crate::tunnel::pinned::Pinned;
-use crate::tunnel::{Incumbent, Plan, Progress, Reason, Tunnel, Waited, wait_for};
+use crate::tunnel::daemon::Observer;
+use crate::tunnel::{Pinned, Plan, Tunnel};
 
-/// Puts interfaces with equal plans together, unless they are in different VRFs: they share their
-/// flows. Those that a process
-/// left attached stay in the groups that they have.
+/// Puts interfaces with equal plans into one group, unless they are in different VRFs. Those
+/// that a process left attached stay in the groups that they have.
 ///
 /// # Errors
 ///
 /// If interfaces of one group have different plans.
-pub fn together(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
+pub fn form_groups(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
     let mut groups: Vec<(Option<PathBuf>, Prepared)> = Vec::new();
     let mut free = Vec::new();
     for prepared in all {
@@ -65,15 +63,18 @@ pub fn together(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
             }
         }
     }
-    for prepared in free {
-        let takes = |one: &Prepared| {
-            one.plan == prepared.plan
-                && one.interfaces.len() < ROWS as usize
-                && vrf(one) == vrf(&prepared)
+    let with_vrf = |group: Prepared| (vrf(&group), group);
+    let mut groups: Vec<_> = groups
+        .into_iter()
+        .map(|(_, group)| with_vrf(group))
+        .collect();
+    for (own, prepared) in free.into_iter().map(with_vrf) {
+        let takes = |(vrf, group): &&mut (Option<u32>, Prepared)| {
+            *vrf == own && group.plan == prepared.plan && group.interfaces.len() < ROWS as usize
         };
-        match groups.iter_mut().find(|(_, one)| takes(one)) {
+        match groups.iter_mut().find(takes) {
             Some((_, group)) => group.add(prepared),
-            None => groups.push((None, prepared)),
+            None => groups.push((own, prepared)),
         }
     }
     Ok(groups.into_iter().map(|(_, group)| group).collect())
@@ -96,7 +97,7 @@ pub fn part(all: &[Prepared]) -> Result<()> {
         }
     }
     for (pins, (_, stay)) in groups {
-        detach::keep_only(&pins, &stay)?;
+        detach::keep_only::<Tunnel>(&pins, &stay)?;
     }
     Ok(())
 }
@@ -151,13 +152,13 @@ impl GroupTask {
     /// # Errors
     ///
     /// If the interfaces cannot be attached, or not be carried any longer.
-    pub async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason>) -> Result<()> {
+    pub async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason<Plan>>) -> Result<()> {
         if !self.patient {
             for name in &self.names {
                 Interface::find(name)?;
             }
         }
-        let tunnel = loop {
+        let group = loop {
             if self.is_gone() {
                 for name in &self.names {
                     warn!("{name}: no such interface yet; waiting for it");
@@ -169,7 +170,7 @@ impl GroupTask {
                     Waited::Left | Waited::Stopped => return Ok(()),
                 }
             }
-            match Tunnel::attach(&self.names, plan.clone(), self.incumbent) {
+            match Group::attach(&self.names, plan.clone(), self.incumbent) {
                 // The interfaces went meanwhile: wait for them.
                 Err(_) if self.is_gone() => {}
                 attached => break attached?,
@@ -177,7 +178,7 @@ impl GroupTask {
         };
         let frontend = Rc::clone(&self.frontend);
         let observer: Rc<dyn Observer> = frontend.clone();
-        let tell = |progress: Progress<'_>| {
+        let tell = |progress: Progress<'_, Tunnel>| {
             match progress {
                 Progress::Loaded { attached, plan } => frontend.loaded(attached, plan)?,
                 Progress::Waiting(name) => self.states.set(name, InterfaceState::Waiting),
@@ -203,7 +204,7 @@ impl GroupTask {
             }
             Ok(())
         };
-        tunnel.run(&mut orders, &*observer, tell).await
+        group.run(&mut orders, &*observer, tell).await
     }
 
     fn is_gone(&self) -> bool {

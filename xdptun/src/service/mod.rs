@@ -21,13 +21,14 @@ use tokio::task::{JoinSet, spawn_local};
 
 use crate::config::{Config, LogLevel};
 use crate::error::Result;
+use crate::group::{Carried, Handle, Incumbent};
 use crate::host::preflight;
 use crate::process::notify::{self, Watchdog};
 use crate::process::signals::catch;
 use crate::process::task::Task;
 use crate::tunnel::daemon::Observer;
 use crate::tunnel::resolve::Known;
-use crate::tunnel::{Attached, Carried, Handle, Incumbent, Plan};
+use crate::tunnel::{Attached, Plan};
 use ending::Endings;
 use states::InterfaceStates;
 
@@ -78,7 +79,7 @@ pub struct Mode {
 /// # Errors
 ///
 /// If something cannot be attached at the start: then everything is as it was, and the
-/// kind is that of [`Plan::new`] or of [`Tunnel::attach`](crate::tunnel::Tunnel::attach),
+/// kind is that of [`Plan::new`] or of [`Group::attach`](crate::group::Group::attach),
 /// [`AlreadyAttached`](crate::error::Kind::AlreadyAttached) if a service runs in this network namespace, or
 /// [`Conflict`](crate::error::Kind::Conflict) if the process that leaves keeps more than `config`. If the
 /// service had to give an interface up later: the others go on until the end.
@@ -97,7 +98,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         resolve_interval: config.resolve_interval.into(),
         mode,
         frontend,
-        links: BTreeMap::new(),
+        groups: BTreeMap::new(),
         next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
@@ -122,10 +123,10 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
 }
 
 /// A group of interfaces that the service carries or waits for.
-struct Link {
+struct RunningGroup {
     /// The names of the interfaces.
     interfaces: Vec<String>,
-    handle: Handle,
+    handle: Handle<Plan>,
     plan: Plan,
     /// Keeps the addresses of its peers up to date.
     names: Task,
@@ -136,7 +137,7 @@ struct Service {
     frontend: Rc<dyn Frontend>,
     resolve_interval: Duration,
     /// By numbers that mean nothing else.
-    links: BTreeMap<u32, Link>,
+    groups: BTreeMap<u32, RunningGroup>,
     /// The next such number.
     next: u32,
     /// The addresses that names of peers last resolved to.

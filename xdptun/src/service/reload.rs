@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use nix::net::if_::if_nametoindex;
 use tracing::{error, info};
 
-use super::group::{must_be_equal, pins_of, together};
-use super::start::{Prepared, keep};
+use super::Service;
+use super::group::{form_groups, must_be_equal, pins_of};
+use super::start::{Prepared, keep, new_addresses};
 use super::states::InterfaceState;
-use super::{Link, Service};
 use crate::config::Config;
 use crate::control::Answer;
 use crate::error::{Context as _, Result, bail};
-use crate::tunnel::Reason;
-use crate::tunnel::daemon::Order;
-use crate::tunnel::detach;
+use crate::group::check::check;
+use crate::group::{Order, detach};
+use crate::tunnel::Tunnel;
 
 impl Service {
     /// Reads the file again and applies what changed, or nothing.
@@ -51,7 +51,7 @@ impl Service {
         for (id, prepared) in &kept {
             if self.changes(*id, prepared) {
                 for name in &prepared.interfaces {
-                    let fits = prepared.plan.check(name);
+                    let fits = check::<Tunnel>(&prepared.plan.options(), name);
                     fits.with_context(|| name.clone())?;
                 }
             }
@@ -66,7 +66,7 @@ impl Service {
 
         // New ones first: if one cannot be attached, nothing has changed yet.
         let mut begun: Vec<String> = Vec::new();
-        for prepared in together(new)? {
+        for prepared in form_groups(new)? {
             let names = prepared.interfaces.clone();
             let started = match self.group_for(&prepared, &kept)? {
                 Some(id) => self.join(id, &names).await,
@@ -137,11 +137,9 @@ impl Service {
         Ok(())
     }
 
-    /// The group that an interface is in.
+    /// The number of the group that an interface is in.
     fn id_of(&self, interface: &str) -> Option<u32> {
-        let has = |link: &Link| link.interfaces.iter().any(|one| one == interface);
-        let mut links = self.links.iter();
-        links.find(|(_, link)| has(link)).map(|(id, _)| *id)
+        self.group_of(interface).map(|(id, _)| id)
     }
 
     /// Puts the new plans of interfaces together as their groups are.
@@ -162,19 +160,19 @@ impl Service {
 
     /// Adds interfaces to a group, all or none.
     async fn join(&mut self, id: u32, names: &[String]) -> Result<()> {
-        let Some(link) = self.links.get_mut(&id) else {
+        let Some(group) = self.groups.get_mut(&id) else {
             bail!(Other, "{}: the group has ended", names.join(", "));
         };
         for (number, name) in names.iter().enumerate() {
-            if let Err(error) = link.handle.join(name.clone()).await {
+            if let Err(error) = group.handle.join(name.clone()).await {
                 for joined in &names[..number] {
-                    link.handle.leave(joined.clone()).await?;
+                    group.handle.leave(joined.clone()).await?;
                 }
                 return Err(error.context(name.clone()));
             }
         }
-        link.interfaces.retain(|one| !names.contains(one));
-        link.interfaces.extend_from_slice(names);
+        group.interfaces.retain(|one| !names.contains(one));
+        group.interfaces.extend_from_slice(names);
         for name in names
             .iter()
             .filter(|name| if_nametoindex(name.as_str()).is_err())
@@ -186,8 +184,8 @@ impl Service {
 
     /// Whether the prepared plan differs from the one that a group has.
     fn changes(&self, id: u32, prepared: &Prepared) -> bool {
-        let link = self.links.get(&id);
-        link.is_some_and(|link| link.plan != prepared.plan)
+        let group = self.groups.get(&id);
+        group.is_some_and(|group| group.plan != prepared.plan)
     }
 
     /// Gives a group its new plan and names; returns whether the plan changed.
@@ -195,20 +193,19 @@ impl Service {
         let changes = self.changes(id, &prepared);
         let name = prepared.name();
         let Prepared { plan, names, .. } = prepared;
-        let Some(link) = self.links.get_mut(&id) else {
+        let Some(group) = self.groups.get_mut(&id) else {
             return Ok(false);
         };
         // No news of the old names may arrive after the new plan.
-        link.names.end();
+        group.names.end();
         if changes {
-            let changed = link.handle.change(plan.clone()).await;
+            let changed = group.handle.change(plan.clone()).await;
             changed.with_context(|| format!("{name}: cannot be changed"))?;
-            link.plan = plan;
+            group.plan = plan;
         } else if !names.is_empty() {
-            let addresses = Reason::Addresses(names.addresses());
-            link.handle.order(Order::Pause(addresses));
+            group.handle.order(new_addresses(names.addresses()));
         }
-        link.names = keep(names, self.resolve_interval, link.handle.clone());
+        group.names = keep(names, self.resolve_interval, group.handle.clone());
         Ok(changes)
     }
 
@@ -216,7 +213,7 @@ impl Service {
     async fn stop(&mut self, name: &str) -> Result<()> {
         match self.id_of(name) {
             Some(id) => self.stop_in(id, name).await?,
-            None => detach::remove_remains(name)?,
+            None => detach::remove_remains::<Tunnel>(name)?,
         }
         self.states.forget(name);
         Ok(())
@@ -224,19 +221,19 @@ impl Service {
 
     /// Ends an interface of a group, and with the last one the group.
     async fn stop_in(&mut self, id: u32, name: &str) -> Result<()> {
-        let Some(link) = self.links.get_mut(&id) else {
+        let Some(group) = self.groups.get_mut(&id) else {
             return Ok(());
         };
-        let ended = if link.interfaces.len() > 1 {
-            let left = link.handle.leave(name.to_owned()).await;
+        let ended = if group.interfaces.len() > 1 {
+            let left = group.handle.leave(name.to_owned()).await;
             if left.is_ok() {
-                link.interfaces.retain(|one| one != name);
+                group.interfaces.retain(|one| one != name);
             }
             left
         } else {
             // Any order after the stop would cut the clean end of its flows short.
-            link.names.end();
-            link.handle.order(Order::Stop);
+            group.names.end();
+            group.handle.order(Order::Stop);
             self.until_ended(id).await
         };
         if let Err(error) = ended {

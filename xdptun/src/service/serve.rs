@@ -8,7 +8,7 @@ use tracing::error;
 
 use super::ending::Ending;
 use super::states::InterfaceState;
-use super::{Link, Service};
+use super::{RunningGroup, Service};
 use crate::control::{Asker, Command, Control};
 use crate::error::Result;
 use crate::observe::capture::serve::serve;
@@ -41,7 +41,7 @@ impl Service {
                 Some(_) = self.captures.join_next() => {}
                 Some(ended) = self.tasks.join_next() => {
                     self.note_end(ended?);
-                    if self.links.is_empty() {
+                    if self.groups.is_empty() {
                         return Ok(Ending::Stop);
                     }
                 }
@@ -71,10 +71,10 @@ impl Service {
         version: String,
         asker: Asker,
     ) {
-        match self.link_of(interface) {
-            Some(link) => {
+        match self.group_of(interface) {
+            Some((_, group)) => {
                 let name = interface.to_owned();
-                let serve = serve(link.handle.clone(), name, snap_len, version, asker);
+                let serve = serve(group.handle.clone(), name, snap_len, version, asker);
                 self.captures.spawn_local(serve);
             }
             None => {
@@ -84,17 +84,18 @@ impl Service {
         }
     }
 
-    /// The group that an interface is in.
-    fn link_of(&self, interface: &str) -> Option<&Link> {
-        let mut links = self.links.values();
-        links.find(|link| link.interfaces.iter().any(|one| one == interface))
+    /// The group that an interface is in, and its number.
+    pub(super) fn group_of(&self, interface: &str) -> Option<(u32, &RunningGroup)> {
+        let has = |group: &RunningGroup| group.interfaces.iter().any(|one| one == interface);
+        let mut groups = self.groups.iter().map(|(id, group)| (*id, group));
+        groups.find(|(_, group)| has(group))
     }
 
     /// Notes that a group has ended by itself. The others go on.
     pub(super) fn note_end(&mut self, (id, result): (u32, Result<()>)) {
-        let link = self.links.remove(&id);
+        let group = self.groups.remove(&id);
         let why = result.err().map(|why| format!("{why:#}"));
-        for name in link.iter().flat_map(|link| &link.interfaces) {
+        for name in group.iter().flat_map(|group| &group.interfaces) {
             match &why {
                 None => self.states.forget(name),
                 // It was given up before the others, for a reason of its own.
@@ -116,7 +117,7 @@ impl Service {
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended?;
             if ended.0 == id {
-                self.links.remove(&id);
+                self.groups.remove(&id);
                 return ended.1;
             }
             self.note_end(ended);

@@ -10,17 +10,18 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use super::group::{GroupTask, part, together};
-use super::{Link, Metrics, Service, conflicts};
+use super::group::{GroupTask, form_groups, part};
+use super::{Metrics, RunningGroup, Service, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
 use crate::error::{Context as _, Error, Result, bail};
+use crate::group::check::check;
+use crate::group::{Handle, Incumbent, Order, Reason, Trace};
 use crate::observe::metrics;
 use crate::process::privileges;
 use crate::process::task::Task;
-use crate::tunnel::daemon::Order;
-use crate::tunnel::resolve::Names;
-use crate::tunnel::{Handle, Incumbent, Plan, Reason, Trace};
+use crate::tunnel::resolve::{Addresses, Names};
+use crate::tunnel::{Plan, Tunnel};
 
 /// What it takes to start or change an interface, or a group of interfaces.
 pub struct Prepared {
@@ -75,13 +76,13 @@ impl Service {
             if if_nametoindex(name.as_str()).is_ok()
                 && (self.mode.incumbent == Incumbent::TakeOver || is_free()?)
             {
-                prepared.plan.check(name)?;
+                check::<Tunnel>(&prepared.plan.options(), name)?;
             }
         }
         if self.mode.file.is_some() {
             part(&all)?;
         }
-        for prepared in together(all)? {
+        for prepared in form_groups(all)? {
             self.start(prepared).await?;
         }
         // Only the start takes over; a later reload must not.
@@ -160,13 +161,13 @@ impl Service {
         };
         let task = task.run(plan.clone(), orders);
         self.tasks.spawn_local(async move { (id, task.await) });
-        let link = Link {
+        let group = RunningGroup {
             interfaces,
             names: keep(names, self.resolve_interval, handle.clone()),
             handle,
             plan,
         };
-        self.links.insert(id, link);
+        self.groups.insert(id, group);
         if has_begun.await.is_ok() {
             return Ok(());
         }
@@ -177,7 +178,14 @@ impl Service {
 
 /// Looks the names of an interface's peers up from time to time, and tells the tunnel of
 /// changes.
-pub fn keep(names: Names, interval: Duration, handle: Handle) -> Task {
-    let changed = move |addresses| handle.order(Order::Pause(Reason::Addresses(addresses)));
+pub fn keep(names: Names, interval: Duration, handle: Handle<Plan>) -> Task {
+    let changed = move |addresses| handle.order(new_addresses(addresses));
     spawn_local(names.keep(interval, changed)).into()
+}
+
+/// The order to use these addresses of peers from now on.
+pub fn new_addresses(addresses: Addresses) -> Order<Reason<Plan>> {
+    Order::Pause(Reason::Amend(Box::new(|plan: &mut Plan| {
+        plan.set_addresses(addresses);
+    })))
 }

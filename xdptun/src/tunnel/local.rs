@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aya::Ebpf;
 use aya::maps::{LpmTrie, MapData};
-use xdptun_common::tunnel::config::Local;
+use xdptun_common::address::Local;
 
 use super::maps::{PeerKey, peer_key};
 use crate::error::{Context as _, Result};

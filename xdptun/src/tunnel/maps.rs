@@ -5,31 +5,24 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use aya::Ebpf;
-use aya::maps::{
-    Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, PerCpuArray, PerCpuValues, RingBuf,
-    lpm_trie,
-};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, RingBuf, lpm_trie};
 use ipnet::{IpNet, Ipv6Net};
 use xdptun_common::address::{address_bytes, ip_addr};
-use xdptun_common::attachment::{Attachment, Owner};
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::config::PORT_WORDS;
-use xdptun_common::tunnel::outcome::{COUNTERS as IN_ROW, Outcome, Sent};
+use xdptun_common::ports::PORT_WORDS;
+use xdptun_common::tunnel::group::Group;
 use xdptun_common::tunnel::share::{Settled, Tally};
 use xdptun_common::tunnel::state::Flow;
 
 use crate::datapath::batch;
-use crate::datapath::map::{Shape, absent};
+use crate::datapath::map::{Shape, Source, absent, take_map};
 use crate::datapath::pod::AsPod;
-use crate::datapath::records::{self, Records, owner};
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::{PortRange, from_words, to_words};
 
 /// The maps that outlive the daemon.
 pub struct Maps {
-    /// Those that say what is attached.
-    pub records: Records,
+    group: Array<MapData, AsPod<Group>>,
     flows: HashMap<MapData, AsPod<FlowKey>, AsPod<Flow>>,
     /// The same map.
     table: OwnedFd,
@@ -37,23 +30,22 @@ pub struct Maps {
     ports: Array<MapData, u64>,
     peers: LpmTrie<MapData, [u8; 16], u32>,
     remotes: HashMap<MapData, [u8; 16], u32>,
-    counters: PerCpuArray<MapData, u64>,
     opened: Array<MapData, AsPod<Tally>>,
     settled: Array<MapData, AsPod<Settled>>,
+    /// The records that the programs send, as long as the daemon does not read them; none of
+    /// pins.
+    pub(super) events: Option<RingBuf<MapData>>,
 }
 
 /// Their names, as pins and in the object.
+const GROUP: &str = "GROUP";
 const FLOWS: &str = "FLOWS";
 const PORTS: &str = "PORTS";
 const PEERS: &str = "PEERS";
 const REMOTES: &str = "REMOTES";
-const COUNTERS: &str = "COUNTERS";
 const OPENED: &str = "OPENED";
 const SETTLED: &str = "SETTLED";
 const EVENTS: &str = "EVENTS";
-
-/// The counter that the daemon keeps.
-pub const TX_LOST_IN_QUEUE: &str = "tx_lost_in_queue";
 
 /// Pinned only if there is a secret: the last proofs, and all that were seen.
 pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
@@ -61,11 +53,11 @@ pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
 /// The pinned maps beside [`RECORDS`](crate::datapath::records::RECORDS): a later process
 /// reads them, or goes on with them.
 pub const PINNED: [&str; 11] = [
+    GROUP,
     FLOWS,
     PORTS,
     PEERS,
     REMOTES,
-    COUNTERS,
     OPENED,
     SETTLED,
     EVENTS,
@@ -75,59 +67,54 @@ pub const PINNED: [&str; 11] = [
 ];
 
 impl Maps {
-    /// The maps of a loaded object.
+    /// The maps of this source.
     ///
     /// # Errors
     ///
-    /// If one is missing.
-    pub fn of(ebpf: &mut Ebpf) -> Result<Self> {
-        Self::assemble(|name| {
-            let map = ebpf
-                .take_map(name)
-                .with_context(|| format!("the object has no map {name}"))?;
-            shape_of(name)?.check_loaded(name, &map)?;
-            Ok(map)
-        })
-    }
-
-    /// The maps pinned in `directory`.
-    ///
-    /// # Errors
-    ///
-    /// If one is missing, or another version of xdptun wrote them.
-    pub fn from_pins(directory: &Path) -> Result<Self> {
-        let Owner { layout, .. } = owner(directory)?;
-        if layout != Owner::LAYOUT {
-            bail!(
-                OtherVersion,
-                "{} was written by another version of xdptun (layout {layout}, this one has {}); \
-                 `xdptun detach --iface ...` ends it",
-                directory.display(),
-                Owner::LAYOUT
-            );
-        }
-        Self::assemble(|name| shape_of(name)?.open(directory, name))
-    }
-
-    fn assemble(mut map: impl FnMut(&str) -> Result<Map>) -> Result<Self> {
-        let flows = map(FLOWS)?;
+    /// If one is missing or not what its name says.
+    pub fn open(source: &mut Source<'_>) -> Result<Self> {
+        let flows = source.map(FLOWS, Shape::hash::<FlowKey, Flow>())?;
         let Map::HashMap(data) = &flows else {
             bail!(Other, "{FLOWS} is not a hash map");
         };
         let table = data.fd().as_fd().try_clone_to_owned()?;
         let max_flows = data.info()?.max_entries();
+        let peers = Shape(MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>());
+        let events = match source {
+            Source::Object(ebpf) => Some(take_map(ebpf, EVENTS)?.try_into()?),
+            Source::Pins(_) => None,
+        };
+        let mut map = |name, shape| source.map(name, shape);
         Ok(Self {
-            records: Records::assemble(&mut map)?,
+            group: map(GROUP, Shape::array::<Group>())?.try_into()?,
             flows: flows.try_into()?,
             table,
             max_flows,
-            ports: map(PORTS)?.try_into()?,
-            peers: map(PEERS)?.try_into()?,
-            remotes: map(REMOTES)?.try_into()?,
-            counters: map(COUNTERS)?.try_into()?,
-            opened: map(OPENED)?.try_into()?,
-            settled: map(SETTLED)?.try_into()?,
+            ports: map(PORTS, Shape::array::<u64>())?.try_into()?,
+            peers: map(PEERS, peers)?.try_into()?,
+            remotes: map(REMOTES, Shape::hash::<[u8; 16], u32>())?.try_into()?,
+            opened: map(OPENED, Shape::array::<Tally>())?.try_into()?,
+            settled: map(SETTLED, Shape::array::<Settled>())?.try_into()?,
+            events,
         })
+    }
+
+    /// What the interfaces of the group have in common.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn group(&self) -> Result<Group> {
+        read_group(&self.group)
+    }
+
+    /// Writes what the interfaces of the group have in common.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_group(&mut self, group: Group) -> Result<(), MapError> {
+        self.group.set(0, AsPod(group), 0)
     }
 
     /// Every flow. A flow that comes or goes meanwhile may be left out.
@@ -230,10 +217,9 @@ impl Maps {
     /// # Errors
     ///
     /// If the map cannot be written.
-    pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
-        peers
-            .iter()
-            .try_for_each(|peer| self.peers.insert(&peer_key(*peer), 1, 0))
+    pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<()> {
+        let mut peers = peers.iter();
+        Ok(peers.try_for_each(|peer| self.peers.insert(&peer_key(*peer), 1, 0))?)
     }
 
     /// Removes all networks of peers but these.
@@ -241,7 +227,7 @@ impl Maps {
     /// # Errors
     ///
     /// If the map cannot be read or written.
-    pub fn retain_peers(&mut self, peers: &[IpNet]) -> Result<(), MapError> {
+    pub fn retain_peers(&mut self, peers: &[IpNet]) -> Result<()> {
         let retained = |key: &PeerKey| {
             peers.iter().map(|peer| peer_key(*peer)).any(|wanted| {
                 wanted.prefix_len() == key.prefix_len() && wanted.data() == key.data()
@@ -249,7 +235,7 @@ impl Maps {
         };
         let present: Vec<_> = self.peers.keys().collect::<Result<_, _>>()?;
         let mut others = present.iter().filter(|key| !retained(key));
-        others.try_for_each(|key| self.peers.remove(key))
+        Ok(others.try_for_each(|key| self.peers.remove(key))?)
     }
 
     /// Capacity of the flow table.
@@ -282,50 +268,6 @@ impl Maps {
             .collect()
     }
 
-    /// Every counter of an interface by name, summed over the CPUs, in a fixed order.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be read.
-    pub fn counters(&self, of: &Attachment) -> Result<Vec<(&'static str, u64)>> {
-        let outcomes = Outcome::ALL
-            .iter()
-            .map(|counter| (counter.name(), counter.index()));
-        let sent = Sent::ALL
-            .iter()
-            .map(|counter| (counter.name(), counter.index()));
-        outcomes
-            .chain(sent)
-            .map(|(name, index)| Ok((name, self.counter(of.row, index)?)))
-            .chain([Ok((TX_LOST_IN_QUEUE, of.lost_in_queue))])
-            .collect()
-    }
-
-    /// A counter of the interface with this row, by `Outcome::index` or `Sent::index`, summed
-    /// over the CPUs.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be read.
-    pub fn counter(&self, row: u32, index: u32) -> Result<u64, MapError> {
-        let counter = self.counters.get(&(row * IN_ROW + index), 0)?;
-        Ok(counter.iter().sum())
-    }
-
-    /// Sets the counters of a row to zero, for another interface.
-    ///
-    /// # Errors
-    ///
-    /// If the map cannot be written.
-    pub fn clear_row(&mut self, row: u32) -> Result<()> {
-        for index in row * IN_ROW..(row + 1) * IN_ROW {
-            let cpus = self.counters.get(&index, 0)?.len();
-            let zeros = PerCpuValues::try_from(vec![0; cpus])?;
-            self.counters.set(index, zeros, 0)?;
-        }
-        Ok(())
-    }
-
     /// How many flows the programs have made and answered.
     ///
     /// # Errors
@@ -345,16 +287,19 @@ impl Maps {
     }
 }
 
-/// The records the programs send.
+/// What the interfaces of the group whose pins are in `directory` have in common.
 ///
 /// # Errors
 ///
-/// If the object has no such map.
-pub fn take_events(ebpf: &mut Ebpf) -> Result<RingBuf<MapData>> {
-    let map = ebpf
-        .take_map(EVENTS)
-        .context("the object has no map EVENTS")?;
-    Ok(map.try_into()?)
+/// If the map cannot be read.
+pub fn group(directory: &Path) -> Result<Group> {
+    let group = Source::Pins(directory).map(GROUP, Shape::array::<Group>())?;
+    read_group(&group.try_into()?)
+}
+
+fn read_group(group: &Array<MapData, AsPod<Group>>) -> Result<Group> {
+    let group = group.get(&0, 0);
+    Ok(group.context("cannot read what is attached")?.0)
 }
 
 /// A network in a map.
@@ -374,22 +319,4 @@ fn as_v6(network: IpNet) -> Ipv6Net {
     };
     // 96 + at most 32, or at most 128.
     Ipv6Net::new_assert(address, prefix_len)
-}
-
-/// The shape of a map.
-fn shape_of(name: &str) -> Result<Shape> {
-    const INDEX: usize = size_of::<u32>();
-    Ok(match name {
-        FLOWS => Shape(MapType::Hash, size_of::<FlowKey>(), size_of::<Flow>()),
-        PEERS => Shape(MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>()),
-        REMOTES => Shape(MapType::Hash, size_of::<[u8; 16]>(), size_of::<u32>()),
-        COUNTERS => Shape(MapType::PerCpuArray, INDEX, size_of::<u64>()),
-        PORTS => Shape::array::<u64>(),
-        OPENED => Shape::array::<Tally>(),
-        SETTLED => Shape::array::<Settled>(),
-        _ => match records::shape(name) {
-            Some(shape) => shape,
-            None => bail!(Other, "no map of ours is called {name}"),
-        },
-    })
 }

@@ -1,46 +1,31 @@
 //! The tunnel: UDP datagrams that cross the network as TCP segments.
 
-mod attach;
-mod carried;
+pub mod counters;
 pub mod daemon;
-pub mod detach;
-mod handle;
+mod function;
 mod keys;
 mod load;
 mod local;
 pub mod maps;
-pub(crate) mod options;
-pub(crate) mod pinned;
+mod pinned;
 mod plan;
-mod recording;
 pub mod resolve;
-mod run;
 pub(crate) mod secret;
+pub mod settings;
 mod sizes;
-mod take_over;
 mod tcp_defaults;
-mod wait;
 
-pub use attach::Attached;
-pub use carried::Carried;
-pub use handle::{Handle, Reason};
+pub use function::Tunnel;
 pub use keys::Keys;
-pub use load::{Programs, try_load};
-pub use options::Trace;
+pub use load::try_load;
 pub use plan::Plan;
-pub use recording::Recording;
-pub use run::{Progress, Tunnel};
-pub use take_over::{Incumbent, TAKE_OVER};
-pub use wait::{Waited, wait_for};
+pub use settings::Settings;
 
-use crate::datapath::function::Function;
+use crate::group;
 
-/// The tunnel's programs.
-pub const FUNCTION: Function = Function {
-    name: "tunnel",
-    ingress: "xdptun_ingress",
-    egress: "xdptun_egress",
-    splitter: "xdptun_splitter",
-    xdp: "xdptun_xdp",
-    xdp_frags: "xdptun_xdp_frags",
-};
+/// What the tunnel has attached to a group of interfaces.
+pub type Attached = group::Attached<Tunnel>;
+/// The programs of the tunnel for one link layer.
+pub type Loaded = group::Loaded<Tunnel>;
+/// What the tunnel has attached to one interface.
+pub type Pinned = group::pinned::Pinned<Tunnel>;

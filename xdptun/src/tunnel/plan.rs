@@ -7,13 +7,12 @@ use xdptun_common::tunnel::proof::KeySet;
 
 use super::daemon::Timers;
 use super::keys::Keys;
-use super::options::{AttachOptions, Trace};
-use super::pinned::Pinned;
 use super::resolve::{self, Addresses, Names};
 use super::secret::{self, InterfaceKeys};
+use super::settings::Settings;
 use crate::config::{InterfaceConfig, Peer, TcChoice, peers_fit};
 use crate::error::Result;
-use crate::host::interface::Interface;
+use crate::group::{Options, Trace};
 use crate::host::preflight;
 
 /// The plan of a group of interfaces. Two plans are equal if they come from the same configuration,
@@ -21,9 +20,9 @@ use crate::host::preflight;
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What to attach, without the peers given by host name.
-    pub(super) options: AttachOptions,
+    options: Options<Settings>,
     /// The addresses of these peers.
-    pub(super) addresses: Addresses,
+    addresses: Addresses,
     /// Their keys, if one of the peers has a secret of its own.
     name_keys: BTreeMap<String, KeySet>,
     /// Timers of its flows.
@@ -77,16 +76,18 @@ impl Plan {
             }
         }
         Ok(Self {
-            options: AttachOptions {
-                ports: config.ports.clone(),
-                peers: networks,
-                only_peers: !config.peers.is_empty(),
+            options: Options {
                 ingress: config.ingress,
                 tc: config.tc,
-                max_flows: config.max_flows.get(),
-                keys,
                 trace,
                 record: None,
+                settings: Settings {
+                    ports: config.ports.clone(),
+                    peers: networks,
+                    only_peers: !config.peers.is_empty(),
+                    max_flows: config.max_flows.get(),
+                    keys,
+                },
             },
             addresses,
             name_keys,
@@ -97,13 +98,19 @@ impl Plan {
         })
     }
 
+    /// Uses these addresses of peers that are given by host name.
+    pub fn set_addresses(&mut self, addresses: Addresses) {
+        self.addresses = addresses;
+    }
+
     /// What to attach. As long as a host name is not resolved, every address counts as a
     /// peer: else datagrams to that peer would leave undisguised. Only known addresses have
     /// keys of their own.
     #[must_use]
-    pub fn options(&self) -> AttachOptions {
+    pub fn options(&self) -> Options<Settings> {
         let mut options = self.options.clone();
-        if let Some(keys) = &mut options.keys {
+        let settings = &mut options.settings;
+        if let Some(keys) = &mut settings.keys {
             for (name, set) in &self.name_keys {
                 for address in self.addresses.get(name).into_iter().flatten() {
                     // A name server must not change the keys of an address that the
@@ -113,31 +120,12 @@ impl Plan {
             }
         }
         match resolve::all(&self.addresses) {
-            Some(addresses) => options.peers.extend(addresses),
+            Some(addresses) => settings.peers.extend(addresses),
             None => {
-                options.peers.clear();
-                options.only_peers = false;
+                settings.peers.clear();
+                settings.only_peers = false;
             }
         }
         options
-    }
-
-    /// Checks that the present attachment of an interface, if there is one, can change to
-    /// this plan.
-    ///
-    /// # Errors
-    ///
-    /// Names the option that cannot change ([kind](crate::error::Kind) `CannotChange`), and
-    /// the way out.
-    pub fn check(&self, name: &str) -> Result<()> {
-        let pinned = match Interface::find(name) {
-            Ok(interface) => Pinned::open(interface.index)?,
-            // It is gone, or renamed.
-            Err(_) => {
-                let mut all = Pinned::all()?.into_iter();
-                all.find(|pinned| pinned.kept_as() == name)
-            }
-        };
-        pinned.map_or(Ok(()), |pinned| self.options.check(&pinned))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{LazyLock, Mutex};
 
 use xdptun_common::attachment::IngressMode;
-use xdptun_common::tunnel::config::LINK_NONE;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::wire::LINK_NONE;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED, syn_options};
 use xdptun_test_datapath::{

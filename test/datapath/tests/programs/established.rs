@@ -1,5 +1,6 @@
 //! Egress: a datagram of an established flow becomes a segment.
 
+use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 use xdptun_test_datapath::moment::window;
@@ -48,6 +49,22 @@ pub fn every_length() -> Vec<Row> {
 #[test]
 fn every_length_becomes_the_exact_segment() {
     check(&mut datapath(), every_length());
+}
+
+/// A datagram that has waited with the daemon is disguised like any other, and its mark goes.
+#[test]
+fn a_datagram_sent_again_loses_its_mark() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for len in [0, 100] {
+            let datagram = path.outbound().payload(payload(len));
+            rows.push(row(format!("{path:?}, {len} bytes"), move |at| {
+                let mark = Request::Resend.mark();
+                disguises(at, path, &datagram, len).marked(mark).unmarks()
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
 }
 
 #[test]

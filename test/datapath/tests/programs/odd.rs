@@ -7,7 +7,8 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use xdptun_common::tunnel::outcome::{Fate, Outcome};
+use xdptun_common::report::outcome::Fate;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::path::{HTTPS, OWNED};
 use xdptun_test_datapath::{Family, Message, Moment, Path, Program, Skb};
 

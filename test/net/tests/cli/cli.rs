@@ -10,7 +10,7 @@ use aya::programs::{Xdp, XdpMode};
 use serde_json::Value;
 use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
 use xdptun_lab::{scratch::Scratch, secret};
-use xdptun_test_net::cli::{Outcome, finish, run};
+use xdptun_test_net::cli::{ATTACH, Outcome, finish, run};
 use xdptun_test_net::traces::{Traces, pins};
 use xdptun_test_net::{LIMIT, PORT, kernel, mode};
 
@@ -445,16 +445,7 @@ fn attach_says_what_it_did_and_logs_flows() {
 fn detach_stops_a_running_daemon() {
     let net = Direct::new().unwrap();
     let before = Traces::of(&net.a).unwrap();
-    let command = [
-        "attach",
-        "--iface",
-        Host::DEV,
-        "--port",
-        "8000",
-        "--ingress",
-        "tc",
-    ];
-    let mut process = product::spawn(&net.a.netns, &command).unwrap();
+    let mut process = product::spawn(&net.a.netns, &ATTACH).unwrap();
     process.wait_for_line("ready:", LIMIT).unwrap();
     let detached = run(&net.a.netns, &["detach", "--iface", Host::DEV]).unwrap();
     assert_eq!(detached.code, Some(0), "{detached:#?}");

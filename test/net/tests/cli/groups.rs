@@ -37,7 +37,8 @@ fn run(file: &File, host: &Host, devs: &[&str]) -> Attached {
     service
 }
 
-/// What there is on an interface of a host, apart from what belongs to others as well.
+/// The programs, filters and settings of one interface of a host. Left out: the list of
+/// interfaces and the pins, which show the other interfaces, too.
 fn own_traces(host: &Host, dev: &str) -> Traces {
     let traces = Traces::on(&host.netns, dev).unwrap();
     Traces {

@@ -8,18 +8,9 @@ use nix::sys::signal::Signal;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Direct, Host, Process, wait, xdptun};
 use xdptun_test_net::LIMIT;
+use xdptun_test_net::cli::ATTACH;
 use xdptun_test_net::service::File;
 use xdptun_test_net::traces::{Traces, pins};
-
-const ATTACH: [&str; 7] = [
-    "attach",
-    "--iface",
-    Host::DEV,
-    "--port",
-    "8000",
-    "--ingress",
-    "tc",
-];
 
 /// How long the service manager waits for a sign of life. Half of it must suffice.
 const WATCHDOG: Duration = Duration::from_secs(2);

@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ::xdptun::datapath::pins as bpffs;
-use ::xdptun::tunnel::FUNCTION;
+use ::xdptun::group::Function as _;
+use ::xdptun::tunnel::Tunnel;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 use xdptun_lab::scratch::Scratch;
@@ -150,8 +151,8 @@ fn what_is_detached_does_not_run_on() {
         let left = net.a.netns.enter(|| {
             assert_eq!(tcx().unwrap().len(), 2, "{mode:?}");
             let index = if_nametoindex(Host::DEV).unwrap();
-            let group = bpffs::group_of(&FUNCTION, index).unwrap().unwrap();
-            bpffs::remove_links(&FUNCTION, &bpffs::member(&group, index)).unwrap();
+            let group = bpffs::group_of(Tunnel::PROGRAMS, index).unwrap().unwrap();
+            bpffs::remove_links(Tunnel::PROGRAMS, &bpffs::member(&group, index)).unwrap();
             tcx().unwrap()
         });
         assert_eq!(left.unwrap(), [""; 0], "{mode:?}");

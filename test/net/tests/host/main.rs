@@ -1,6 +1,7 @@
 //! What the host and its interfaces do to an attachment, and what it leaves there.
 
 mod cleanup;
+mod functions;
 mod members;
 mod outgoing;
 mod removal;

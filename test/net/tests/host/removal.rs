@@ -1,16 +1,11 @@
 //! An entry of the flow table is removed while the programs use it.
 
 use nix::sys::signal::Signal;
+use xdptun::datapath::map::Source;
 use xdptun::tunnel::maps::Maps;
-use xdptun_lab::{Direct, Family, Host, Netns, udp, wait, xdptun as product};
+use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
 use xdptun_test_net::nets::Plain;
 use xdptun_test_net::{LIMIT, PORT, mode, status};
-
-/// The table of a host.
-fn table(netns: &Netns) -> Maps {
-    let pins = product::pin_dir(netns, Host::DEV).unwrap();
-    Maps::from_pins(&pins).unwrap()
-}
 
 /// The sweep has judged a closed flow when a datagram opens it, and removes it: the
 /// datagram waits for a flow that is not there, and opens it again.
@@ -26,7 +21,8 @@ fn a_datagram_whose_flow_is_removed_opens_it_again() {
     near.process().signal(Signal::SIGSTOP).unwrap();
     socket.send_to(b"just then", echo.address()).unwrap();
     status::wait_states(&client.netns, "syn-sent", 1).unwrap();
-    let mut maps = table(&client.netns);
+    let pins = product::pin_dir(&client.netns, Host::DEV).unwrap();
+    let mut maps = Maps::open(&mut Source::Pins(&pins)).unwrap();
     let key = maps.flows().unwrap()[0].0;
     let taken = maps.take_flow(&key).unwrap().unwrap();
     assert_eq!(taken.state().name(), "syn-sent");
@@ -58,7 +54,8 @@ fn a_flow_that_is_put_back_goes_on_unless_there_is_a_new_one() {
     let exchange = || udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
     let sent = || status::flows(netns).unwrap()[0].tx.0;
     exchange();
-    let mut maps = table(netns);
+    let pins = product::pin_dir(netns, Host::DEV).unwrap();
+    let mut maps = Maps::open(&mut Source::Pins(&pins)).unwrap();
     let key = maps.flows().unwrap()[0].0;
     let taken = maps.take_flow(&key).unwrap().unwrap();
     assert_eq!(taken.state().name(), "established");

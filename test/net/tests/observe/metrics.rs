@@ -7,9 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use xdptun_lab::{Attached, Direct, Family, Host, udp, wait, workspace};
+use xdptun_lab::{Attached, Direct, Family, Host, Multihomed, udp, wait, workspace};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::exposition::Exposition;
+use xdptun_test_net::groups::{BOTH, ends};
 use xdptun_test_net::http::{connect, request};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::{LIMIT, PORT, mode, status};
@@ -79,52 +80,65 @@ fn tell_what_status_tells() {
         let labels = [("interface", Host::DEV)].into_iter().chain(label);
         metrics.value(name, &labels.collect::<Vec<_>>())
     };
+    let of_attachment = |name: &str, outcome: Option<&str>| {
+        let labels = [("interface", Host::DEV), ("function", "tunnel")];
+        let outcome = outcome.map(|outcome| ("outcome", outcome));
+        let labels = labels.into_iter().chain(outcome);
+        metrics.value(name, &labels.collect::<Vec<_>>())
+    };
     for (name, direction, count) in [
         ("tx_disguised", "transmit", COUNT + UNANSWERED),
         ("rx_restored", "receive", COUNT),
     ] {
-        let counted = value("xdptun_packets_total", Some(("outcome", name)));
+        let counted = of_attachment("xdptun_packets_total", Some(name));
         assert_eq!(counted, Some(count as f64), "{name}");
         let bytes = value("xdptun_flows_payload_bytes", Some(("direction", direction)));
         assert_eq!(bytes, Some((count * 100) as f64), "{direction}");
     }
     let counters = shown["counters"].as_object().unwrap();
     for (name, count) in counters {
-        let outcome = Some(("outcome", name.as_str()));
         let metric = match name.as_str() {
-            "tx_lost_in_queue" => value("xdptun_queue_lost_datagrams_total", None),
+            "tx_lost_in_queue" => "xdptun_queue_lost_datagrams_total",
             name if name.starts_with("sent_") || name == "replies_limited" => {
-                value("xdptun_control_segments_total", outcome)
+                "xdptun_control_segments_total"
             }
-            _ => value("xdptun_packets_total", outcome),
+            _ => "xdptun_packets_total",
         };
-        assert_eq!(metric, count.as_f64(), "{name}");
+        let told = of_attachment(metric, Some(name));
+        assert_eq!(told, count.as_f64(), "{name}");
     }
-    let names = ["xdptun_packets_total", "xdptun_control_segments_total"];
+    let names = [
+        "xdptun_packets_total",
+        "xdptun_control_segments_total",
+        "xdptun_queue_lost_datagrams_total",
+    ];
     let outcomes = names.map(|name| metrics.label_values(name, "outcome").len());
-    assert_eq!(outcomes.iter().sum::<usize>() + 1, counters.len());
+    assert_eq!(outcomes.iter().sum::<usize>(), counters.len());
 
     let state = |name| value("xdptun_flows", Some(("state", name)));
     assert_eq!(state("established"), Some(1.0));
     for name in ["closed", "syn-sent", "syn-received", "fin-sent"] {
         assert_eq!(state(name), Some(0.0), "{name}");
     }
+    assert_eq!(value("xdptun_flow_table_capacity", None), Some(65_536.0));
     for (name, expected) in [
-        ("xdptun_flow_table_capacity", 65_536.0),
         ("xdptun_interface_mtu_bytes", 1500.0),
         ("xdptun_daemon_up", 1.0),
     ] {
-        assert_eq!(value(name, None), Some(expected), "{name}");
+        assert_eq!(of_attachment(name, None), Some(expected), "{name}");
     }
-    let started = value("xdptun_attachment_start_time_seconds", None).unwrap();
+    let started = of_attachment("xdptun_attachment_start_time_seconds", None).unwrap();
     let meanwhile = begun.floor()..=unix_time().ceil();
     assert!(meanwhile.contains(&started), "{started} {meanwhile:?}");
     let about = [
         ("interface", Host::DEV),
+        ("function", "tunnel"),
+        ("group", Host::DEV),
         ("ingress", "tc"),
-        ("ports", "8000"),
     ];
     assert_eq!(metrics.value("xdptun_attachment_info", &about), Some(1.0));
+    let ports = value("xdptun_tunnel_info", Some(("ports", "8000")));
+    assert_eq!(ports, Some(1.0));
     let version = run(&net.a.netns, &["--version"]).unwrap().stdout[0].clone();
     let version = version.strip_prefix("xdptun ").unwrap();
     let build = metrics.value("xdptun_build_info", &[("version", version)]);
@@ -133,6 +147,40 @@ fn tell_what_status_tells() {
     near.stop().unwrap();
     let refused = connect(&net.a.netns, address);
     assert!(refused.is_err(), "it still listens");
+}
+
+/// The interfaces of a group share one table, so its flows are those of all of them.
+#[test]
+fn tell_which_interfaces_share_a_table() {
+    let net = Multihomed::new().unwrap();
+    let netns = &net.a.netns;
+    let args = ["--port", "8000", "--max-flows", "1000"];
+    let with_metrics = [&args[..], &["--metrics", LOOPBACK]].concat();
+    let near = mode::TC.attach_group(&net.a, &BOTH, &with_metrics).unwrap();
+    let _far = mode::TC.attach_group(&net.b, &BOTH, &args).unwrap();
+    for (link, family) in [(0, Family::V4), (1, Family::V6)] {
+        net.route(link).unwrap();
+        let (client, server) = ends(&net, family).unwrap();
+        udp::exchange(&client, server.address(), b"hello", LIMIT).unwrap();
+    }
+    wait::until(LIMIT, "a flow on each interface", || {
+        BOTH.map(|dev| status::flows_on(netns, dev).unwrap().len()) == [1, 1]
+    })
+    .unwrap();
+    let metrics = scrape(&net.a, address(&near));
+    for dev in BOTH {
+        let about = [
+            ("interface", dev),
+            ("function", "tunnel"),
+            ("group", "eth0,eth1"),
+            ("ingress", "tc"),
+        ];
+        assert_eq!(metrics.value("xdptun_attachment_info", &about), Some(1.0));
+        let flows = [("interface", dev), ("state", "established")];
+        assert_eq!(metrics.value("xdptun_flows", &flows), Some(1.0), "{dev}");
+        let capacity = metrics.value("xdptun_flow_table_capacity", &[("interface", dev)]);
+        assert_eq!(capacity, Some(1000.0), "{dev}");
+    }
 }
 
 fn unix_time() -> f64 {
@@ -235,7 +283,8 @@ fn a_successor_takes_the_address_over() {
     let ended = || !first.process().is_running().unwrap();
     wait::until(LIMIT, "the first one to end", ended).unwrap();
     let metrics = scrape(&net.a, address);
-    let up = metrics.value("xdptun_daemon_up", &[("interface", Host::DEV)]);
+    let labels = [("interface", Host::DEV), ("function", "tunnel")];
+    let up = metrics.value("xdptun_daemon_up", &labels);
     assert_eq!(up, Some(1.0));
     second.stop().unwrap();
 }
@@ -307,9 +356,11 @@ fn check(metrics: &Exposition, expression: &str, legend: &str) -> BTreeSet<Strin
         let has = |name: &String| !metrics.label_values(name, label).is_empty();
         label == "instance" || names.iter().any(has)
     };
-    let grouped = expression.split("by (").skip(1).flat_map(|rest| {
-        let (labels, _) = rest.split_once(')').unwrap();
-        labels.split(", ")
+    let grouped = ["by (", "on (", "group_left ("].iter().flat_map(|words| {
+        expression.split(words).skip(1).flat_map(|rest| {
+            let (labels, _) = rest.split_once(')').unwrap();
+            labels.split(", ")
+        })
     });
     let shown = legend.split("{{").skip(1).map(word);
     for label in grouped.map(str::to_owned).chain(shown) {

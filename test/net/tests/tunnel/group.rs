@@ -22,7 +22,7 @@ use xdptun_test_net::{LIMIT, PORT};
 /// Each way that programs are held.
 const MODES: [Mode; 4] = [mode::TC, mode::XDP, mode::TC_CLSACT, mode::XDP_CLSACT];
 
-/// What there is on both interfaces of a host.
+/// The programs, filters, pins and settings of both interfaces of a host.
 fn traces(host: &Host) -> [Traces; 2] {
     BOTH.map(|dev| Traces::on(&host.netns, dev).unwrap())
 }

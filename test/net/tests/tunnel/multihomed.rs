@@ -1,10 +1,11 @@
 //! Interfaces of one group: a flow comes in by one, leaves by another, and goes on by
 //! whichever the routes choose.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use xdptun_lab::{Capture, Family, Multihomed, Side, Uplinked, udp};
+use anyhow::Result;
+use xdptun_lab::{Capture, Family, Frame, Multihomed, Side, Uplinked, udp};
 use xdptun_test_net::PORT;
 use xdptun_test_net::groups::{
     BOTH, Talk, assert_nothing_lost, assert_only_goes_on, count, echo, ends, numbers,
@@ -15,7 +16,7 @@ use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::{
     Counters, apart_from_timed, counters_of, counters_on, expected, flows_of, moved,
 };
-use xdptun_test_net::wire::{Segment, Wire, segments};
+use xdptun_test_net::wire::{Wire, segments};
 
 /// Each way that programs are held.
 const MODES: [Mode; 4] = [mode::TC, mode::XDP, mode::TC_CLSACT, mode::XDP_CLSACT];
@@ -23,25 +24,28 @@ const MODES: [Mode; 4] = [mode::TC, mode::XDP, mode::TC_CLSACT, mode::XDP_CLSACT
 /// Datagrams each way.
 const COUNT: u32 = 3000;
 
-/// The link that a client's datagrams take, and the one that the answers take.
-struct Ways<'a> {
-    there: &'a [Segment<'a>],
-    back: &'a [Segment<'a>],
-}
-
-impl Ways<'_> {
-    /// Requires that each datagram of these numbers took its way once, and no other, and that
-    /// one handshake opened the flow.
-    fn assert_carried(&self, client: SocketAddr, server: SocketAddr, context: &str) {
-        let all: Vec<u32> = (0..COUNT).collect();
-        assert_eq!(numbers(self.there, client), all, "{context}");
-        assert_eq!(numbers(self.back, server), all, "{context}");
-        assert_eq!(numbers(self.there, server), [0; 0], "{context}");
-        assert_eq!(numbers(self.back, client), [0; 0], "{context}");
-        let both = |flags| count(self.there, flags) + count(self.back, flags);
-        let control = ["S", "S.", "F.", "R", "R."].map(both);
-        assert_eq!(control, [1, 1, 0, 0, 0], "{context}");
-    }
+/// Sends [`COUNT`] datagrams to an echo server while captures of both links run. Requires
+/// that each datagram took the first link once, its answer the second link once, and that one
+/// handshake opened the flow. `stop` ends a capture.
+fn echo_across<C>(
+    socket: &UdpSocket,
+    server: SocketAddr,
+    captures: [C; 2],
+    stop: fn(C) -> Result<Vec<Frame>>,
+    context: &str,
+) {
+    echo(socket, server, 0..COUNT).unwrap_or_else(|error| panic!("{context}: {error:#}"));
+    let client = socket.local_addr().unwrap();
+    let frames = captures.map(|capture| stop(capture).unwrap());
+    let [there, back] = frames.each_ref().map(|frames| segments(frames, PORT));
+    let all: Vec<u32> = (0..COUNT).collect();
+    assert_eq!(numbers(&there, client), all, "{context}");
+    assert_eq!(numbers(&back, server), all, "{context}");
+    assert_eq!(numbers(&there, server), [0; 0], "{context}");
+    assert_eq!(numbers(&back, client), [0; 0], "{context}");
+    let both = |flags| count(&there, flags) + count(&back, flags);
+    let control = ["S", "S.", "F.", "R", "R."].map(both);
+    assert_eq!(control, [1, 1, 0, 0, 0], "{context}");
 }
 
 /// Requires that the client counted the opening of one flow, and both [`COUNT`] datagrams
@@ -78,16 +82,7 @@ fn answers_take_another_link() {
             let before = read();
             let (client, server) = ends(&net, family).unwrap();
             let wires = watch(&net).unwrap();
-            echo(&client, server.address(), 0..COUNT)
-                .unwrap_or_else(|error| panic!("{context}: {error:#}"));
-            let frames = wires.map(|wire| wire.stop().unwrap());
-            let [there, back] = frames.each_ref().map(|frames| segments(frames, PORT));
-            let ways = Ways {
-                there: &there,
-                back: &back,
-            };
-            let local = client.local_addr().unwrap();
-            ways.assert_carried(local, server.address(), &context);
+            echo_across(&client, server.address(), wires, Wire::stop, &context);
 
             let after = read();
             let moved = [0, 1].map(|host: usize| {
@@ -103,6 +98,7 @@ fn answers_take_another_link() {
             let [near, far] = moved.map(sum);
             assert_counted(&near, &far, &context);
 
+            let local = client.local_addr().unwrap();
             let bytes = payload_bytes(0..COUNT);
             for (host, remote) in [(&net.a, server.address()), (&net.b, local)] {
                 let mut flows = flows_of(&host.netns, &BOTH).unwrap();
@@ -149,16 +145,7 @@ fn a_server_answers_by_another_uplink() {
             let client = roomy(&net.client.netns, net.client.socket(family, 0)).unwrap();
             // On the router both directions are as they were on the wire.
             let captures = Uplinked::UPLINKS.map(|dev| Capture::start(&net.router, dev).unwrap());
-            echo(&client, server.address(), 0..COUNT)
-                .unwrap_or_else(|error| panic!("{context}: {error:#}"));
-            let frames = captures.map(|capture| capture.stop().unwrap());
-            let [there, back] = frames.each_ref().map(|frames| segments(frames, PORT));
-            let ways = Ways {
-                there: &there,
-                back: &back,
-            };
-            let local = client.local_addr().unwrap();
-            ways.assert_carried(local, server.address(), &context);
+            echo_across(&client, server.address(), captures, Capture::stop, &context);
             let after = read();
             let moved_on = [0, 1].map(|link: usize| moved(&before[link], &after[link]));
             assert_one_way(&moved_on[0], "rx_restored", &context);

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{Error, Handle};
-use xdptun_common::tunnel::config::Local;
+use xdptun_common::address::Local;
 
 use self::vrf::{Use, Vrfs};
 use crate::error::{Context as _, Result};

@@ -15,7 +15,7 @@ use pcap_file::pcapng::blocks::interface_statistics::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use pcap_file::{DataLink, Endianness, PcapError, PcapResult};
-use xdptun_common::tunnel::config::LINK_ETHERNET;
+use xdptun_common::wire::LINK_ETHERNET;
 
 use super::VERSION;
 use super::packet::{Direction, Packet, Side};

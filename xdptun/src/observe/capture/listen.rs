@@ -16,10 +16,12 @@ use super::frame::Frame;
 use super::packet::{Packet, Pairs};
 use crate::control::{self, Command, Place};
 use crate::error::{Context as _, Error, Kind, Result, bail};
+use crate::group::counter::Counter;
+use crate::group::pinned::Pinned;
+use crate::group::{Function, pinned};
 use crate::host::clock::monotonic_ns;
 use crate::host::interface::Interface;
 use crate::process::signals::Termination;
-use crate::tunnel::pinned::{self, Pinned};
 
 /// The packets that a client wants.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ const AT_ONCE: usize = 256 << 10;
 pub struct Listener {
     wanted: Wanted,
     interface: Interface,
+    /// What the function counts packets as.
+    counters: Vec<Counter>,
     stream: BufReader<UnixStream>,
 }
 
@@ -69,10 +73,10 @@ impl Listener {
     ///
     /// If the daemon of the interface cannot; [`Kind::NotAttached`] if nothing is attached,
     /// [`Kind::NotRunning`] if no daemon keeps it.
-    pub async fn begin(wanted: Wanted) -> Result<Self> {
+    pub async fn begin<F: Function>(wanted: Wanted) -> Result<Self> {
         let interface = Interface::find(&wanted.interface)?;
         let name = &interface.name;
-        let keeper = Keeper::of(&interface)?;
+        let keeper = Keeper::of::<F>(&interface)?;
         let command = Command::Capture {
             interface: keeper.name.clone(),
             snap_len: wanted.snap_len,
@@ -83,6 +87,7 @@ impl Listener {
         Ok(Self {
             wanted,
             interface,
+            counters: F::counters(),
             stream,
         })
     }
@@ -101,7 +106,7 @@ impl Listener {
         mut goes_on: impl FnMut(&Captured) -> bool,
     ) -> Result<Captured> {
         let file = CaptureFile::begin(out, &self.interface, self.wanted.snap_len.get())?;
-        let mut ledger = Ledger::new(file, self.interface.index, &self.wanted);
+        let mut ledger = Ledger::new(file, self.interface.index, self.counters, &self.wanted);
         ledger.file.flush()?;
         let mut ticks = interval(PROGRESS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -153,12 +158,12 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn of(interface: &Interface) -> Result<Self> {
+    fn of<F: Function>(interface: &Interface) -> Result<Self> {
         let name = &interface.name;
-        let exists = Pinned::exists(interface.index).with_context(|| {
+        let exists = Pinned::<F>::exists(interface.index).with_context(|| {
             format!("{name}: cannot see what is attached; run it as root, for example with sudo")
         })?;
-        if !exists && pinned::is_attached(name) {
+        if !exists && pinned::is_attached(F::PROGRAMS, name) {
             bail!(
                 OtherNamespace,
                 "{name}: attached, but {}",
@@ -172,16 +177,16 @@ impl Keeper {
                  `xdptun attach --iface {name} ...` attaches, `xdptun status` shows what is"
             );
         }
-        let Some(process) = Pinned::daemon(interface.index)? else {
+        let Some(process) = Pinned::<F>::daemon(interface.index)? else {
             bail!(
                 NotRunning,
                 "{name}: attached, but no daemon keeps it; `xdptun attach --iface {name} ...` goes \
                  on with what is attached, and then it can be captured"
             );
         };
-        let name = Pinned::keeper_name(interface.index, name);
+        let name = Pinned::<F>::keeper_name(interface.index, name);
         // The records of another version cannot be read: assume that it carries only this one.
-        let first = Pinned::first_name_of(process).ok().flatten();
+        let first = Pinned::<F>::first_name_of(process).ok().flatten();
         Ok(Self {
             is_service: control::service()? == Some(process),
             first: first.unwrap_or_else(|| name.clone()),
@@ -215,13 +220,13 @@ struct Ledger<W: Write> {
 }
 
 impl<W: Write> Ledger<W> {
-    fn new(file: CaptureFile<W>, interface: u32, wanted: &Wanted) -> Self {
+    fn new(file: CaptureFile<W>, interface: u32, counters: Vec<Counter>, wanted: &Wanted) -> Self {
         Self {
             file,
             interface,
             only_drops: wanted.only_drops,
             count: wanted.count.unwrap_or(u64::MAX),
-            pairs: Pairs::default(),
+            pairs: Pairs::new(counters),
             waiting: Vec::new(),
             captured: Captured::default(),
             ended: false,

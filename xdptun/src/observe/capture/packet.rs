@@ -1,9 +1,10 @@
 //! One packet, from its two copies: on which sides it appears, and its comment there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
-use xdptun_common::tunnel::outcome::{Fate, Outcome};
+
+use crate::group::counter::{Counter, KeptIn, PacketEnd};
 
 /// A side of the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub struct Packet {
     /// When it came, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at: u64,
     hook: Hook,
-    outcome: Outcome,
+    counter: Counter,
     answered: bool,
     met: Copy,
     left: Copy,
@@ -84,8 +85,8 @@ impl Packet {
     /// Whether the packet, or its datagram, was dropped or refused here.
     #[must_use]
     pub fn is_dropped(&self) -> bool {
-        let fate = self.outcome.fate();
-        fate.is_loss() || fate == Fate::Return
+        let end = self.counter.end;
+        end.is_loss() || end == PacketEnd::Returned
     }
 
     /// The sides on which it appears. Passed: both. Ended here: the side it came from, then
@@ -97,10 +98,14 @@ impl Packet {
             Hook::Egress => (Side::Restored, Side::Wire, Direction::Outbound),
             Hook::Ingress | Hook::Xdp => (Side::Wire, Side::Restored, Direction::Inbound),
         };
-        let name = self.outcome.name();
+        let Counter {
+            name,
+            meaning,
+            advice,
+            ..
+        } = self.counter;
         let passed = || format!("{}: {name}", self.hook.name());
         let ended = |how: &str| {
-            let (meaning, advice) = (self.outcome.meaning(), self.outcome.advice());
             format!("{how}: {name}: {meaning} {advice}")
                 .trim_end()
                 .to_owned()
@@ -117,48 +122,52 @@ impl Packet {
             copy: &self.left,
             comment,
         };
-        match (self.outcome, self.outcome.fate()) {
-            (Outcome::TxNotRequested, _) | (_, Fate::Split) => Vec::new(),
-            (Outcome::TxRequested, _) => {
+        let answer = || {
+            let answer = format!("answer: {name}: made by xdptun");
+            left(from, direction.reversed(), answer)
+        };
+        match self.counter.end {
+            PacketEnd::Unseen => Vec::new(),
+            PacketEnd::Made => {
                 let comment = format!("{}: {name}: made by xdptun", self.hook.name());
                 vec![left(to, direction, comment)]
             }
-            (Outcome::TxOpened, _) => {
-                vec![met(ended("held")), left(to, direction, passed())]
-            }
-            (_, Fate::PassEmpty) => {
-                vec![met(ended("dropped")), left(to, direction, passed())]
-            }
-            (_, Fate::Pass) => vec![met(passed()), left(to, direction, passed())],
-            (_, Fate::Hold) => vec![met(ended("held"))],
-            (_, Fate::Return) => {
-                let answer = format!("answer: {name}: made by xdptun");
-                vec![
-                    met(ended("refused")),
-                    left(from, direction.reversed(), answer),
-                ]
-            }
-            (_, fate @ (Fate::Consume | Fate::Lose)) => {
-                let how = if fate.is_loss() { "dropped" } else { "taken" };
-                let mut seen = vec![met(ended(how))];
-                if self.answered {
-                    let answer = format!("answer: {name}: made by xdptun");
-                    seen.push(left(from, direction.reversed(), answer));
-                }
-                seen
+            PacketEnd::Replaced => vec![met(ended("held")), left(to, direction, passed())],
+            PacketEnd::Emptied => vec![met(ended("dropped")), left(to, direction, passed())],
+            PacketEnd::Passed => vec![met(passed()), left(to, direction, passed())],
+            PacketEnd::Held => vec![met(ended("held"))],
+            PacketEnd::Returned => vec![met(ended("refused")), answer()],
+            end @ (PacketEnd::Taken | PacketEnd::Dropped) => {
+                let how = if end.is_loss() { "dropped" } else { "taken" };
+                let answer = self.answered.then(answer);
+                [met(ended(how))].into_iter().chain(answer).collect()
             }
         }
     }
 }
 
 /// First copies that wait for the second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pairs {
+    /// What packets are counted as, by index in the row.
+    counters: BTreeMap<u32, Counter>,
     /// By CPU and hook.
     met: HashMap<(u32, u32), (u64, Copy)>,
 }
 
 impl Pairs {
+    /// Of packets that a function counts so.
+    pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
+        let by_index = |counter: Counter| match counter.kept_in {
+            KeptIn::Row(index) => Some((index, counter)),
+            KeptIn::Record => None,
+        };
+        Self {
+            counters: counters.into_iter().filter_map(by_index).collect(),
+            met: HashMap::new(),
+        }
+    }
+
     /// Takes a copy that was made on a CPU; returns the packet if it is the second copy.
     pub fn add(&mut self, cpu: u32, record: Record, bytes: &[u8]) -> Option<Packet> {
         let copy = Copy {
@@ -176,7 +185,7 @@ impl Pairs {
         (at == record.at).then_some(Packet {
             at,
             hook: Hook::from_raw(record.hook)?,
-            outcome: *Outcome::ALL.get(index as usize)?,
+            counter: *self.counters.get(&index)?,
             answered: record.end & ANSWERED != 0,
             met,
             left: copy,
@@ -186,7 +195,10 @@ impl Pairs {
 
 #[cfg(test)]
 mod tests {
+    use xdptun_common::tunnel::outcome::Outcome;
+
     use super::*;
+    use crate::tunnel::counters;
 
     fn record(hook: Hook, at: u64, end: u32) -> Record {
         Record {
@@ -207,7 +219,7 @@ mod tests {
     /// The acknowledgement passes egress while its cause is at ingress.
     #[test]
     fn copies_of_packets_inside_each_other_find_together() {
-        let mut pairs = Pairs::default();
+        let mut pairs = Pairs::new(counters::all());
         let mut add = |cpu, record, bytes: &[u8]| pairs.add(cpu, record, bytes);
         assert_eq!(add(0, record(Hook::Ingress, 1, MET), b"segment"), None);
         assert_eq!(add(1, record(Hook::Ingress, 2, MET), b"elsewhere"), None);
@@ -238,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_copy_without_its_other_is_no_packet() {
-        let mut pairs = Pairs::default();
+        let mut pairs = Pairs::new(counters::all());
         let second = record(Hook::Egress, 5, end(Outcome::TxDisguised));
         assert_eq!(pairs.add(0, second, b""), None);
         pairs.add(0, record(Hook::Egress, 4, MET), b"of another");
@@ -251,7 +263,7 @@ mod tests {
     fn every_outcome_is_explained() {
         for outcome in Outcome::ALL {
             for answered in [0, ANSWERED] {
-                let mut pairs = Pairs::default();
+                let mut pairs = Pairs::new(counters::all());
                 pairs.add(0, record(Hook::Ingress, 1, MET), b"");
                 let second = record(Hook::Ingress, 1, end(*outcome) | answered);
                 let packet = pairs.add(0, second, b"").unwrap();

@@ -16,9 +16,8 @@ use super::frame::{push_copy, push_end, push_round};
 use crate::control::Asker;
 use crate::datapath::recorder::Recorder;
 use crate::error::Result;
+use crate::group::{Handle, Order, Reason, Recording};
 use crate::host::clock::monotonic_ns;
-use crate::tunnel::daemon::Order;
-use crate::tunnel::{Handle, Reason, Recording};
 
 /// How often the buffers are emptied. A wake-up for each packet would slow the traffic down
 /// noticeably.
@@ -31,8 +30,8 @@ const LONGEST: NonZeroU32 = NonZeroU32::new(MAX_COPIED).unwrap();
 type Feed = UnboundedReceiver<Result<Recorder, String>>;
 
 /// Has an interface record its packets for a client, until the client goes.
-pub async fn serve(
-    handle: Handle,
+pub async fn serve<P>(
+    handle: Handle<P>,
     interface: String,
     snap_len: NonZeroU32,
     version: String,

@@ -23,8 +23,8 @@ use tracing::{debug, warn};
 
 use super::render;
 use crate::error::{Context as _, Result};
+use crate::group::Incumbent;
 use crate::observe::status::Status;
-use crate::tunnel::Incumbent;
 
 /// The path of the metrics.
 pub const PATH: &str = "/metrics";

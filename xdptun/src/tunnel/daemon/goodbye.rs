@@ -12,8 +12,8 @@ use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::state::{Flow, State};
 
 use super::Daemon;
-use super::orders::{Orders, next};
 use crate::error::Result;
+use crate::group::orders::{Orders, next};
 
 /// How long a clean end may take in all, and how often the daemon repeats a FIN.
 const GOODBYE: Duration = Duration::from_secs(1);

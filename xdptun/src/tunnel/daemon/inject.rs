@@ -2,7 +2,8 @@
 //!
 //! A packet socket hands frames to the interface behind netfilter and routing,
 //! which a queued datagram has passed already, and in front of the tc hook. So
-//! the program disguises a queued datagram like any other. A marked frame becomes
+//! the program disguises a queued datagram like any other; its mark tells other
+//! programs on the hook that they have met it before. Any other marked frame becomes
 //! the control segment that its mark asks for, with sequence numbers that only the
 //! program knows.
 
@@ -13,9 +14,9 @@ use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Shape, locate};
-use xdptun_common::tunnel::config::{LINK_NONE, Request};
+use xdptun_common::tunnel::config::Request;
 use xdptun_common::wire::{
-    EtherType, Ip, Ipv4Header, Ipv6Header, Protocol as IpProtocol, UdpHeader,
+    EtherType, Ip, Ipv4Header, Ipv6Header, LINK_NONE, Protocol as IpProtocol, UdpHeader,
 };
 
 use crate::host::interface::Interface;
@@ -49,7 +50,7 @@ impl Injector {
         } else {
             complete_checksum::<Ipv6Header>(&mut frame, link_len);
         }
-        self.send(key, by, &frame, 0)
+        self.send(key, by, &frame, Request::Resend.mark())
     }
 
     /// Asks the program for a control segment of a flow whose peer `link` reaches on that

@@ -11,7 +11,6 @@ mod goodbye;
 mod inject;
 mod need;
 mod observer;
-mod orders;
 mod queue;
 mod refusals;
 #[cfg(test)]
@@ -20,17 +19,15 @@ mod sweep;
 mod waiting;
 
 pub use observer::{News, Observer};
-pub use orders::{End, Order, Orders, next};
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use aya::maps::{MapData, MapError, RingBuf};
-use nix::net::if_::if_nametoindex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use tracing::{debug, info};
+use tracing::debug;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::report::event::{Event, Kind};
 use xdptun_common::tunnel::config::Request;
@@ -39,10 +36,12 @@ use xdptun_common::tunnel::state::Flow;
 
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::error::{Context as _, Result};
+use crate::group::orders::next;
+use crate::group::{Carried, End, Order, Orders};
 use crate::host::addresses::AddressWatch;
-use crate::host::interface::{Interface, name_of};
+use crate::host::interface::Interface;
 use crate::host::netlink::LinkChanges;
-use crate::tunnel::{Attached, Carried};
+use crate::tunnel::Attached;
 use doubts::Doubts;
 use inject::Injector;
 use queue::Queue;
@@ -93,7 +92,7 @@ pub async fn run<T>(
     let mut sources = Sources::open(attached).await?;
     let mut daemon = Daemon::new(attached, timers, observer)?;
     ready(daemon.attached)?;
-    if daemon.attached.adopted.take().is_some() {
+    if std::mem::take(&mut daemon.attached.adopted) {
         daemon.restart_handshakes(sources.events.get_mut())?;
     }
     let end = daemon.serve(&mut sources, missing, orders).await?;
@@ -101,7 +100,7 @@ pub async fn run<T>(
         End::Stopped => daemon.say_goodbye(&mut sources.events, orders).await?,
         End::Paused(_) | End::InterfacesChanged => {
             daemon.hand_back();
-            attached.events = Some(sources.events.into_inner());
+            attached.maps.events = Some(sources.events.into_inner());
         }
     }
     Ok(end)
@@ -117,7 +116,7 @@ struct Sources {
 impl Sources {
     /// Takes the events of an attachment, and begins to watch the host.
     async fn open(attached: &mut Attached) -> Result<Self> {
-        let events = attached.events.take();
+        let events = attached.maps.events.take();
         let events = watch(events.context("another task reads the events")?)?;
         let links = LinkChanges::subscribe()?;
         let addresses = AddressWatch::begin(attached.indices())?;
@@ -143,7 +142,7 @@ pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
 fn refused(attached: &Attached) -> Result<u64, MapError> {
     let refused = |one: &Carried| {
         let index = Outcome::RxRefused.index();
-        attached.maps.counter(one.row, index)
+        attached.records.counter(one.row, index)
     };
     attached.interfaces.iter().map(refused).sum()
 }
@@ -189,7 +188,7 @@ impl<'a> Daemon<'a> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_sweep = Instant::now() + SWEEP;
         // It may have happened before the kernel was asked for messages.
-        if self.interfaces_changed(missing) {
+        if self.attached.interfaces_changed(missing) {
             return Ok(End::InterfacesChanged);
         }
         loop {
@@ -199,7 +198,7 @@ impl<'a> Daemon<'a> {
                     Order::Pause(reason) => End::Paused(reason),
                 }),
                 () = sources.links.next() => {
-                    if self.interfaces_changed(missing) {
+                    if self.attached.interfaces_changed(missing) {
                         return Ok(End::InterfacesChanged);
                     }
                 }
@@ -212,7 +211,7 @@ impl<'a> Daemon<'a> {
                 }
                 _ = tick.tick() => {
                     // The kernel's message may have been lost.
-                    if self.interfaces_changed(missing) {
+                    if self.attached.interfaces_changed(missing) {
                         return Ok(End::InterfacesChanged);
                     }
                     self.serve_waiting();
@@ -228,29 +227,6 @@ impl<'a> Daemon<'a> {
                 }
             }
         }
-    }
-
-    /// Whether an interface is gone, or one of those that are missing is there. An interface
-    /// may have another name by now.
-    fn interfaces_changed(&mut self, missing: &[String]) -> bool {
-        for carried in self
-            .attached
-            .interfaces
-            .iter_mut()
-            .filter(|one| one.is_there)
-        {
-            let interface = &mut carried.interface;
-            let Some(name) = name_of(interface.index) else {
-                return true;
-            };
-            if interface.name != name {
-                info!("{}: it is called {name} now", interface.name);
-                interface.name = name;
-            }
-        }
-        missing
-            .iter()
-            .any(|name| if_nametoindex(name.as_str()).is_ok())
     }
 
     /// Gives the programs the addresses of this host; returns whether that worked.

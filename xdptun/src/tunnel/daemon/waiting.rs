@@ -97,7 +97,7 @@ impl Daemon<'_> {
 
     /// Counts datagrams of an interface that were lost while they waited.
     fn count_lost(&mut self, interface: u32, datagrams: u64) {
-        let records = &mut self.attached.maps.records;
+        let records = &mut self.attached.records;
         let counted = records.attachment(interface).and_then(|attachment| {
             let Some(mut attachment) = attachment else {
                 return Ok(());

@@ -157,6 +157,7 @@ fn mark(random: &mut Random, program: Program) -> u32 {
         Request::Finish,
         Request::Reopen,
         Request::Confirm,
+        Request::Resend,
     ];
     let request = random.pick(&requests).mark();
     let often = if program == Program::Egress { 4 } else { 1 };

@@ -2,8 +2,9 @@
 
 use etherparse::IpNumber;
 use xdptun_common::bytes_of;
+use xdptun_common::report::outcome::Fate;
 use xdptun_common::tunnel::config::Request;
-use xdptun_common::tunnel::outcome::{Fate, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
 use super::{Judgement, rule};
 use crate::case::Verdict;
@@ -57,11 +58,28 @@ pub fn untouched(scene: &Scene, seen: &Seen, verdict: Verdict) -> Judgement {
 
 /// The bytes and the mark are what they were.
 pub fn same_packet(name: &'static str, scene: &Scene, seen: &Seen) -> Judgement {
+    same(name, scene, seen, scene.skb.mark)
+}
+
+/// The mark of a datagram that egress has handled: of all requests, only the one to send it
+/// again is taken off a datagram.
+pub fn mark_after(scene: &Scene) -> u32 {
+    let request = Request::from_mark(scene.skb.mark);
+    let is_egress = scene.program == Program::Egress;
+    if is_egress && request == Some(Request::Resend) {
+        0
+    } else {
+        scene.skb.mark
+    }
+}
+
+/// The bytes are what they were, and the mark is this one.
+fn same(name: &'static str, scene: &Scene, seen: &Seen, mark: u32) -> Judgement {
     rule(name, seen.ran.packet == scene.frame, || {
         hexdump(&scene.frame, &seen.ran.packet)
     })?;
     let is_tc = !scene.program.is_xdp();
-    rule(name, !is_tc || seen.ran.mark == scene.skb.mark, || {
+    rule(name, !is_tc || seen.ran.mark == mark, || {
         format!("mark {:#x}", seen.ran.mark)
     })
 }
@@ -102,7 +120,8 @@ pub fn fate(
         format!("{name}, {verdict:?}, sent {sent:?}")
     })?;
     if outcome.fate() == Fate::Split {
-        same_packet("what is to be split stays whole", scene, seen)?;
+        let mark = mark_after(scene);
+        same("what is to be split stays whole", scene, seen, mark)?;
     }
     Ok(())
 }

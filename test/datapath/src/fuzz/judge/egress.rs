@@ -1,9 +1,10 @@
 //! Packets that leave the host.
 
 use xdptun_common::report::event::Kind;
-use xdptun_common::tunnel::outcome::{Fate, Outcome};
+use xdptun_common::report::outcome::Fate;
+use xdptun_common::tunnel::outcome::Outcome;
 
-use super::{Judgement, disguised, icmp, rule, segment, some};
+use super::{Judgement, accounting, disguised, icmp, rule, segment, some};
 use crate::case::Verdict;
 use crate::fuzz::reading::read;
 use crate::fuzz::rig::Seen;
@@ -20,7 +21,15 @@ pub fn judge(scene: &Scene, seen: &Seen, verdict: Verdict, outcome: Option<Outco
         return icmp::tells_sender(scene, seen);
     }
     match outcome {
-        Outcome::TxDisguised => disguised::judge(scene, seen),
+        Outcome::TxDisguised => {
+            let mark = accounting::mark_after(scene);
+            rule(
+                "only a request to send again is taken off",
+                seen.ran.mark == mark,
+                || format!("mark {:#x}", seen.ran.mark),
+            )?;
+            disguised::judge(scene, seen)
+        }
         Outcome::TxOpened => {
             queued(scene, seen)?;
             control(scene, seen)

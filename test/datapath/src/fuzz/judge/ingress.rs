@@ -2,8 +2,9 @@
 
 use xdptun_common::bytes_of;
 use xdptun_common::flow::key::FlowKey;
+use xdptun_common::report::outcome::Fate;
 use xdptun_common::tunnel::isn::{LIFETIME, same_cookie};
-use xdptun_common::tunnel::outcome::{Fate, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 
 use super::{Judgement, accounting, answer, icmp, restored, rule, some};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
-use super::FUNCTION;
-use super::options::AttachOptions;
+use super::function::{Function, Options};
 use super::pinned::{self, Pinned, daemon_of};
 use crate::datapath::lock::{self, GroupLock};
 use crate::datapath::pins;
+use crate::datapath::programs::Programs;
 use crate::error::{Context as _, Error, Kind, Result, bail};
 use crate::host::interface::{Interface, name_of};
 
@@ -34,20 +34,20 @@ pub enum Incumbent {
 /// The directory and the lock of the group of these interfaces: the one that a process left,
 /// or a new one. With [`Incumbent::TakeOver`], takes it from a running daemon that these
 /// options fit.
-pub fn take_group(
+pub fn take_group<F: Function>(
     interfaces: &[Interface],
     incumbent: Incumbent,
-    options: &AttachOptions,
+    options: &Options<F::Settings>,
 ) -> Result<(PathBuf, GroupLock)> {
     let mut groups = BTreeSet::new();
     for interface in interfaces {
-        groups.extend(pins::group_of(&FUNCTION, interface.index)?);
+        groups.extend(pins::group_of(F::PROGRAMS, interface.index)?);
     }
     let mut groups = groups.into_iter();
     match (groups.next(), groups.next()) {
-        (None, _) => make_group(interfaces),
+        (None, _) => make_group(F::PROGRAMS, interfaces),
         (Some(group), None) => {
-            let lock = take_lock(interfaces, &group, incumbent, options)?;
+            let lock = take_lock::<F>(interfaces, &group, incumbent, options)?;
             Ok((group, lock))
         }
         (Some(_), Some(_)) => bail!(
@@ -72,14 +72,15 @@ pub fn already(name: &str) -> String {
     )
 }
 
-fn busy(name: &str) -> Error {
+/// The error for an interface that a process has locked, and has not attached yet.
+pub fn busy(name: &str) -> Error {
     let why = format!("{name}: xdptun is just being attached; try again when it is ready");
     Error::new(Kind::Busy, why)
 }
 
-fn make_group(interfaces: &[Interface]) -> Result<(PathBuf, GroupLock)> {
+fn make_group(programs: &Programs, interfaces: &[Interface]) -> Result<(PathBuf, GroupLock)> {
     for Interface { name, .. } in interfaces {
-        if pinned::is_attached(name) {
+        if pinned::is_attached(programs, name) {
             let already = already(name);
             bail!(
                 OtherNamespace,
@@ -88,17 +89,17 @@ fn make_group(interfaces: &[Interface]) -> Result<(PathBuf, GroupLock)> {
         }
     }
     let indices: Vec<_> = interfaces.iter().map(|one| one.index).collect();
-    let made = lock::found(&FUNCTION, &indices)?;
+    let made = lock::create_group(programs, &indices)?;
     made.ok_or_else(|| busy(&names(interfaces)))
 }
 
-fn take_lock(
+fn take_lock<F: Function>(
     interfaces: &[Interface],
     group: &Path,
     incumbent: Incumbent,
-    options: &AttachOptions,
+    options: &Options<F::Settings>,
 ) -> Result<GroupLock> {
-    let members = pins::members(group).with_context(|| group.display().to_string())?;
+    let members = pins::members(group)?;
     let mut of_group = interfaces.iter().filter(|one| members.contains(&one.index));
     let name = of_group.next().map_or("", |one| &one.name);
     let take =
@@ -107,10 +108,7 @@ fn take_lock(
         (None, Incumbent::TakeOver) => {
             // Before the other daemon leaves.
             check_members(interfaces, &members)?;
-            let mut pinned = Vec::new();
-            for ifindex in members {
-                pinned.extend(Pinned::at(group, ifindex)?);
-            }
+            let pinned = Pinned::<F>::of_group(group)?;
             if pinned.is_empty() {
                 return Err(busy(name));
             }

@@ -3,7 +3,6 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Why the daemon ended.
-#[derive(Debug, PartialEq, Eq)]
 pub enum End<T> {
     /// An order to stop; it ended every flow.
     Stopped,
@@ -14,7 +13,6 @@ pub enum End<T> {
 }
 
 /// An order to a daemon.
-#[derive(Debug)]
 pub enum Order<T> {
     /// End every flow, and then the daemon.
     Stop,

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
-use super::run::Tunnel;
+use super::function::Function;
+use super::run::Group;
 use crate::datapath::recorder::Recorder;
 
 /// A client's request for packets.
@@ -32,7 +33,7 @@ impl Recording {
     }
 }
 
-impl Tunnel {
+impl<F: Function> Group<F> {
     /// Begins a recording, if there is none; returns whether it loaded other programs.
     pub(super) fn record(&mut self, recording: Recording) -> bool {
         if self.recording.is_some() {

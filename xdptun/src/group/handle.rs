@@ -1,28 +1,25 @@
-//! The handle of a running tunnel, and the reasons to pause its daemon.
+//! The handle of a running group, and the reasons to pause its daemon.
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::daemon::{Order, Orders};
-use super::plan::Plan;
+use super::orders::{Order, Orders};
 use super::recording::Recording;
-use super::resolve::Addresses;
 use crate::error::{Context as _, Result};
 
-/// Why a daemon has to pause.
-#[derive(Debug)]
-pub enum Reason {
+/// Why a daemon has to pause; `P` is the plan of its function.
+pub enum Reason<P> {
     /// Another process takes over.
     Succeeded,
-    /// The start failed elsewhere: the tunnel detaches what this process attached, and leaves
+    /// The start failed elsewhere: the group detaches what this process attached, and leaves
     /// what it took over.
     Abandoned,
-    /// The names of its peers resolve to other addresses now.
-    Addresses(Addresses),
+    /// Something that its plan depends on has changed.
+    Amend(Amendment<P>),
     /// It gets another plan.
     Change {
         /// The plan.
-        plan: Box<Plan>,
+        plan: Box<P>,
         /// Gets the result.
         done: oneshot::Sender<Result<()>>,
     },
@@ -46,29 +43,37 @@ pub enum Reason {
     StopRecording,
 }
 
-/// Gives a tunnel its orders. Without it the tunnel stops.
-#[derive(Clone, Debug)]
-pub struct Handle(UnboundedSender<Order<Reason>>);
+/// A change of a plan.
+pub type Amendment<P> = Box<dyn FnOnce(&mut P)>;
 
-impl Handle {
+/// Gives a group its orders. Without it the group stops.
+pub struct Handle<P>(UnboundedSender<Order<Reason<P>>>);
+
+impl<P> Clone for Handle<P> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<P> Handle<P> {
     /// A handle, and the orders that it gives.
     #[must_use]
-    pub fn new() -> (Self, Orders<Reason>) {
+    pub fn new() -> (Self, Orders<Reason<P>>) {
         let (sender, orders) = unbounded_channel();
         (Self(sender), orders)
     }
 
-    /// Gives an order. Does nothing if the tunnel has ended.
-    pub fn order(&self, order: Order<Reason>) {
+    /// Gives an order. Does nothing if the group has ended.
+    pub fn order(&self, order: Order<Reason<P>>) {
         let _ended = self.0.send(order);
     }
 
-    /// Gives the tunnel another plan, and waits until it is applied.
+    /// Gives the group another plan, and waits until it is applied.
     ///
     /// # Errors
     ///
-    /// If it cannot be applied; then the tunnel is as it was.
-    pub async fn change(&self, plan: Plan) -> Result<()> {
+    /// If it cannot be applied; then the group is as it was.
+    pub async fn change(&self, plan: P) -> Result<()> {
         let plan = Box::new(plan);
         self.ask(|done| Reason::Change { plan, done }).await
     }
@@ -77,7 +82,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If it cannot be attached; then the tunnel is as it was.
+    /// If it cannot be attached; then the group is as it was.
     pub async fn join(&self, name: String) -> Result<()> {
         self.ask(|done| Reason::Join { name, done }).await
     }
@@ -91,7 +96,10 @@ impl Handle {
         self.ask(|done| Reason::Leave { name, done }).await
     }
 
-    async fn ask(&self, reason: impl FnOnce(oneshot::Sender<Result<()>>) -> Reason) -> Result<()> {
+    async fn ask(
+        &self,
+        reason: impl FnOnce(oneshot::Sender<Result<()>>) -> Reason<P>,
+    ) -> Result<()> {
         let (done, outcome) = oneshot::channel();
         self.order(Order::Pause(reason(done)));
         outcome.await.context("it has ended")?

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::daemon::{self, Order, Orders};
 use super::handle::Reason;
-use super::plan::Plan;
+use super::orders::{Order, Orders, next};
 use crate::error::Result;
 use crate::host::interface::Interface;
 use crate::host::netlink::LinkChanges;
@@ -28,10 +27,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// If the interfaces cannot be watched.
-pub async fn wait_for(
+pub async fn wait_for<P>(
     names: &mut Vec<String>,
-    orders: &mut Orders<Reason>,
-    plan: &mut Plan,
+    orders: &mut Orders<Reason<P>>,
+    plan: &mut P,
 ) -> Result<Waited> {
     let mut links = LinkChanges::subscribe()?;
     loop {
@@ -41,7 +40,7 @@ pub async fn wait_for(
         tokio::select! {
             () = links.next() => {}
             () = tokio::time::sleep(LOOK) => {}
-            order = daemon::next(orders) => match order {
+            order = next(orders) => match order {
                 Order::Stop | Order::Pause(Reason::Abandoned) => return Ok(Waited::Stopped),
                 Order::Pause(Reason::Succeeded) => return Ok(Waited::Left),
                 Order::Pause(Reason::Change { plan: new, done }) => {
@@ -56,7 +55,7 @@ pub async fn wait_for(
                     names.retain(|one| *one != name);
                     let _gone = done.send(Ok(()));
                 }
-                Order::Pause(Reason::Addresses(addresses)) => plan.addresses = addresses,
+                Order::Pause(Reason::Amend(amend)) => amend(plan),
                 Order::Pause(Reason::Record(recording)) => recording.end("the interface is gone"),
                 Order::Pause(Reason::StopRecording) => {}
             }

@@ -7,14 +7,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tracing::info;
 
-use super::FUNCTION;
-use super::maps::Maps;
+use super::function::Function;
 use super::pinned::{self, Pinned, daemon_of};
+use super::take_over::busy;
 use crate::control;
 use crate::datapath::lock::GroupLock;
 use crate::datapath::pins;
+use crate::datapath::records::Records;
 use crate::datapath::remove::{remove, remove_member};
-use crate::error::{Context as _, Error, Kind, Result, bail};
+use crate::error::{Context as _, Result, bail};
 use crate::host::interface::{Interface, name_of};
 use crate::host::preflight;
 
@@ -40,25 +41,25 @@ pub struct Detached {
 /// * `Busy`: the process is just attaching, or does not end;
 /// * `OtherNamespace`: it was attached in another mount or PID namespace;
 /// * `Permission`: this process lacks a capability.
-pub fn detach(name: &str) -> Result<Detached> {
+pub fn detach<F: Function>(name: &str) -> Result<Detached> {
     preflight::check()?;
-    let ifindex = find(name)?;
-    let kept_as = Pinned::keeper_name(ifindex, name);
-    let group = pins::group_of(&FUNCTION, ifindex)?;
+    let ifindex = find::<F>(name)?;
+    let kept_as = Pinned::<F>::keeper_name(ifindex, name);
+    let group = pins::group_of(F::PROGRAMS, ifindex)?;
     let (mut interfaces, mut known_as) = (vec![name.to_owned()], vec![kept_as.clone()]);
-    if let Some(pinned) = Pinned::open(ifindex).ok().flatten() {
-        interfaces = pinned.group_names();
-        known_as.extend(pinned.members.values().map(pinned::kept_as));
+    if let Some(pinned) = Pinned::<F>::open(ifindex).ok().flatten() {
+        interfaces = pinned.group.names();
+        known_as.extend(pinned.group.members.values().map(pinned::kept_as));
     }
     let (stopped, removed) = match &group {
         Some(group) => {
             let stopped = stop_daemon(group, name, &kept_as)?;
-            (stopped, remove(&FUNCTION, group)?)
+            (stopped, remove(F::PROGRAMS, group)?)
         }
         // Filters may be there without pins.
         None => {
-            let nowhere = pins::namespace_directory()?;
-            let removed = remove_member(&FUNCTION, &nowhere, ifindex, None)?;
+            let no_group = pins::namespace_directory()?;
+            let removed = remove_member(F::PROGRAMS, &no_group, ifindex, None)?;
             (None, removed)
         }
     };
@@ -80,15 +81,15 @@ pub fn detach(name: &str) -> Result<Detached> {
 /// # Errors
 ///
 /// If something is there and cannot be removed.
-pub fn remove_remains(name: &str) -> Result<()> {
-    let Ok(ifindex) = find(name) else {
+pub fn remove_remains<F: Function>(name: &str) -> Result<()> {
+    let Ok(ifindex) = find::<F>(name) else {
         return Ok(());
     };
-    let Some(group) = Pinned::group(ifindex)? else {
+    let Some(group) = Pinned::<F>::group(ifindex)? else {
         return Ok(());
     };
     match GroupLock::take(&group).with_context(|| format!("cannot lock {name}"))? {
-        Some(_lock) => remove(&FUNCTION, &group).map(|_| ()),
+        Some(_lock) => remove(F::PROGRAMS, &group).map(|_| ()),
         None => Ok(()),
     }
 }
@@ -99,19 +100,19 @@ pub fn remove_remains(name: &str) -> Result<()> {
 /// # Errors
 ///
 /// If something cannot be removed.
-pub fn keep_only(group: &Path, stay: &[u32]) -> Result<()> {
+pub fn keep_only<F: Function>(group: &Path, stay: &[u32]) -> Result<()> {
     let lock =
         GroupLock::take(group).with_context(|| format!("cannot lock {}", group.display()))?;
-    let (Some(_lock), Ok(mut maps)) = (lock, Maps::from_pins(group)) else {
+    let (Some(_lock), Ok(mut records)) = (lock, Records::from_pins(group)) else {
         return Ok(());
     };
-    for (ifindex, attachment) in maps.records.attachments()? {
+    for (ifindex, attachment) in records.attachments()? {
         let Some(name) = name_of(ifindex).filter(|_| !stay.contains(&ifindex)) else {
             continue;
         };
-        remove_member(&FUNCTION, group, ifindex, Some(attachment))?;
-        maps.records.forget(ifindex)?;
-        maps.clear_row(attachment.row)?;
+        remove_member(F::PROGRAMS, group, ifindex, Some(attachment))?;
+        records.forget(ifindex)?;
+        records.clear_row(attachment.row)?;
         info!("{name}: detached from the interfaces that it shared flows with");
     }
     Ok(())
@@ -119,12 +120,12 @@ pub fn keep_only(group: &Path, stay: &[u32]) -> Result<()> {
 
 /// The index of the interface with that name, or of one that is gone and had it: pins
 /// outlive their interface, and there may be a new one of the same name.
-fn find(name: &str) -> Result<u32> {
+fn find<F: Function>(name: &str) -> Result<u32> {
     let interface = Interface::find(name);
     if let Ok(interface) = &interface
-        && (Pinned::exists(interface.index)? || pinned::is_attached(name))
+        && (Pinned::<F>::exists(interface.index)? || pinned::is_attached(F::PROGRAMS, name))
     {
-        if !Pinned::exists(interface.index)? {
+        if !Pinned::<F>::exists(interface.index)? {
             bail!(
                 OtherNamespace,
                 "{name}: attached, but {}",
@@ -133,7 +134,7 @@ fn find(name: &str) -> Result<u32> {
         }
         return Ok(interface.index);
     }
-    let mut all = Pinned::all()?.into_iter();
+    let mut all = Pinned::<F>::all()?.into_iter();
     match all.find(|pinned| pinned.name() == name) {
         Some(pinned) => Ok(pinned.ifindex),
         None => Ok(interface?.index),
@@ -149,10 +150,7 @@ fn stop_daemon(group: &Path, name: &str, kept_as: &str) -> Result<Option<Pid>> {
     if !GroupLock::is_held(group).context("cannot look for a running xdptun")? {
         return Ok(None);
     }
-    let process = daemon_of(group)?.ok_or_else(|| {
-        let why = format!("{name}: xdptun is just being attached; try again when it is ready");
-        Error::new(Kind::Busy, why)
-    })?;
+    let process = daemon_of(group)?.ok_or_else(|| busy(name))?;
     if control::service()? == Some(process) {
         bail!(
             Conflict,

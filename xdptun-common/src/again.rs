@@ -1,0 +1,30 @@
+//! Packets that pass the egress hook again, or that xdptun itself made.
+//!
+//! A function that counts datagrams must leave these alone: it has met the datagram before, or
+//! there is none. Two fields of the packet tell:
+//!
+//! * `skb->mark` of clones and of frames of the daemon. The tunnel's `egress` reads it and
+//!   clears it.
+//! * `skb->tc_index` of packets that a program redirects to the hook: pieces of a
+//!   super-packet, and answers. Their `skb->mark` belongs to the user.
+//!
+//! The kernel clears the mark of a packet that crosses to another network namespace, but not
+//! its `tc_index`: a router that runs xdptun in its own namespace still sees it on what comes
+//! through a veth pair from a container that does so too.
+
+/// `skb->tc_index` of a packet that a program has redirected to the egress hook.
+pub const TC_INDEX: u32 = 0x7864;
+
+/// The first of xdptun's own marks: "xdp" and a number, so that a user's marks do not meet it
+/// by chance.
+pub const OWN: u32 = 0x7864_7000;
+
+/// How many marks are xdptun's own.
+const MARKS: u32 = 0x100;
+
+/// Whether a mark is one of xdptun's own.
+#[inline(always)]
+#[must_use]
+pub const fn is_own(mark: u32) -> bool {
+    mark & !(MARKS - 1) == OWN
+}

@@ -1,0 +1,25 @@
+//! Packets that pass the egress hook again, or that xdptun itself made
+//! ([`xdptun_common::again`]).
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::again::{TC_INDEX, is_own};
+
+use crate::machine::opaque;
+use crate::packet::skb::Skb as _;
+
+/// Marks a packet that is about to be redirected to the egress hook.
+#[inline(always)]
+pub fn mark(ctx: &TcContext) {
+    ctx.set_tc_index(TC_INDEX);
+}
+
+/// Whether a packet on the egress hook has passed it before, or is one of xdptun's own. A program
+/// behind the tunnel's cannot tell: the tunnel clears its marks.
+#[inline(always)]
+pub fn is_again(ctx: &TcContext) -> bool {
+    // Both are loaded here. The compiler would choose between their addresses, and the
+    // verifier takes no such address of a context.
+    let index = opaque(ctx.tc_index().into());
+    let mark = opaque(ctx.mark().into());
+    index == u64::from(TC_INDEX) || is_own(mark as u32)
+}

@@ -1,0 +1,63 @@
+//! The programs of a function as the engine sees them: their names in the object, and the hook
+//! of each.
+
+use aya::programs::TcAttachType;
+
+/// The programs of a function.
+#[derive(Debug)]
+pub struct Programs {
+    /// The function's name, also that of the directory above its pins.
+    pub function: &'static str,
+    /// How far from the network they stand on a hook: a packet that comes in meets the
+    /// programs with the least order first, one that leaves meets them last. No two functions
+    /// have the same.
+    pub order: u32,
+    /// The program at tc ingress.
+    pub ingress: &'static str,
+    /// The program at tc egress.
+    pub egress: &'static str,
+    /// The program at the splitter's far end, if the function splits super-packets.
+    pub splitter: Option<&'static str>,
+    /// The XDP programs, if it has some.
+    pub xdp: Option<XdpPrograms>,
+}
+
+/// An XDP program, of which there are two.
+#[derive(Debug)]
+pub struct XdpPrograms {
+    /// For packets in one buffer.
+    pub linear: &'static str,
+    /// For packets in several buffers.
+    pub frags: &'static str,
+}
+
+/// A tc program by its hook; its number is the index of its filter in `Attachment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcProgram {
+    /// tc ingress.
+    Ingress = 0,
+    /// tc egress.
+    Egress = 1,
+    /// At the splitter's far end.
+    Splitter = 2,
+}
+
+impl TcProgram {
+    /// Where it is attached.
+    pub const fn hook(self) -> TcAttachType {
+        match self {
+            Self::Egress => TcAttachType::Egress,
+            Self::Ingress | Self::Splitter => TcAttachType::Ingress,
+        }
+    }
+}
+
+impl Programs {
+    /// The tc programs on the interface itself, by name.
+    pub const fn on_interface(&self) -> [(TcProgram, &'static str); 2] {
+        [
+            (TcProgram::Ingress, self.ingress),
+            (TcProgram::Egress, self.egress),
+        ]
+    }
+}

@@ -1,0 +1,390 @@
+//! What is attached to a group of interfaces: all of it or nothing.
+
+use std::path::{Path, PathBuf};
+
+use aya::Ebpf;
+use tracing::warn;
+use xdptun_common::attachment::Attachment;
+
+use super::carried::{Carried, Hooks, first_record};
+use super::function::{Function, Options};
+use super::pinned::{self, Pinned, kept_as};
+use super::take_over::already;
+use crate::datapath::map::Source;
+use crate::datapath::recorder::Recorder;
+use crate::datapath::records::Records;
+use crate::datapath::remove::{remove, remove_member};
+use crate::datapath::{lock, pins};
+use crate::error::{Context as _, Error, Kind, Result, bail};
+use crate::host::interface::Interface;
+
+/// What is attached to a group of interfaces. Dropping it leaves the programs attached; call
+/// [`Attached::detach`] to take them away.
+pub struct Attached<F: Function> {
+    /// The directory of the group's pins.
+    pub(crate) group: PathBuf,
+    /// Its interfaces.
+    pub interfaces: Vec<Carried>,
+    /// Whether another process, or earlier programs of this one, had attached it, and the
+    /// daemon has not run since.
+    pub adopted: bool,
+    /// What is attached, as the maps have it.
+    pub records: Records,
+    /// The maps of the function.
+    pub maps: F::Maps,
+    /// The programs, for each link layer.
+    pub loaded: Vec<Loaded<F>>,
+}
+
+/// The programs for one link layer, loaded.
+pub struct Loaded<F: Function> {
+    /// The length of the link header in bytes.
+    pub link_len: u32,
+    /// The maps that are theirs alone.
+    pub own: F::Own,
+    /// Their copies of packets, if they make any.
+    pub(super) recorder: Option<Recorder>,
+    /// The object, for its log.
+    pub ebpf: Ebpf,
+}
+
+impl<F: Function> Loaded<F> {
+    /// Loads the programs for the link layer of an interface.
+    fn new(
+        interface: &Interface,
+        options: &Options<F::Settings>,
+        directory: &Path,
+    ) -> Result<Self> {
+        let (mut ebpf, own) = F::load(options, interface, directory)?;
+        // Before the first copy.
+        let recorder = match options.record_at(interface.link_len) {
+            Some(_) => Some(Recorder::open(&mut ebpf)?),
+            None => None,
+        };
+        Ok(Self {
+            link_len: interface.link_len,
+            own,
+            recorder,
+            ebpf,
+        })
+    }
+}
+
+impl<F: Function> Attached<F> {
+    /// Loads the programs, sets them up and attaches them to interfaces, of which there is at
+    /// least one. The caller holds the group's lock. On failure everything that was made is
+    /// removed again.
+    ///
+    /// # Errors
+    ///
+    /// Names the step, the cause, and where one can be told the way out.
+    pub fn new(
+        group: &Path,
+        interfaces: Vec<Interface>,
+        options: &Options<F::Settings>,
+    ) -> Result<Self> {
+        let attached = Self::load(group, &interfaces, options).and_then(|mut attached| {
+            for interface in interfaces {
+                attached.refuse_twin(&interface)?;
+                attached.attach(interface, options)?;
+            }
+            pins::share(group)?;
+            Ok(attached)
+        });
+        attached.map_err(|error| match remove(F::PROGRAMS, group) {
+            Ok(_) => error,
+            Err(leftover) => {
+                error.context(format!("and the clean-up failed as well: {leftover:#}"))
+            }
+        })
+    }
+
+    /// Puts this version's programs, set up anew, in the place of those that a process left
+    /// attached, one by one and without a gap; the function's maps and the counters stay.
+    /// Interfaces that are gone stay in the group. The caller holds the group's lock. On
+    /// failure what is attached stays so.
+    ///
+    /// # Errors
+    ///
+    /// If the options contradict what is attached, or as [`Attached::new`].
+    pub fn adopt(group: &Path, options: &Options<F::Settings>) -> Result<Self> {
+        let mut present = Vec::new();
+        let mut gone = Vec::new();
+        for pinned in Pinned::<F>::of_group(group)? {
+            options.check(&pinned).with_context(|| pinned.kept_as())?;
+            let Pinned {
+                ifindex,
+                attachment,
+                ..
+            } = pinned;
+            match Interface::at(ifindex) {
+                Ok(interface) => present.push((interface, attachment)),
+                Err(error) if error.kind() == Kind::NoInterface => {
+                    gone.push(Carried::gone(ifindex, &attachment));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let interfaces: Vec<_> = present.iter().map(|(one, _)| one.clone()).collect();
+        let mut attached = Self::load(group, &interfaces, options)?;
+        for (interface, attachment) in present {
+            let mut hooks = attached.hooks(interface.link_len)?;
+            let attachment = hooks.replace(&interface, attachment)?;
+            let name = kept_as(&attachment);
+            let carried = Carried::of(interface, name, &attachment);
+            attached.interfaces.push(carried);
+        }
+        attached.interfaces.extend(gone);
+        F::tidy(&mut attached.maps, &options.settings)?;
+        pins::share(group)?;
+        attached.adopted = true;
+        Ok(attached)
+    }
+
+    /// Loads the programs for the link layers of these interfaces.
+    fn load(
+        group: &Path,
+        interfaces: &[Interface],
+        options: &Options<F::Settings>,
+    ) -> Result<Self> {
+        let Some(first) = interfaces.first() else {
+            bail!(NoInterface, "none of the interfaces is there");
+        };
+        let mut loaded = Loaded::<F>::new(first, options, group)?;
+        let source = &mut Source::Object(&mut loaded.ebpf);
+        let mut records = Records::open(source)?;
+        let mut maps = F::maps(source)?;
+        // Before anything is attached: whatever ends this process, another one can remove it.
+        records.own()?;
+        F::set_up(&mut maps, &loaded.own, &options.settings)?;
+        let mut attached = Self {
+            group: group.to_owned(),
+            interfaces: Vec::new(),
+            adopted: false,
+            records,
+            maps,
+            loaded: vec![loaded],
+        };
+        for interface in interfaces {
+            attached.load_for(interface, options)?;
+        }
+        // Before the programs run.
+        let indices: Vec<_> = interfaces.iter().map(|one| one.index).collect();
+        F::interfaces_changed(&mut attached, &indices)?;
+        Ok(attached)
+    }
+
+    /// Loads the programs for the link layer of an interface, unless they are; returns whether
+    /// it did.
+    fn load_for(&mut self, interface: &Interface, options: &Options<F::Settings>) -> Result<bool> {
+        let is_for = |loaded: &Loaded<F>| loaded.link_len == interface.link_len;
+        if self.loaded.iter().any(is_for) {
+            return Ok(false);
+        }
+        let loaded = Loaded::new(interface, options, &self.group)?;
+        self.loaded.push(loaded);
+        let indices: Vec<_> = self
+            .indices()
+            .into_iter()
+            .chain([interface.index])
+            .collect();
+        F::interfaces_changed(self, &indices)?;
+        Ok(true)
+    }
+
+    /// Attaches to one more interface; returns whether it loaded programs for its link layer.
+    /// On failure everything that was made there is removed again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::new`]; [`Kind::AlreadyAttached`] if the interface is in another group.
+    pub fn join(&mut self, interface: Interface, options: &Options<F::Settings>) -> Result<bool> {
+        self.refuse_twin(&interface)?;
+        let index = interface.index;
+        if !lock::join(F::PROGRAMS, &self.group, index)? {
+            bail!(AlreadyAttached, "{}", already(&interface.name));
+        }
+        // The programs that an earlier attempt put there stay if this one fails.
+        let was_attached = self.records.attachment(index)?.is_some();
+        let joined = self.attach(interface, options).and_then(|loaded| {
+            self.refresh()?;
+            Ok(loaded)
+        });
+        if joined.is_err() && !was_attached {
+            self.leave(index)?;
+        }
+        joined
+    }
+
+    /// Refuses a second name of an interface of the group.
+    fn refuse_twin(&self, interface: &Interface) -> Result<()> {
+        let name = &interface.name;
+        match self.at(interface.index) {
+            Some(same) if same.kept_as != *name => bail!(
+                Invalid,
+                "{name} and {} are the same interface; leave one of them out",
+                same.kept_as
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Attaches to an interface whose directory is in the group.
+    fn attach(&mut self, interface: Interface, options: &Options<F::Settings>) -> Result<bool> {
+        let index = interface.index;
+        let loaded = self.load_for(&interface, options)?;
+        let row = match self.records.attachment(index)? {
+            Some(before) => before.row,
+            None if pinned::is_attached(F::PROGRAMS, &interface.name) => {
+                bail!(
+                    OtherNamespace,
+                    "{}: attached, but {}",
+                    interface.name,
+                    pinned::PINS_ARE_HIDDEN
+                );
+            }
+            None => self.records.free_row()?,
+        };
+        let record = first_record::<F>(&interface, options, row)?;
+        let mut hooks = self.hooks(interface.link_len)?;
+        let carried = hooks.attach(interface, options.ingress, record)?;
+        self.interfaces.retain(|one| one.interface.index != index);
+        self.interfaces.push(carried);
+        Ok(loaded)
+    }
+
+    /// Goes over to the interface that was made anew under the name of one that is gone;
+    /// returns whether it loaded programs for its link layer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::new`]; the record may then be of either.
+    pub fn follow(
+        &mut self,
+        gone: u32,
+        interface: Interface,
+        options: &Options<F::Settings>,
+    ) -> Result<bool> {
+        let new = interface.index;
+        let loaded = self.load_for(&interface, options)?;
+        let Some(old) = self.records.attachment(gone)? else {
+            bail!(Other, "the record of {} is gone", interface.name);
+        };
+        if !lock::join(F::PROGRAMS, &self.group, new)? {
+            bail!(
+                AlreadyAttached,
+                "{}: another xdptun is attached",
+                interface.name
+            );
+        }
+        // It may have been in another network namespace, and its links be dead.
+        if gone == new {
+            let member = pins::member(&self.group, new);
+            pins::remove_links(F::PROGRAMS, &member)
+                .with_context(|| format!("cannot remove the links in {}", member.display()))?;
+        }
+        let mut hooks = self.hooks(interface.link_len)?;
+        let record = match hooks.put_tc_first(&interface, old) {
+            Ok(record) => record,
+            Err(error) if gone == new => return Err(error),
+            // Perhaps it is gone again.
+            Err(error) => {
+                self.strip(new)?;
+                return Err(error);
+            }
+        };
+        let carried = Carried::of(interface.clone(), kept_as(&record), &record);
+        self.interfaces.retain(|one| one.interface.index != gone);
+        self.interfaces.push(carried);
+        if gone != new {
+            // Only now, as it takes time. Programs of the old interface may live on, at the
+            // splitter or in another network namespace.
+            self.strip(gone)?;
+        }
+        self.hooks(interface.link_len)?
+            .replace(&interface, record)?;
+        // It is carried, whatever becomes of this.
+        if let Err(error) = self.refresh() {
+            warn!("{}: {error:#}", interface.name);
+        }
+        Ok(loaded)
+    }
+
+    /// Takes the programs off one interface; what the group carries stays.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be removed.
+    pub fn leave(&mut self, ifindex: u32) -> Result<()> {
+        if let Some(record) = self.strip(ifindex)? {
+            self.records.clear_row(record.row)?;
+        }
+        self.interfaces.retain(|one| one.interface.index != ifindex);
+        Ok(())
+    }
+
+    /// Removes what is on an interface and its record, which it returns.
+    fn strip(&mut self, ifindex: u32) -> Result<Option<Attachment>> {
+        let record = self.records.attachment(ifindex)?;
+        remove_member(F::PROGRAMS, &self.group, ifindex, record)?;
+        self.records.forget(ifindex)?;
+        Ok(record)
+    }
+
+    /// After a change of the interfaces: shares the pins, and tells the programs.
+    fn refresh(&mut self) -> Result<()> {
+        let indices = self.indices();
+        F::interfaces_changed(self, &indices)?;
+        pins::share(&self.group)
+    }
+
+    /// The programs for a link layer, and what attaching them needs.
+    fn hooks(&mut self, link_len: u32) -> Result<Hooks<'_, F>> {
+        let mut all = self.loaded.iter_mut();
+        let loaded = all.find(|loaded| loaded.link_len == link_len);
+        let missing = || Error::new(Kind::Other, "the programs for its link layer are missing");
+        Ok(Hooks {
+            group: &self.group,
+            loaded: loaded.ok_or_else(missing)?,
+            records: &mut self.records,
+        })
+    }
+
+    /// The directory of the group's pins.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.group
+    }
+
+    /// The indices of the interfaces that are there.
+    #[must_use]
+    pub fn indices(&self) -> Vec<u32> {
+        self.present().map(|one| one.interface.index).collect()
+    }
+
+    /// The interfaces that are there.
+    pub fn present(&self) -> impl Iterator<Item = &Carried> {
+        self.interfaces.iter().filter(|one| one.is_there)
+    }
+
+    /// The interface with this index, if it is there.
+    #[must_use]
+    pub fn at(&self, ifindex: u32) -> Option<&Carried> {
+        self.present().find(|one| one.interface.index == ifindex)
+    }
+
+    /// The copies of packets that its programs make, if they make any.
+    pub(super) fn take_recorder(&mut self) -> Option<Recorder> {
+        let mut all = self.loaded.iter_mut();
+        all.find_map(|loaded| loaded.recorder.take())
+    }
+
+    /// Takes the programs off all interfaces and removes all pins.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be removed.
+    pub fn detach(self) -> Result<()> {
+        remove(F::PROGRAMS, &self.group).map(|_| ())
+    }
+}

@@ -1,0 +1,32 @@
+//! Interfaces that one process carries together, for any function: they share its programs,
+//! maps and daemon.
+//!
+//! A [`Group`] attaches, carries, follows interfaces that go and come back, and detaches. What
+//! a function does is behind the trait [`Function`].
+
+pub mod attached;
+pub mod carried;
+mod change;
+pub mod check;
+pub mod counter;
+pub mod detach;
+pub mod function;
+mod handle;
+pub mod load;
+mod members;
+pub mod orders;
+pub mod pinned;
+mod recording;
+mod run;
+mod take_over;
+mod wait;
+
+pub use attached::{Attached, Loaded};
+pub use carried::Carried;
+pub use function::{Function, Options, Trace};
+pub use handle::{Handle, Reason};
+pub use orders::{End, Order, Orders};
+pub use recording::Recording;
+pub use run::{Group, Progress};
+pub use take_over::{Incumbent, TAKE_OVER};
+pub use wait::{Waited, wait_for};
