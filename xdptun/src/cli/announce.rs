@@ -102,7 +102,7 @@ fn say_mtu(out: &mut impl Write, name: &str, interface: u32) -> io::Result<()> {
     if interface < least.v6 {
         writeln!(
             out,
-            "{name}: IPv6 inside takes an MTU of {IPV6_LEAST} there, and so one of {} here, or of {} \
+            "{name}: for IPv6 inside ({IPV6_LEAST} bytes at least), this interface needs MTU {}, or {} \
              if the peer is reached over IPv6",
             least.v4, least.v6
         )?;
@@ -142,8 +142,8 @@ fn say_exposed(out: &mut impl Write, name: &str, ports: &[PortRange]) -> io::Res
         Ok(None) => {}
         Ok(Some(exposed)) => writeln!(
             out,
-            "{name}: a UDP socket of this host that asks for any port may be given {}, and what it \
-             sends leaves as TCP; `{}` prevents it",
+            "{name}: the kernel may give port {} to a UDP socket that asks for any port; its \
+             datagrams would leave as TCP; `{}` prevents it",
             exposed.ports(),
             exposed.command()
         )?,

@@ -44,7 +44,8 @@ pub struct Arguments {
     )]
     port: Vec<PortRange>,
 
-    /// Only this peer (address, CIDR or host name); may be repeated. Default: any.
+    /// Carry only traffic with this peer (address, CIDR or host name); may be repeated.
+    /// Default: any address.
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     peer: Vec<Peer>,
 
@@ -66,7 +67,8 @@ pub struct Arguments {
 
     /// Answer only callers that know the secret in this file, the same on both
     /// hosts; other TCP to the ports goes to this host's own sockets. May be repeated:
-    /// this host proves the first to peers, and any admits callers.
+    /// this host proves to peers that it knows the first secret, and admits callers that
+    /// know any of them.
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
     secret: Vec<PathBuf>,
 
@@ -94,11 +96,12 @@ other TCP to the ports goes to this host's own sockets.
 
 So a web server can share port 443 with the tunnel, and where nothing listens, a \
 scan finds nothing. The clocks of both hosts must agree within three minutes. \
-Needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md tells what \
-it does not hide.
+It needs Linux 6.1. `wg genkey > FILE` makes a good secret. docs/security.md lists what \
+the secret does not hide.
 
-May be repeated, up to four times, while one secret replaces another: this host proves \
-the first to peers, and any of them admits callers. docs/security.md has the three steps.";
+To replace a secret, repeat the option, up to four times: this host proves to peers that it \
+knows the first secret, and admits callers that know any of them. docs/security.md has the \
+three steps.";
 
 const EXAMPLES: &str = "\
 Examples:

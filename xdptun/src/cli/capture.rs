@@ -24,11 +24,11 @@ use crate::tunnel::Tunnel;
 ///
 /// Each packet that xdptun carries is in it twice: as a segment on the interface
 /// "eth0 (on the wire)" and as a datagram on "eth0 (restored)". A dropped packet is in
-/// it once, on the side it came from. The comment of a packet tells how it ended, and
+/// it once, on the side that it came from. The comment of a packet says how it ended, and
 /// why. The file holds data of users: only its owner can read it.
 ///
-/// Ends at Ctrl-C, or at a limit that is given. Traffic goes on; nothing is lost when a
-/// capture begins or ends.
+/// It ends at Ctrl-C, or at a limit that you set. Traffic goes on: no datagram is lost when
+/// a capture begins or ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -40,19 +40,19 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FILE")]
     write: PathBuf,
 
-    /// End after so many packets; a packet that is in the file twice counts once.
+    /// End after this many packets; a packet that is in the file twice counts once.
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// End after so much time, like 10s or 5m.
+    /// End after this time, like 10s or 5m.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
 
-    /// Only packets that are dropped or refused.
+    /// Write only packets that are dropped or refused.
     #[arg(long)]
     drops: bool,
 
-    /// Bytes of each packet to keep.
+    /// How many bytes of each packet to keep.
     #[arg(long, value_name = "BYTES", default_value_t = MAX_COPIED,
         value_parser = clap::value_parser!(u32).range(64..=i64::from(MAX_COPIED)))]
     snaplen: u32,
@@ -143,7 +143,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
     let captured = captured?;
     eprintln!("{}", total(&captured));
     match captured.cut_off {
-        Some(why) => bail!("{iface}: {why}; the file is whole up to that moment"),
+        Some(why) => bail!("{iface}: {why}; the file is complete up to that moment"),
         None => Ok(()),
     }
 }

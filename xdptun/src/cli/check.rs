@@ -19,7 +19,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE", default_value = DEFAULT_PATH)]
     file: PathBuf,
 
-    /// The same as an option, as `run` takes it.
+    /// The file, given as for `xdptun run`.
     #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         };
         let absent = match if_nametoindex(name.as_str()) {
             Ok(_) => "",
-            Err(_) => " (there is no such interface now; it is waited for)",
+            Err(_) => " (no such interface now; `xdptun run` waits for it)",
         };
         println!("{name}: ports {ports}{peers}{absent}");
     }

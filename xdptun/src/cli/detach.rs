@@ -8,7 +8,7 @@ use crate::tunnel::Tunnel;
 
 /// Detach from an interface and those that share its flows; remove what a killed process left.
 ///
-/// A running `xdptun attach` is asked to stop and closes its flows first. To take one interface
+/// A running `xdptun attach` first closes its flows, and then stops. To take one interface
 /// out of a group, use `xdptun run` and its file.
 #[derive(Args)]
 #[command(after_help = "Example:\n  xdptun detach --iface eth0")]

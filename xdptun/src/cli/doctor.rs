@@ -1,4 +1,4 @@
-//! `xdptun doctor`: find problems on this host, and tell how to mend them.
+//! `xdptun doctor`: find problems on this host, and the commands that fix them.
 
 use std::io::{self, Write as _};
 
@@ -8,25 +8,25 @@ use clap::Args;
 use crate::doctor::{self, Finding, Level};
 use crate::host::ports::PortRange;
 
-/// Look for what would keep datagrams from passing, and tell how to mend it.
+/// Find what keeps datagrams from passing, and show the command that fixes it.
 ///
-/// Looks at the kernel, and at every interface that xdptun is attached to or a
-/// default route leads to: driver, MTU, firewall, other programs, routes to peers and
-/// whether these answer. Changes nothing.
+/// It checks the kernel, and every interface that xdptun is attached to or that a default
+/// route uses: driver, MTU, firewall, other programs, routes to peers, and whether the
+/// peers answer. It changes nothing.
 #[derive(Args)]
 #[command(after_help = AFTER)]
 pub struct Arguments {
-    /// Look at this interface only.
+    /// Check only this interface.
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
-    /// UDP port, or range like 8000-8010, to look at beside the attached ones:
-    /// firewall rules and TCP servers; may be repeated.
+    /// UDP port, or range like 8000-8010; may be repeated. Check its firewall rules and TCP
+    /// servers, as well as those of attached ports.
     #[arg(long, short, value_name = "PORT[-PORT]", value_delimiter = ',')]
     port: Vec<PortRange>,
 
     /// Print JSON: an array of {check, level, what, mend}; `level` is ok, warn or
-    /// fail, `mend` is a command, or null if no command mends it.
+    /// fail; `mend` is the command that fixes it, or null if there is none.
     #[arg(long)]
     json: bool,
 }

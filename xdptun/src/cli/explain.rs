@@ -8,11 +8,11 @@ use clap::Args;
 use crate::group::counter::Counter;
 use crate::tunnel::counters;
 
-/// Tell what a counter of `xdptun status` means and what to do about it.
+/// Say what a counter of `xdptun status` means and what to do about it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  xdptun explain rx_drop_no_flow\n  xdptun explain | less")]
 pub struct Arguments {
-    /// Name of the counter; all of them if none is given.
+    /// Name of the counter; without a name, all counters.
     #[arg(value_name = "COUNTER")]
     counter: Option<String>,
 }
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// What is dropped on this host can be mended, or it is said that it need not be.
+    /// Each drop has advice, or needs none.
     #[test]
     fn every_drop_has_advice() {
         for entry in counters::all() {

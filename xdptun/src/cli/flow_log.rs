@@ -129,7 +129,7 @@ impl Changes {
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
         format!(
-            "more changes of flows: {}; `xdptun flows` shows those there are",
+            "more changes of flows: {}; `xdptun flows` shows the flows of now",
             parts.join(", ")
         )
     }
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(
             changes.text(),
             "more changes of flows: 1234 up, 2 closed, 1 opened again after silence; \
-             `xdptun flows` shows those there are"
+             `xdptun flows` shows the flows of now"
         );
     }
 

@@ -12,19 +12,19 @@ use super::report::{FlowRow, flow_table, say_if_nothing};
 use crate::config::network;
 use crate::observe::status::{FlowStatus, Status};
 
-/// Show the flows of this network namespace.
+/// Show the flows in this network namespace.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Only of this interface.
+    /// Show only flows of this interface.
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
-    /// Only with this peer (address or CIDR); may be repeated.
+    /// Show only flows with this peer (address or CIDR); may be repeated.
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     peer: Vec<IpNet>,
 
-    /// What to sort by; numbers descend.
+    /// What to sort by; the largest number comes first.
     #[arg(long, value_enum, default_value = "remote")]
     sort: Order,
 
@@ -51,7 +51,7 @@ enum Order {
     Age,
     /// Time since the last datagram.
     Idle,
-    /// The state, from closed to its end.
+    /// The state, from closed to fin-sent.
     State,
 }
 

@@ -32,9 +32,9 @@ use crate::group::Incumbent;
 
 /// Carry UDP (WireGuard, QUIC) through networks that pass only TCP.
 ///
-/// Run it on both hosts, on the interface that leads to the other one. Every
-/// UDP datagram from or to the given ports leaves as a TCP segment and arrives
-/// as the same datagram.
+/// Run it on both hosts, on the interface that leads to the other host. Every UDP
+/// datagram from or to the given ports leaves as a TCP segment and arrives as the same
+/// datagram.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
@@ -48,13 +48,13 @@ Examples:
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
-  xdptun watch                                   the same live, as rates
-  xdptun doctor                                  problems on this host, cures
+  xdptun watch                                   flows and rates, live
+  xdptun doctor                                  problems on this host, fixes
   xdptun capture --iface eth0 -w tunnel.pcapng   packets, for Wireshark
   xdptun explain rx_drop_no_flow                 what a counter means
   xdptun detach --iface eth0                     clean up after a killed process
-  xdptun run                                     as /etc/xdptun/config.toml says
-  xdptun reload                                  apply what changed in it";
+  xdptun run                                     carry as the file says
+  xdptun reload                                  apply a change of the file";
 
 #[derive(Subcommand)]
 enum Verb {

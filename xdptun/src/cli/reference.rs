@@ -14,16 +14,16 @@ use crate::host::ports::PortRange;
 const ABOUT: &str = "\
 # The configuration file
 
-`xdptun run` reads `/etc/xdptun/config.toml`, or what `--config` names, in
-[TOML](https://toml.io). `xdptun check` tells what is wrong with it, `xdptun reload`
-applies a change; if the file cannot be applied, nothing changes. The commented
-[sample](../xdptun/package/config.toml) shows how everything is written.
+`xdptun run` reads `/etc/xdptun/config.toml`, or the file that `--config` names, in
+[TOML](https://toml.io). `xdptun check` names each error in it, `xdptun reload` applies a
+change. If the file cannot be applied, nothing changes. The commented
+[sample](../xdptun/package/config.toml) has an example of every key.
 
 `xdptun attach` has an option for nearly every key, with the same meaning and default.
 Options that repeat (`--port`, `--peer`) are lists in the file.
 
-This page is made from the code. `UPDATE_EXPECT=1 cargo test -p xdptun reference`
-writes it anew.
+This page is generated from the code: `UPDATE_EXPECT=1 cargo test -p xdptun reference`
+writes it again.
 ";
 
 const WHOLE: &str = "
@@ -34,17 +34,17 @@ const WHOLE: &str = "
 const INTERFACE: &str = "
 ## `[interface.NAME]`
 
-A table for each interface; names with dots are quoted: `[interface.\"eth0.100\"]`.
-`xdptun run` waits for an interface that does not exist yet.
+One table for each interface. Quote a name with dots: `[interface.\"eth0.100\"]`. `xdptun run`
+waits for an interface that does not exist yet.
 
 Interfaces with equal tables form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
 its new table, and reload again.
 
-Where the last column but one says no, `xdptun reload` refuses a change while the interface is
-attached, except to `\"auto\"`: take the interface and the others of its group out of the file,
-reload, put them back, and reload again.
+A key with `no` under *reload changes it* is fixed while the interface is attached; only a
+change to `\"auto\"` is accepted. To change it: take the whole group out of the file, reload,
+put it back, reload.
 
 ";
 

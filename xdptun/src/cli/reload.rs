@@ -7,7 +7,7 @@ use crate::control::{self, Command, Place};
 
 /// Make the running `xdptun run` read its file again and apply what changed.
 ///
-/// Flows of what did not change go on. A file with a mistake changes nothing.
+/// Flows that the change does not concern go on. A file with an error changes nothing.
 #[derive(Args)]
 #[command(after_help = "Example:\n  xdptun check && xdptun reload")]
 pub struct Arguments {}

@@ -12,8 +12,8 @@ use crate::service::{self, Mode};
 
 /// Carry UDP as TCP on all interfaces of a file, until Ctrl-C or SIGTERM.
 ///
-/// `xdptun reload` or SIGHUP makes it read the file again. It waits for interfaces and
-/// names of peers that do not exist yet.
+/// `xdptun reload` or SIGHUP makes it read the file again. If an interface or the name of
+/// a peer does not exist yet, it waits for it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  xdptun run\n  xdptun run --config ./two-links.toml")]
 pub struct Arguments {
@@ -21,8 +21,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "FILE", default_value = DEFAULT_PATH)]
     config: PathBuf,
 
-    /// Take over from the xdptun that runs here, without losing a datagram: to
-    /// upgrade it.
+    /// Take over from the running `xdptun run` without losing a datagram: to upgrade it.
     #[arg(long)]
     take_over: bool,
 }

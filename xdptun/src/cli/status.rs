@@ -11,7 +11,7 @@ use crate::control;
 use crate::control::ReportedState;
 use crate::observe::status::{InterfaceStatus, Status};
 
-/// Show attachments of this network namespace, their counters and flows.
+/// Show what is attached in this network namespace, with counters and flows.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  xdptun status\n  xdptun status --json | jq '.interfaces[].flows'"
@@ -63,8 +63,8 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     let daemon = match interface.attachment.daemon {
         Some(process) => format!("process {process}"),
         None => format!(
-            "not running: flows go on, a new one loses its first datagrams; \
-             `xdptun attach --iface {} ...` or `xdptun run` goes on with them",
+            "not running: open flows go on, a new flow loses its first datagrams; \
+             `xdptun attach --iface {} ...` or `xdptun run` starts a daemon",
             interface.attachment.group.join(",")
         ),
     };
@@ -144,7 +144,7 @@ fn print_counters(out: &mut impl io::Write, interface: &InterfaceStatus) -> Resu
     }
     if counters.row_iter().next().is_some() {
         writeln!(out, "{counters}")?;
-        writeln!(out, "  `xdptun explain COUNTER` tells what one means")?;
+        writeln!(out, "  `xdptun explain COUNTER` says what it means")?;
     }
     Ok(())
 }

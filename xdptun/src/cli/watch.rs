@@ -16,13 +16,14 @@ use crate::observe::status::Status;
 use crate::process::signals::Termination;
 use screen::Screen;
 
-/// Show what the attachments of this network namespace carry and drop, live.
+/// Show live what xdptun carries and drops in this network namespace.
 ///
-/// On a terminal it redraws until Ctrl-C, otherwise it goes on printing.
+/// On a terminal it redraws the screen until Ctrl-C. Otherwise it prints each interval below
+/// the last.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Only this interface.
+    /// Show only this interface.
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
@@ -30,7 +31,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
-    /// End after so many intervals.
+    /// End after this many intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 

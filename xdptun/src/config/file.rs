@@ -61,8 +61,8 @@ impl Config {
             if !is_interface_name(name) {
                 bail!(
                     Invalid,
-                    "`{name}` is no name of an interface: those have 1 to 15 bytes, no space, \
-                     slash or colon; `ip link` lists them"
+                    "`{name}` cannot be the name of an interface: a name has 1 to 15 bytes, and no \
+                     space, slash or colon; `ip link` lists the names"
                 );
             }
             let mut with_own = interface.peers.iter().filter(|one| one.secret.is_some());
@@ -178,7 +178,7 @@ mod tests {
             (
                 "ports = [1]\nsecret = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
                 10,
-                "5 secrets are too many, 4 hold at once",
+                "5 secrets are too many, 4 are allowed at once",
             ),
             ("ports = [1]\npeers = [7]", 10, "expected a peer like"),
             (
@@ -189,7 +189,7 @@ mod tests {
             (
                 "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
                 9,
-                "peer 10.0.0.1/32 stands here twice",
+                "peer 10.0.0.1/32 is listed twice",
             ),
             ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
             ("ports = [1]\nmax-flows = 0", 13, "1 to 16777216 flows"),

@@ -29,13 +29,13 @@ const WIREGUARD_KEEPALIVE: u64 = 25;
     expecting = "a table like [interface.eth0]"
 )]
 pub struct InterfaceConfig {
-    /// UDP ports and ranges that are carried as TCP: datagrams whose local or remote
+    /// UDP ports and ranges that xdptun carries as TCP: each datagram whose local or remote
     /// port is one of them.
     #[serde(deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
-    /// Only these peers; any address if there are none. xdptun leaves UDP and TCP of others
-    /// alone. A peer can have a `secret` (or a list) of its own, which replaces the
-    /// interface's for that peer.
+    /// The only peers; if there are none, any address is a peer. xdptun leaves UDP and TCP
+    /// of other addresses alone. A peer can have a `secret` (or a list) of its own, which
+    /// replaces the interface's for that peer.
     #[serde(default, deserialize_with = "not_too_many_peers")]
     pub peers: Vec<PeerConfig>,
     /// Which program restores inbound data.
@@ -46,16 +46,16 @@ pub struct InterfaceConfig {
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub tc: TcChoice,
-    /// Silence after which a flow is probed, so that NATs and firewalls on the way
+    /// Silence after which a flow is probed, so that NATs and firewalls on the path
     /// remember it.
     #[serde(default)]
     pub keepalive: Seconds<KEEPALIVE>,
     /// Time without data after which a flow is closed.
     #[serde(default)]
     pub idle_timeout: Seconds<IDLE_TIMEOUT>,
-    /// File with the secret that callers must know; without one, any caller is admitted. In
-    /// a list, this host proves the first to its peers, and any of them admits callers: so
-    /// a secret can be replaced.
+    /// File with the secret that callers must know; without one, any caller is admitted. With
+    /// a list, this host proves to peers that it knows the first secret, and admits callers
+    /// that know any of them. So one secret can replace another.
     #[serde(default)]
     pub secret: Option<Secrets>,
     /// How many flows the table holds, 256 bytes of kernel memory each.
@@ -90,9 +90,9 @@ impl InterfaceConfig {
         let idle = Duration::from(self.idle_timeout);
         if idle < Duration::from_secs(WIREGUARD_KEEPALIVE) {
             warn!(
-                "{name}: a flow is closed after {} s without a datagram (`idle-timeout`), and \
-                 WireGuard sends one each {WIREGUARD_KEEPALIVE} s if nothing else is to be sent: \
-                 the flow would be closed and opened again and again",
+                "{name}: xdptun closes a flow after {} s without a datagram (`idle-timeout`), but \
+                 an idle WireGuard sends one only every {WIREGUARD_KEEPALIVE} s: the flow would be \
+                 closed and opened again and again",
                 self.idle_timeout
             );
         }
@@ -103,7 +103,7 @@ fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PeerConf
     let peers: Vec<PeerConfig> = list(file, "a list like [\"203.0.113.7\"]")?;
     peers_fit(peers.len()).map_err(D::Error::custom)?;
     if let Some(peer) = peer::contradiction(&peers) {
-        let error = format!("peer {peer} stands here twice, with different secrets");
+        let error = format!("peer {peer} is listed twice, with different secrets");
         return Err(D::Error::custom(error));
     }
     Ok(peers)
@@ -113,7 +113,7 @@ fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange
     let ports: Vec<PortRange> = list(file, "a list like [51820]")?;
     if ports.is_empty() {
         return Err(D::Error::custom(
-            "no port: xdptun would carry nothing; leave the interface out instead",
+            "no port: xdptun would carry nothing; remove the interface instead",
         ));
     }
     Ok(ports)

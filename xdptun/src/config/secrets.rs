@@ -36,12 +36,15 @@ impl TryFrom<Vec<PathBuf>> for Secrets {
             );
         }
         match files.len() {
-            0 => bail!(Invalid, "no file with a secret; leave `secret` out instead"),
+            0 => bail!(
+                Invalid,
+                "no file with a secret; remove the key `secret` instead"
+            ),
             1..=MAX_KEYS => Ok(Self(files)),
             more => bail!(
                 Invalid,
-                "{more} secrets are too many, {MAX_KEYS} hold at once; take out those that no \
-                 peer proves any more"
+                "{more} secrets are too many, {MAX_KEYS} are allowed at once; remove those that \
+                 no peer uses any more"
             ),
         }
     }

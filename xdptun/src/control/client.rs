@@ -50,7 +50,7 @@ pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufRead
         (Err(_), Place::Service) => bail!(
             NotRunning,
             "`xdptun run` does not run in this network namespace; \
-             what `xdptun attach` began is changed by `xdptun attach --take-over ...`"
+             to change what `xdptun attach` carries, use `xdptun attach --take-over ...`"
         ),
         (Err(error), Place::Interface(name)) => {
             let why = format!(
@@ -104,6 +104,6 @@ async fn question<T: DeserializeOwned>(
     let asked = timeout(patience, asked).await;
     match asked.unwrap_or_else(|late| Err(Error::caused_by(Kind::Busy, late))) {
         Ok(answer) => Ok((answer, stream)),
-        Err(error) => Err(error.context("the running xdptun does not answer; its log tells more")),
+        Err(error) => Err(error.context("the running xdptun does not answer; see its log")),
     }
 }

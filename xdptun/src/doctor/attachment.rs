@@ -57,8 +57,8 @@ fn judge_daemon(name: &str, daemon: Option<Pid>, attach: &str) -> Finding {
         Some(process) => Finding::ok(CHECK, format!("{name}: process {process} runs")),
         None => {
             let what = format!(
-                "{name}: attached, but no daemon runs: flows go on, a new one loses its first \
-                 datagrams"
+                "{name}: attached, but no daemon runs: open flows go on, a new flow loses its \
+                 first datagrams"
             );
             Finding::warn(CHECK, what).mend(attach)
         }
@@ -100,7 +100,7 @@ pub fn orphan(name: &str, daemon: Option<Pid>) -> Finding {
         }
         None => Finding::fail(
             CHECK,
-            format!("{name}: it is gone, and what was attached is left"),
+            format!("{name}: it is gone, but the programs and maps are left"),
         )
         .mend(format!("xdptun detach --iface {name}")),
     }

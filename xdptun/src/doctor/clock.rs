@@ -25,10 +25,10 @@ fn is_synchronised() -> Result<bool> {
 
 fn judge(synchronised: bool) -> Finding {
     if synchronised {
-        return Finding::ok(CHECK, "it is synchronised, as `--secret` needs it");
+        return Finding::ok(CHECK, "the clock is synchronised, as `--secret` needs it");
     }
-    let what = "it is not synchronised, and `--secret` needs it to be within three minutes of \
-                the peer's";
+    let what = "the clock is not synchronised; with `--secret` it must be within three minutes \
+                of the peer's";
     Finding::warn(CHECK, what).mend("timedatectl set-ntp true")
 }
 

@@ -80,8 +80,8 @@ fn judge(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::warn(CHECK, what).mend(mend));
     }
     if settings.forwards && settings.tcp_loose == 0 {
-        let what = "flows that this host forwards and forgets, when it restarts for instance, \
-                    are not taken up again; until xdptun opens them anew, data is lost";
+        let what = "if this host forgets a flow that it forwards, for example when it restarts, \
+                    the flow is not taken up again: data is lost until xdptun opens it again";
         let mend = "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
         findings.push(Finding::warn(CHECK, what).mend(mend));
     }

@@ -17,12 +17,12 @@ fn judge(name: &str, exposed: Option<&Exposed>) -> Finding {
     match exposed {
         None => Finding::ok(
             CHECK,
-            format!("{name}: the kernel gives no owned port to sockets that ask for any"),
+            format!("{name}: the kernel gives no owned port to a socket that asks for any port"),
         ),
         Some(exposed) => {
             let what = format!(
-                "{name}: the kernel may give port {} to a UDP socket of this host that asks for \
-                 any, and what it sends then leaves as TCP",
+                "{name}: the kernel may give port {} to a UDP socket that asks for any port; its \
+                 datagrams would leave as TCP",
                 exposed.ports()
             );
             Finding::warn(CHECK, what).mend(exposed.command())

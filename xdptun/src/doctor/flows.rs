@@ -42,7 +42,7 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
 pub fn none(interface: &str) -> Finding {
     Finding::ok(
         CHECK,
-        format!("{interface}: none, as xdptun is not attached"),
+        format!("{interface}: none, because xdptun is not attached"),
     )
 }
 
@@ -109,23 +109,23 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
         (Finding::ok, what)
     } else if seen.syns >= MANY_SYNS.into() {
         let what = format!(
-            "no peer answered since it was attached ({} SYNs): {}",
+            "no peer answered since xdptun was attached ({} SYNs): {}",
             seen.syns,
             reason(seen)
         );
         (Finding::warn, what)
     } else if seen.undisguised > 0 {
         let what = format!(
-            "datagrams came undisguised and were dropped ({}), and none came disguised since it \
-             was attached: attach xdptun at the peer as well, to the interface and port that it \
-             sends from, with this host among its peers if it has any",
+            "datagrams came undisguised and were dropped ({}), and none came disguised since xdptun \
+             was attached: attach xdptun at the peer as well, to the interface and port that the \
+             peer sends from; if it has `--peer` there, add this host",
             seen.undisguised
         );
         (Finding::warn, what)
     } else if seen.unproven > 0 {
         let what = format!(
-            "segments came without a proof of the secret ({}), and none with one since it was \
-             attached: is the secret the same at the peer, and the time right? Or is it a scan?",
+            "segments came without a proof of the secret ({}), and none with a proof since xdptun \
+             was attached: has the peer the same secret, and the right time? Or is it a scan?",
             seen.unproven
         );
         (Finding::warn, what)
@@ -142,13 +142,14 @@ fn judge(interface: &str, seen: &Seen) -> Finding {
 /// The probable reason why peers do not answer, and what to look at.
 fn reason(seen: &Seen) -> &'static str {
     if seen.refused > 0 && !seen.works() {
-        "a host or a firewall refuses: attach xdptun there, to the interface and port that are \
-         called, with this host among its peers if it has any, and let TCP to that port in"
+        "a host or a firewall refuses: attach xdptun at the peer, to the interface and port that \
+         this host calls; if it has `--peer` there, add this host; let TCP to that port in"
     } else if seen.has_secret {
-        "let TCP to that port in, in every firewall before it; is it up, and xdptun attached there, \
-         with the same secret and the right time?"
+        "let TCP to that port in, in every firewall in front of the peer; is the peer up, and is \
+         xdptun attached there, with the same secret and the right time?"
     } else {
-        "let TCP to that port in, in every firewall before it; is it up, and xdptun attached there?"
+        "let TCP to that port in, in every firewall in front of the peer; is the peer up, and is \
+         xdptun attached there?"
     }
 }
 

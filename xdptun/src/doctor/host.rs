@@ -50,7 +50,7 @@ fn btf() -> Finding {
     } else {
         let what = format!(
             "{BTF} is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF; \
-             see `programs` whether it takes them nevertheless"
+             the check `programs` shows whether the kernel accepts the programs without it"
         );
         Finding::warn("btf", what)
     }
@@ -61,7 +61,7 @@ fn bpffs() -> Finding {
         return Finding::ok("bpffs", "/sys/fs/bpf is mounted");
     }
     let what = "/sys/fs/bpf is not mounted here, so what is attached cannot be seen; \
-                `attach` mounts it where it is allowed";
+                `attach` mounts it if it is allowed to";
     Finding::warn("bpffs", what).mend("mount -t bpf bpf /sys/fs/bpf")
 }
 
@@ -82,10 +82,10 @@ fn udp_gso() -> Finding {
 
 fn capabilities(missing: &[String]) -> Finding {
     if missing.is_empty() {
-        return Finding::ok("capabilities", "all that it takes are there");
+        return Finding::ok("capabilities", "none is missing");
     }
     let what = format!(
-        "missing {}; what the kernel can do is not probed without",
+        "missing {}; without them, what the kernel can do is not probed",
         missing.join(", ")
     );
     Finding::fail("capabilities", what).mend("sudo xdptun doctor")
@@ -100,7 +100,7 @@ fn probes() -> Vec<Finding> {
         "the kernel has BPF ring buffers",
         (
             Level::Fail,
-            "the kernel has no BPF ring buffers; it takes Linux 5.15",
+            "the kernel has no BPF ring buffers; xdptun needs Linux 5.15",
         ),
     ));
     let helper = |helper| is_helper_supported(ProgramType::Xdp, helper).map_err(io::Error::other);
@@ -118,13 +118,13 @@ fn probes() -> Vec<Finding> {
         "tai-clock",
         helper(BpfHelper::BPF_FUNC_ktime_get_tai_ns),
         "the kernel has bpf_ktime_get_tai_ns, so `--secret` works",
-        (Level::Warn, "the kernel has no bpf_ktime_get_tai_ns, so `--secret` does not work; it takes Linux 6.1"),
+        (Level::Warn, "the kernel has no bpf_ktime_get_tai_ns, so `--secret` does not work; it needs Linux 6.1"),
     ));
     findings.push(match preflight::check_tcx() {
         Ok(()) => Finding::ok("tcx", "the kernel has TCX"),
         Err(_) => Finding::ok(
             "tcx",
-            "the kernel has no TCX; clsact filters take its place",
+            "the kernel has no TCX; xdptun uses clsact filters instead",
         ),
     });
     findings
@@ -133,7 +133,7 @@ fn probes() -> Vec<Finding> {
 fn programs() -> Vec<Finding> {
     match Interface::find("lo").and_then(|loopback| try_load(&loopback)) {
         Ok(translated) => vec![
-            Finding::ok("programs", "the kernel takes them"),
+            Finding::ok("programs", "the kernel accepts them"),
             jit(translated),
         ],
         Err(error) => vec![Finding::fail("programs", format!("{error:#}"))],
@@ -147,7 +147,7 @@ fn jit(translated: bool) -> Finding {
             "the kernel translates the programs for the processor",
         );
     }
-    let what = "the kernel interprets the programs, which costs several times the processor time";
+    let what = "the kernel interprets the programs, which takes several times the processor time";
     Finding::warn("jit", what).mend("sysctl -w net.core.bpf_jit_enable=1")
 }
 

@@ -1,4 +1,4 @@
-//! Finds problems on this host that would keep datagrams from passing, and how to mend them.
+//! Finds problems on this host that keep datagrams from passing, and the commands that fix them.
 //!
 //! Every file holds the checks of one matter: a thin layer that reads, and pure functions
 //! that judge. The doctor changes nothing: it unloads at once the programs that it loads
@@ -193,7 +193,7 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
     match names {
         Ok(names) if names.is_empty() => findings.push(Finding::warn(
             "interface",
-            "nothing is attached and there is no default route; --iface names one to look at",
+            "nothing is attached and there is no default route; name an interface with --iface",
         )),
         Ok(names) => {
             for name in names {

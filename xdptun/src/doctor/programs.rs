@@ -249,7 +249,7 @@ fn judge_xdp(
         }
         let what = format!(
             "{interface}: another XDP program is attached ({}, id {}): `attach` takes tc \
-             instead, and what that program does not pass never arrives",
+             instead; a packet that the other program does not pass never reaches tc",
             program.name, program.id
         );
         return Finding::warn(XDP, what).mend(program.removal(interface));

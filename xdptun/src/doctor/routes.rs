@@ -219,8 +219,8 @@ fn judge(interface: &str, index: u32, ways: &[Way]) -> Vec<Finding> {
     vec![if let Some(first) = elsewhere.first() {
         let what = format!(
             "{interface}: datagrams to {} leave by another interface, where xdptun is not \
-             attached, unless a rule by port, protocol or user leads it here; `ip route get \
-             {first}` tells which",
+             attached; a rule by port, protocol or user may still lead them here; `ip route get \
+             {first}` shows the interface",
             some_of(&elsewhere)
         );
         Finding::warn(CHECK, what)

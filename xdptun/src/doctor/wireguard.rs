@@ -71,7 +71,7 @@ fn judge(interface: &str, interface_mtu: u32, over_v6: bool, name: &str, mtu: u3
     }
     if mtu <= limit {
         let what = format!(
-            "{name}: MTU {mtu} fits through {interface} over IPv4; over IPv6 it takes {} or less",
+            "{name}: MTU {mtu} fits through {interface} over IPv4; over IPv6 it must be {} or less",
             fits.v6
         );
         return Finding::ok(CHECK, what);
@@ -80,7 +80,7 @@ fn judge(interface: &str, interface_mtu: u32, over_v6: bool, name: &str, mtu: u3
     let what = format!(
         "{name}: MTU {mtu} does not fit through {interface} with its {interface_mtu}: \
          at most {} over IPv4 and {} over IPv6; larger packets would be fragmented, \
-         and fragments are dropped. `MTU = {wanted}` in {name}.conf makes it last",
+         and fragments are dropped. `MTU = {wanted}` in {name}.conf keeps it after a restart",
         fits.v4, fits.v6
     );
     Finding::warn(CHECK, what).mend(format!("ip link set mtu {wanted} dev {name}"))

@@ -148,7 +148,7 @@ impl<F: Function> Attached<F> {
         options: &Options<F::Settings>,
     ) -> Result<Self> {
         let Some(first) = interfaces.first() else {
-            bail!(NoInterface, "none of the interfaces is there");
+            bail!(NoInterface, "none of the interfaces exists");
         };
         let mut loaded = Loaded::<F>::new(first, options, group)?;
         let source = &mut Source::Object(&mut loaded.ebpf);

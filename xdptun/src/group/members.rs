@@ -173,7 +173,7 @@ impl<F: Function> Group<F> {
                 let followed = self.attached.follow(gone, interface, &options);
                 followed.with_context(|| {
                     let stays = stays_attached(name);
-                    format!("it came back, and cannot be attached; {stays}")
+                    format!("it came back, but cannot be attached; {stays}")
                 })
             }
         }

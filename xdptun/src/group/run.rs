@@ -313,8 +313,8 @@ impl<F: Function> Group<F> {
         }
         self.part_with_joined();
         error.context(format!(
-            "what was attached stays so, without a daemon; \
-             `xdptun attach --iface {name} ...` or `xdptun run` goes on with it"
+            "the programs stay attached, without a daemon; \
+             `xdptun attach --iface {name} ...` or `xdptun run` starts one"
         ))
     }
 }

@@ -50,8 +50,8 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
     match service {
         Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
             Conflict,
-            "process {process} is `xdptun run`, with a file for all its interfaces; change that \
-             and run `xdptun reload`"
+            "process {process} is `xdptun run`, with a file for all its interfaces; change the \
+             file and run `xdptun reload`"
         ),
         Some(process) if mode.file.is_some() && !leaves.contains(&process) => bail!(
             Conflict,
@@ -74,7 +74,7 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
             };
             bail!(
                 Conflict,
-                "process {process} keeps {} as well, which would be without a daemon; {way_out}",
+                "process {process} also keeps {}, which would have no daemon then; {way_out}",
                 others.join(", ")
             );
         }

@@ -52,7 +52,7 @@ impl Service {
         self.frontend.metrics(listener.local_addr()?)?;
         let server = spawn_local(async {
             if let Err(error) = metrics::serve(listener).await {
-                warn!("there are no metrics any more: {error:#}");
+                warn!("metrics are no longer served: {error:#}");
             }
         });
         Ok(Some(Metrics {

@@ -22,7 +22,7 @@ pub const TX_LOST_IN_QUEUE: Counter = Counter {
 
 static CONTROL_SEGMENTS: Metric = Metric {
     name: "xdptun_control_segments",
-    help: "Segments without data, sent or withheld; `xdptun explain OUTCOME` tells more.",
+    help: "Segments without data, sent or not sent because of a limit; `xdptun explain OUTCOME` tells more.",
 };
 
 /// How packets end.

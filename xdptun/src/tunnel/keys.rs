@@ -108,8 +108,8 @@ fn numbered(keys: &Keys) -> Result<(Vec<KeySet>, BTreeMap<Network, u32>)> {
 /// Why so many sets of keys are too many.
 pub fn too_many(sets: usize) -> String {
     format!(
-        "{sets} different secrets are too many, there is room for {} of peers beside the \
-         interface's; let peers share some",
+        "{sets} different secrets are too many: besides the interface's own, there is room for {} \
+         of peers; let some peers share a secret",
         MAX_KEY_SETS - 1
     )
 }

@@ -185,7 +185,7 @@ async fn look_up(name: &str) -> Result<Vec<IpNet>> {
         more => {
             bail!(
                 NameLookup,
-                "peer {name}: the name has {more} addresses, {MAX_ADDRESSES} at most are taken"
+                "peer {name}: the name has {more} addresses, at most {MAX_ADDRESSES} are allowed; write addresses instead"
             )
         }
     }

@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<ProofKey> {
     if secret.len() < MIN_LEN {
         bail!(
             Secret,
-            "{name}: a secret of {} bytes can be guessed, it takes {MIN_LEN}; `wg genkey` makes one",
+            "{name}: a secret of {} bytes can be guessed, {MIN_LEN} bytes are needed; `wg genkey` makes one",
             secret.len()
         );
     }

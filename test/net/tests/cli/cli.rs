@@ -80,7 +80,7 @@ fn bad_arguments_are_refused_by_name() {
         ),
         (
             files.iter().collect(),
-            "5 secrets are too many, 4 hold at once",
+            "5 secrets are too many, 4 are allowed at once",
         ),
         (
             vec![&files[0], &same],
@@ -132,7 +132,7 @@ fn a_tcp_server_on_an_owned_port_is_told() {
 /// what was reserved before stays so.
 #[test]
 fn an_owned_port_that_is_not_reserved_is_told() {
-    const TOLD: &str = "a UDP socket of this host that asks for any port may be given";
+    const TOLD: &str = "to a UDP socket that asks for any port";
     let net = Direct::new().unwrap();
     let sysctl = |setting: &str| net.a.netns.run("sysctl", ["-w", setting]).unwrap();
     sysctl("net.ipv4.ip_local_port_range=40000 50000");
@@ -147,9 +147,9 @@ fn an_owned_port_that_is_not_reserved_is_told() {
     assert_eq!(told("39999,40005,50001", &[]), None);
     assert_eq!(
         told("39999-40001,40004-40006,50000", &[]).unwrap(),
-        "eth0: a UDP socket of this host that asks for any port may be given 40000-40001, 40004, \
-         50000, and what it sends leaves as TCP; `sysctl -w net.ipv4.ip_local_reserved_ports=\
-         8080,40000-40001,40004-40006,50000` prevents it"
+        "eth0: the kernel may give port 40000-40001, 40004, 50000 to a UDP socket that asks for \
+         any port; its datagrams would leave as TCP; `sysctl -w \
+         net.ipv4.ip_local_reserved_ports=8080,40000-40001,40004-40006,50000` prevents it"
     );
     let scratch = Scratch::new().unwrap();
     let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();

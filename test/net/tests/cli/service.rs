@@ -224,7 +224,7 @@ fn another_takes_over_all_of_it() {
             "[interface.eth2]\nports = [7]\n",
             "has none of these interfaces",
         ),
-        (eth1, "keeps eth0 as well"),
+        (eth1, "also keeps eth0"),
         (secret, "interface eth1: cannot read the secret /none"),
     ] {
         let other = File::new(text);
@@ -275,7 +275,7 @@ fn check_tells_what_is_wrong_and_where() {
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     let expected = [
         "eth0: ports 8000, 1-9; only for 10.0.0.1/32, peer.test".to_owned(),
-        "wan: ports 7 (there is no such interface now; it is waited for)".to_owned(),
+        "wan: ports 7 (no such interface now; `xdptun run` waits for it)".to_owned(),
         format!("ok: {}, 2 interfaces", file.name()),
     ];
     assert_eq!(outcome.stdout, expected, "{outcome:#?}");
@@ -285,7 +285,7 @@ fn check_tells_what_is_wrong_and_where() {
         panic!("{outcome:#?}");
     };
     assert!(
-        warning.contains("wan: a flow is closed after 20 s"),
+        warning.contains("wan: xdptun closes a flow after 20 s"),
         "{warning}"
     );
     file.write("[interface]\neth0 = 3\n");

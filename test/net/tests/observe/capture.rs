@@ -460,7 +460,7 @@ fn it_says_why_it_cannot_begin() {
         .assert_one_line(&["run it as root"]);
 
     let remains = attached.kill().unwrap();
-    refused(&["eth0: attached, but no daemon keeps it"]);
+    refused(&["eth0: attached, but no daemon runs"]);
     let socket = control_socket(netns);
     assert!(fs::exists(&socket).unwrap());
     drop(remains);

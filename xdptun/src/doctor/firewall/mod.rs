@@ -18,14 +18,13 @@ const CHECK: &str = "firewall";
 pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
     if subject.ports.is_empty() {
         let what = format!(
-            "{}: no port is attached here; --port names one to look at",
+            "{}: no port is attached here; name a port with --port",
             subject.name()
         );
         return Ok(vec![Finding::warn(CHECK, what)]);
     }
     let Some(text) = list_ruleset()? else {
-        let what = "nft is not installed, so rules of netfilter, if there are any, were not \
-                    looked at";
+        let what = "nft is not installed, so the rules of netfilter were not checked";
         return Ok(vec![Finding::warn(CHECK, what)]);
     };
     let ruleset = Ruleset::parse(&text)?;
@@ -71,8 +70,7 @@ fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let what = format!(
-            "{interface}: no rule of netfilter drops UDP port {port} in or out, as far as that \
-             can be told"
+            "{interface}: no rule of netfilter was found that drops UDP port {port}, in or out"
         );
         findings.push(Finding::ok(CHECK, what));
     }
@@ -84,7 +82,7 @@ fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: b
     let what = if tcp {
         format!(
             "{interface}: chain `{chain_name}` accepts TCP port {port}, but netfilter sees UDP \
-             here, which it drops"
+             here, and the chain drops UDP"
         )
     } else {
         match hook {

@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
             Some(frame) => Ok(Some((frame, end))),
             None => bail!(
                 OtherVersion,
-                "the running xdptun says what this one does not understand"
+                "this xdptun does not understand the answer of the running one"
             ),
         }
     }

@@ -180,8 +180,8 @@ impl Keeper {
         let Some(process) = Pinned::<F>::daemon(interface.index)? else {
             bail!(
                 NotRunning,
-                "{name}: attached, but no daemon keeps it; `xdptun attach --iface {name} ...` goes \
-                 on with what is attached, and then it can be captured"
+                "{name}: attached, but no daemon runs; `xdptun attach --iface {name} ...` starts \
+                 one, and then you can capture"
             );
         };
         let name = Pinned::<F>::keeper_name(interface.index, name);

@@ -51,7 +51,7 @@ fn metrics(attachments: &[Labelled<AttachmentStatus>]) -> Vec<&'static Metric> {
 impl Families<'_, '_, AttachmentStatus> {
     fn about(&mut self) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        let help = "The xdptun that tells this.";
+        let help = "The version of the xdptun that serves these metrics.";
         self.encoder
             .encode_descriptor("xdptun_build", help, None, MetricType::Info)?
             .encode_info(&version)?;
@@ -93,7 +93,7 @@ impl Families<'_, '_, AttachmentStatus> {
     }
 
     fn state(&mut self) -> fmt::Result {
-        let help = "Whether the daemon of the attachment lives.";
+        let help = "Whether the daemon of the attachment runs.";
         self.gauge(("xdptun_daemon_up", help, None), |status| {
             Some(status.daemon.is_some().into())
         })?;

@@ -139,7 +139,7 @@ async fn answer(request: Request<Incoming>, reading: Arc<Semaphore>) -> Result<A
         return Ok(plain(StatusCode::NOT_FOUND, text));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        let text = "metrics are only read\n".to_owned();
+        let text = "metrics can only be read\n".to_owned();
         let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, text);
         let methods = HeaderValue::from_static("GET, HEAD");
         refusal.headers_mut().insert(ALLOW, methods);

@@ -64,8 +64,8 @@ impl Daemon<'_> {
             (more, _) => format!("one of {more} peers that are called"),
         };
         warn!(
-            "{peer}, or a firewall before it, refuses: is xdptun attached there, to the \
-             interface and port that are called? `xdptun doctor` tells more"
+            "{peer}, or a firewall in front of it, refuses: is xdptun attached there, to the \
+             interface and port that this host calls? `xdptun doctor` tells more"
         );
     }
 }
