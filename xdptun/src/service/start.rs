@@ -82,14 +82,22 @@ impl Service {
         if self.mode.file.is_some() {
             part(&all)?;
         }
+        // Before the first line that says `ready:`, whose reader may command at once; but not in
+        // the place of a process that runs. A service that starts is the only one.
+        let control = match (&self.mode.file, self.mode.incumbent) {
+            (Some(_), Incumbent::Respect) => Some(self.listen(config)?),
+            _ => None,
+        };
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
         }
         // Only the start takes over; a later reload must not.
         self.mode.incumbent = Incumbent::Respect;
         privileges::give_up()?;
-        // Only now: the process that was taken over listened at the same place.
-        self.listen(config)
+        match control {
+            Some(control) => Ok(control),
+            None => self.listen(config),
+        }
     }
 
     /// Listens for commands. `xdptun attach`, without a file, goes on if it cannot listen.
