@@ -28,6 +28,8 @@ pub struct Rates {
 /// The rates of one attachment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterfaceRates {
+    /// The function, such as `tunnel`.
+    pub function: &'static str,
     /// The interface's name.
     pub name: String,
     /// Its index.
@@ -150,6 +152,7 @@ fn interface_rates(
             (counter.end.is_loss() && moved > 0).then_some((counter.name, drops))
         });
     InterfaceRates {
+        function: now.attachment.function,
         name: now.attachment.name.clone(),
         ifindex: now.attachment.ifindex,
         traffic: total.over(interval),
