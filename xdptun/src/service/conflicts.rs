@@ -1,15 +1,18 @@
-//! Interfaces of the service that another process already holds.
+//! Other processes that keep interfaces of the service, or others with the same ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::net::if_::if_nametoindex;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
+use tracing::warn;
 
 use super::Mode;
 use crate::config::Config;
 use crate::control;
 use crate::error::{Result, bail};
 use crate::group::Incumbent;
+use crate::group::pinned::daemon_of;
+use crate::host::addresses::vrf_of;
 use crate::tunnel::Pinned;
 
 /// The process that keeps the interface of that name, if one does.
@@ -80,4 +83,47 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Warns of interfaces with the same ports that other processes keep: only the interfaces of one
+/// process share flows.
+pub fn warn_of_unshared(config: &Config) {
+    let kept = match unshared(config) {
+        Ok(kept) => kept,
+        Err(error) => {
+            return warn!("cannot tell whether another process carries the same ports: {error:#}");
+        }
+    };
+    for (process, names) in kept {
+        let names = names.join(", ");
+        let own: Vec<_> = config.interfaces.keys().map(String::as_str).collect();
+        warn!(
+            "{names}: kept by process {process}, so flows are not shared with {}; to share them, \
+             name all of these interfaces in one command",
+            own.join(", ")
+        );
+    }
+}
+
+/// Interfaces with ports of the configuration that other processes keep, by process. Interfaces
+/// of different VRFs never share flows.
+fn unshared(config: &Config) -> Result<BTreeMap<Pid, Vec<String>>> {
+    let vrf = |ifindex| vrf_of(ifindex).ok().flatten();
+    let mut kept: BTreeMap<Pid, Vec<String>> = BTreeMap::new();
+    for pinned in Pinned::all()? {
+        let Some(process) = daemon_of(&pinned.group.directory)? else {
+            continue;
+        };
+        let theirs = pinned.group.maps.ports()?;
+        let could_share = config.interfaces.iter().any(|(name, own)| {
+            let mut ports = own.ports.iter();
+            ports.any(|port| theirs.iter().any(|range| range.overlaps(port)))
+                && if_nametoindex(name.as_str())
+                    .is_ok_and(|ifindex| vrf(ifindex) == vrf(pinned.ifindex))
+        });
+        if process != getpid() && could_share {
+            kept.entry(process).or_default().push(pinned.name());
+        }
+    }
+    Ok(kept)
 }

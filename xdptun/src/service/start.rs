@@ -85,6 +85,9 @@ impl Service {
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
         }
+        if self.mode.file.is_none() {
+            conflicts::warn_of_unshared(config);
+        }
         // Only the start takes over; a later reload must not.
         self.mode.incumbent = Incumbent::Respect;
         privileges::give_up()?;

@@ -134,13 +134,16 @@ fn status_shows_the_group_and_each_interface() {
     }
 }
 
-/// A flow that takes the other of two attachments is not known there.
+/// A flow that takes the other of two attachments is not known there; the second command says so.
 #[test]
 fn two_attach_commands_share_no_flow() {
     let net = Multihomed::new().unwrap();
     let netns = &net.a.netns;
     let port = ["--port", "8000"];
-    let _near = BOTH.map(|dev| Attached::start(netns, dev, &port).unwrap());
+    let near = BOTH.map(|dev| Attached::start(netns, dev, &port).unwrap());
+    let told = format!("eth0: kept by process {}", near[0].process().pid());
+    let second = near[1].process();
+    second.wait_for_line(&told, LIMIT).unwrap();
     let _far = mode::TC.attach_group(&net.b, &BOTH, &port).unwrap();
     for dev in BOTH {
         assert_eq!(group(netns, dev).unwrap(), [dev]);
