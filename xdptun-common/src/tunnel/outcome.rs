@@ -30,8 +30,9 @@ outcomes! {
     TxDropOpening "tx_drop_opening" Lose "Datagrams dropped because a quarter of the flow table waits for answers to SYNs of this host, or because it opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --state syn-sent` shows where.";
     TxDropClosing "tx_drop_closing" Lose "Datagrams dropped because their flow is being closed." "";
     TxDropIcmp "tx_drop_icmp" Lose "ICMP errors dropped that leave and quote a datagram of a peer: on the wire it was a segment." "A peer calls a port that no program listens on, or this host does not forward to where the peer's datagrams go: see that the program runs. Or a link behind this host is narrower than the peer's datagrams: lower the MTU inside the tunnel there.";
-    TxDropResize "tx_drop_resize" Lose "Datagrams dropped because the kernel refused to make room for the header, or to let it be written." "The kernel is short of memory, or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
+    TxDropResize "tx_drop_resize" Lose "Datagrams dropped because the kernel refused to make room for the header." "The kernel is short of memory, or an acknowledgement was due for a packet with one inside (VXLAN) that came over a virtual device.";
     TxDropTooLong "tx_drop_too_long" Lose "Datagrams dropped because they are longer than 16,384 bytes and came without a complete checksum." "Let the program send shorter datagrams, or lower the MTU of the interface to 16,384 bytes.";
+    TxDropAccess "tx_drop_access" Lose "Datagrams dropped because the kernel refused access to their bytes." "The kernel is short of memory.";
     RxRestored "rx_restored" Pass "Segments turned back into datagrams." "";
     RxSyn "rx_syn" Consume "SYNs received." "";
     RxSynAck "rx_syn_ack" Consume "SYN-ACKs that completed a handshake." "";
@@ -58,7 +59,8 @@ outcomes! {
     RxDropSequence "rx_drop_sequence" Lose "Segments dropped because sequence or acknowledgement number is out of the window." "Forged or very late; if a flow stalls meanwhile, something on the way changes sequence numbers.";
     RxDropTableFull "rx_drop_table_full" Lose "Completed handshakes dropped because the flow table is full: the last sixteenth is for flows that this host opens." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     RxDropShare "rx_drop_share" Lose "Completed handshakes dropped because a quarter of the flow table, or for one address (IPv6: /64) a thirty-second, is taken by flows of peers that this host has not answered." "Strangers open flows and do not use them: nothing to do. If the host only receives, from very many peers, attach with a larger `--max-flows`.";
-    RxDropResize "rx_drop_resize" Lose "Segments dropped because the kernel refused to change their size, or to let them be changed." "The kernel is short of memory.";
+    RxDropResize "rx_drop_resize" Lose "Segments dropped because the kernel refused to change their size." "The kernel is short of memory.";
+    RxDropAccess "rx_drop_access" Lose "Segments dropped because the kernel refused access to their bytes." "The kernel is short of memory.";
 }
 
 counters! {
