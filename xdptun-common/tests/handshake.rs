@@ -6,7 +6,7 @@ mod host;
 use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
 use xdptun_common::tunnel::handshake::{
-    ANYWHERE, Door, Endpoint, Reaction, Reply, Segment, listen, receive,
+    ANYWHERE, Admission, Endpoint, Reaction, Reply, Segment, listen, receive,
 };
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{MAX_STEP, State};
@@ -105,13 +105,13 @@ fn gave(isn: u32) -> bool {
     [ISS, EARLIER, PREDECESSORS].contains(&isn)
 }
 
-/// A door for callers who prove that they know a secret: whose initial number is
+/// Admits callers that prove that they know a secret: those whose initial number is
 /// [`IRS`].
 struct Hidden {
     contested: bool,
 }
 
-impl Door for Hidden {
+impl Admission for Hidden {
     fn gave(&self, iss: u32) -> bool {
         gave(iss)
     }

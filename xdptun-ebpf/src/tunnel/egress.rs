@@ -355,10 +355,15 @@ fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
 }
 
 #[inline(always)]
-fn requested<I: Ip>(ctx: &TcContext, was: Direction, key: &FlowKey, segment: Reply) -> Outcome {
+fn requested<I: Ip>(
+    ctx: &TcContext,
+    direction: Direction,
+    key: &FlowKey,
+    segment: Reply,
+) -> Outcome {
     // The mark was a note to this program; later programs must not see it.
     ctx.set_mark(0);
-    match rewrite::<I>(ctx, was, key, &segment) {
+    match rewrite::<I>(ctx, direction, key, &segment) {
         Ok(()) => Outcome::TxRequested,
         Err(error) => refused(error, Direction::Outbound),
     }

@@ -8,7 +8,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
 use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
-use xdptun_common::tunnel::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
+use xdptun_common::tunnel::handshake::{Admission, Endpoint, Reaction, Reply, Segment, receive};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::State;
 use xdptun_common::tunnel::window::{asks, is_exact};
@@ -340,7 +340,7 @@ struct Listener<'a> {
     now: u64,
 }
 
-impl Door for Listener<'_> {
+impl Admission for Listener<'_> {
     #[inline(always)]
     fn gave(&self, iss: u32) -> bool {
         gave(iss, self.flow, self.now)
