@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`answers`] | whether an answer may be sent now |
 //! | [`calls`] | TCP connections from owned ports, of this host and of hosts behind it |
-//! | [`control`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`cookie`] | initial sequence numbers |
 //! | [`defaults`] | what a TCP connection of this host begins with |
 //! | [`disguise`] | a datagram becomes a segment |
@@ -15,6 +14,7 @@
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
 //! | [`limits`] | how many answers may leave and flows may be opened in a second |
 //! | [`proof`] | whether a caller knows the secret |
+//! | [`reply`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`restore`] | a segment becomes a datagram |
 //! | [`rules`] | which ports and peers are ours |
 //! | [`scope`] | which packets a capture copies |
@@ -29,7 +29,6 @@
 
 pub mod answers;
 pub mod calls;
-pub mod control;
 pub mod cookie;
 pub mod defaults;
 pub mod disguise;
@@ -40,6 +39,7 @@ pub mod icmp;
 pub mod ingress;
 pub mod limits;
 pub mod proof;
+pub mod reply;
 pub mod restore;
 pub mod rules;
 pub mod scope;
