@@ -8,7 +8,7 @@
 //! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
 //!   where;
 //! * [`flow`]: keys, sequence numbers and times of flows;
-//! * [`report`]: events, copies of packets and counters, from the programs to user space;
+//! * [`report`]: copies of packets and counters, from the programs to user space;
 //! * [`attachment`]: what user space notes of an attachment, for the process after it;
 //! * [`member`]: the interfaces that share programs, and how a program finds the one at hand;
 //! * [`global`]: names of read-only variables;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::sent::SentSegment;
 use xdptun_common::tunnel::share::Tally;

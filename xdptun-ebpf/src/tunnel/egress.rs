@@ -13,7 +13,6 @@ use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::events::queue_frame;
 use crate::host::interface::interface;
 use crate::host::split::make_headroom;
 use crate::packet::access::{Packet as _, View};
@@ -25,6 +24,7 @@ use crate::packet::skb::{Skb as _, exceeded_mtu};
 use crate::tunnel::cookie::next_iss;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::disguise::Settle;
+use crate::tunnel::events::queue_frame;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
 use crate::tunnel::reply::{mss, rewrite};

@@ -8,6 +8,7 @@
 //! | [`defaults`] | what a TCP connection of this host begins with |
 //! | [`disguise`] | a datagram becomes a segment |
 //! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
+//! | [`events`] | tells the daemon of waiting datagrams, and of changes of flows |
 //! | [`fragments`] | datagrams in fragments, which are dropped |
 //! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
@@ -33,6 +34,7 @@ pub mod cookie;
 pub mod defaults;
 pub mod disguise;
 pub mod egress;
+pub mod events;
 pub mod fragments;
 pub mod group;
 pub mod icmp;

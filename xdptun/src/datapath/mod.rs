@@ -19,5 +19,3 @@ pub mod recorder;
 pub mod records;
 pub(crate) mod remove;
 pub(crate) mod splitter;
-
-pub use xdptun_object::TUNNEL;

@@ -1,7 +1,7 @@
 //! The order of functions on a hook: by [`Programs::order`], whichever was attached first.
 //!
-//! A packet that comes in meets the tunnel first, and one that leaves meets it last, so all
-//! other functions see datagrams. TCX has a list of links: a new one goes next to a link of
+//! A packet that comes in meets the programs with the least order first, and one that leaves
+//! meets them last. TCX has a list of links: a new one goes next to a link of
 //! the functions closer to the network. A filter of clsact has a priority.
 
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tunnel_is_next_to_the_network() {
+    fn the_least_order_is_next_to_the_network() {
         for order in 1..8 {
             let [ingress, egress] = [TcAttachType::Ingress, TcAttachType::Egress]
                 .map(|hook| [order - 1, order].map(|order| priorities(order, hook)));

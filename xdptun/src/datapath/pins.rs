@@ -68,9 +68,7 @@ pub fn namespace_directory() -> Result<PathBuf> {
 }
 
 /// The groups of a function in this network namespace, by the directory of their pins, in
-/// order. Versions before groups had the tunnel alone, which stands nearest to the network.
-/// They pinned what an interface has right below the network namespace; each such directory
-/// counts as a group of the tunnel.
+/// order. What versions before groups pinned for an interface counts as a group.
 ///
 /// # Errors
 ///
@@ -78,7 +76,7 @@ pub fn namespace_directory() -> Result<PathBuf> {
 pub fn groups(programs: &Programs) -> Result<Vec<PathBuf>> {
     let namespace = namespace_directory()?;
     let mut groups = groups_in(&namespace.join(programs.function))?;
-    if programs.order == 0 {
+    if programs.is_older_than_groups {
         groups.extend(groups_in(&namespace)?);
     }
     Ok(groups)

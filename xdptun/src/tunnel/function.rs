@@ -28,6 +28,7 @@ impl Function for Tunnel {
         function: "tunnel",
         // All others see datagrams.
         order: 0,
+        is_older_than_groups: true,
         ingress: "xdptun_ingress",
         egress: "xdptun_egress",
         splitter: Some("xdptun_splitter"),

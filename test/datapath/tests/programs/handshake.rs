@@ -1,6 +1,6 @@
 //! Ingress: flows come up, from either side.
 
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::isn::{LIFETIME, far_from};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, RESTARTED, State};

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex};
 
 use socket2::{Domain, Socket, Type};
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::proof::ProofKey;
 use xdptun_common::tunnel::state::{Flow, KeptFields, REMEMBERED, State};

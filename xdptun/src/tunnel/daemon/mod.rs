@@ -29,8 +29,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::{Event, Kind};
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::{Event, Kind};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 

@@ -59,6 +59,7 @@ impl Function for Count {
     const PROGRAMS: &'static Programs = &Programs {
         function: "count",
         order: 1,
+        is_older_than_groups: false,
         ingress: "count_ingress",
         egress: "count_egress",
         splitter: None,
