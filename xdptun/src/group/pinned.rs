@@ -250,7 +250,7 @@ impl<F: Function> Pinned<F> {
     }
 
     /// Where programs are attached now. By the kernel's word where there is a
-    /// query for it: a hook that someone else emptied is not listed.
+    /// query for it: a hook that another program emptied is not listed.
     #[must_use]
     pub fn hooks(&self) -> Vec<String> {
         let name = self.name();

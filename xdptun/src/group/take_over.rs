@@ -127,7 +127,7 @@ fn take_lock<F: Function>(
             take()?
         }
         (Some(lock), _) => {
-            // Half an attachment binds nobody.
+            // What has no maps was never complete: its interfaces need not stay together.
             if pins::has_maps(group)? {
                 check_members(interfaces, &members)?;
             }

@@ -291,7 +291,7 @@ fn a_cookie_makes_the_flow() {
 /// RFC 9293 section 3.10.7.1: a segment without a connection is answered with a reset
 /// that its sender accepts.
 #[test]
-fn segments_for_nobody_are_reset() {
+fn segments_of_no_flow_are_reset() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();

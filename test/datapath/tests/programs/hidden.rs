@@ -239,7 +239,7 @@ fn a_damaged_proof_is_not_spent() {
 /// An attacker who sends our own SYN back to us does not get in, however many SYNs of
 /// ours came after it.
 #[test]
-fn our_own_proof_is_good_for_nobody() {
+fn our_own_proof_is_good_for_no_sender() {
     let mut datapath = lock(&HIDDEN);
     for family in Family::ALL {
         datapath.reset();

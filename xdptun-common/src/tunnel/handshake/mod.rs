@@ -226,7 +226,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, admission: &impl Admission
 fn in_syn_received(endpoint: Endpoint, segment: &Segment, admission: &impl Admission) -> Reaction {
     if segment.flags.contains(Flags::RST) {
         // As in SYN-SENT, where this flow came from: it stays. The SYN that
-        // crossed ours may have been an old one, or anyone's.
+        // crossed ours may have been an old one, or forged.
         return if segment.sequence == endpoint.rcv_nxt {
             let refused = Endpoint {
                 state: State::SynSent,
@@ -258,7 +258,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, admission: &impl Admis
         return again.unchanged(Outcome::RxSyn, again.syn_ack());
     }
     if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
-        // Naming our number proves more than the SYN did, which anyone could
+        // Naming our number proves more than the SYN did, which any host could
         // have sent: if the two contradict each other, this segment is right.
         // Without data it has no more to say than the SYN.
         let mut open = Endpoint {
