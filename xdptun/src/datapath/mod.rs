@@ -6,7 +6,6 @@
 //! for established flows, and no datagram leaves undisguised.
 
 pub(crate) mod batch;
-mod bpf;
 pub(crate) mod clsact;
 pub(crate) mod hook;
 pub(crate) mod lock;

@@ -17,8 +17,8 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs, statfs};
 use nix::unistd::geteuid;
 use tracing::debug;
+use xdptun_bpf::bpf;
 
-use super::bpf::bpf;
 use super::programs::Programs;
 use crate::error::{Context as _, Error, Result};
 use crate::host::netns;
