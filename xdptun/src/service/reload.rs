@@ -6,8 +6,9 @@ use nix::net::if_::if_nametoindex;
 use tracing::{error, info};
 
 use super::Service;
-use super::group::{form_groups, must_be_equal, pins_of};
-use super::start::{Prepared, keep, new_addresses};
+use super::group::{form_groups, must_be_equal};
+use super::prepared::Prepared;
+use super::start::{keep, new_addresses};
 use super::states::InterfaceState;
 use crate::config::Config;
 use crate::control::Answer;
@@ -120,7 +121,7 @@ impl Service {
             .iter()
             .map(|one| self.id_of(one))
             .collect();
-        let is_apart = ids == [None].into() && pins_of(prepared)?.is_some();
+        let is_apart = ids == [None].into() && prepared.pins()?.is_some();
         let mut same = kept.iter().filter(|(id, one)| {
             one.plan == prepared.plan && ids.iter().flatten().all(|present| present == *id)
         });
