@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::Ebpf;
 use tracing::warn;
 use xdptun_common::attachment::Attachment;
 
 use super::carried::{Carried, Hooks, first_record};
-use super::function::{Function, Options};
+use super::function::Function;
+use super::loaded::Loaded;
+use super::options::Options;
 use super::pinned::{self, Pinned, kept_as};
 use super::take_over::already;
 use crate::datapath::map::Source;
@@ -34,40 +35,6 @@ pub struct Attached<F: Function> {
     pub maps: F::Maps,
     /// The programs, for each link layer.
     pub loaded: Vec<Loaded<F>>,
-}
-
-/// The programs for one link layer, loaded.
-pub struct Loaded<F: Function> {
-    /// The length of the link header in bytes.
-    pub link_len: u32,
-    /// The maps that are theirs alone.
-    pub own: F::Own,
-    /// Their copies of packets, if they make any.
-    pub(super) recorder: Option<Recorder>,
-    /// The object, for its log.
-    pub ebpf: Ebpf,
-}
-
-impl<F: Function> Loaded<F> {
-    /// Loads the programs for the link layer of an interface.
-    fn new(
-        interface: &Interface,
-        options: &Options<F::Settings>,
-        directory: &Path,
-    ) -> Result<Self> {
-        let (mut ebpf, own) = F::load(options, interface, directory)?;
-        // Before the first copy.
-        let recorder = match options.record_at(interface.link_len) {
-            Some(_) => Some(Recorder::open(&mut ebpf)?),
-            None => None,
-        };
-        Ok(Self {
-            link_len: interface.link_len,
-            own,
-            recorder,
-            ebpf,
-        })
-    }
 }
 
 impl<F: Function> Attached<F> {

@@ -6,8 +6,9 @@ use aya::util::KernelVersion;
 use xdptun_common::attachment::{Attachment, FilterPlace, Filters, IngressMode};
 use xdptun_common::member::Member;
 
-use super::attached::Loaded;
-use super::function::{Function, Options};
+use super::function::Function;
+use super::loaded::Loaded;
+use super::options::Options;
 use super::pinned::{kept_as, recorded};
 use crate::config::{IngressChoice, TcChoice};
 use crate::datapath::clsact;

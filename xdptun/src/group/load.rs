@@ -7,7 +7,7 @@ use aya::EbpfLoader;
 use aya::util::KernelVersion;
 use xdptun_common::global;
 
-use super::function::{Options, Trace};
+use super::options::{Options, Trace};
 use crate::datapath::records::RECORDS;
 use crate::error::Result;
 use crate::host::interface::Interface;

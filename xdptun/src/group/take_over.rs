@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
-use super::function::{Function, Options};
+use super::function::Function;
+use super::options::Options;
 use super::pinned::{self, Pinned, daemon_of};
 use crate::datapath::lock::{self, GroupLock};
 use crate::datapath::pins;
