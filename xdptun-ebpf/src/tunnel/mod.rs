@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`admission`] | runs the handshake by the rules of this host |
 //! | [`answers`] | whether an answer may be sent now |
 //! | [`calls`] | TCP connections from owned ports, of this host and of hosts behind it |
 //! | [`cookie`] | initial sequence numbers |
@@ -28,6 +29,7 @@
 //! | [`vlan`] | datagrams behind VLAN tags |
 //! | [`xdp`] | restores data of established flows before tc |
 
+pub mod admission;
 pub mod answers;
 pub mod calls;
 pub mod cookie;
