@@ -1,6 +1,6 @@
 //! What the kernel and the user side of xdptun share, free of I/O.
 //!
-//! Everything here is a pure function or a plain record, so it runs under unit
+//! Everything here is a pure function or plain data, so it runs under unit
 //! tests and proptest on the build machine and, compiled for BPF, in the kernel:
 //!
 //! * [`address`], [`ports`], [`checksum`], [`wire`]: addresses, sets of ports,
@@ -18,7 +18,7 @@
 //!
 //! These are rooms: each uses only those before it.
 //!
-//! Records that cross the kernel boundary keep addresses and ports as
+//! Values that cross the kernel boundary keep addresses and ports as
 //! big-endian byte arrays and have no padding, so that neither byte order nor
 //! layout can differ between the sides. Numbers that only the two sides use
 //! (counters, times, sequence numbers) are native integers.

@@ -391,7 +391,7 @@ impl Case {
                 frame: frame.clone(),
             })
             .collect();
-        wrong += &section("records", &reports, &datapath.reported());
+        wrong += &section("events", &reports, &datapath.reported());
         wrong += &section("flows", &self.expected_flows, &datapath.flows());
         wrong += &section(
             "counts of flows",

@@ -607,7 +607,7 @@ impl Datapath {
         outcomes.chain(sent).collect()
     }
 
-    /// The records for the daemon since the last call.
+    /// The events for the daemon since the last call.
     ///
     /// # Panics
     ///
@@ -627,7 +627,7 @@ impl Datapath {
         reported
     }
 
-    /// Forgets flows, fragments, connections, counts and records, and fills the buckets.
+    /// Forgets flows, fragments, connections, counts and events, and fills the buckets.
     pub fn reset(&mut self) {
         self.set_flows([]);
         self.set_fragmented([]);

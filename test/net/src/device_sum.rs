@@ -127,7 +127,7 @@ fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
         kind: TCX_INGRESS,
         flags: 0,
     };
-    // SAFETY: the record is that of the command, and nothing else owns the descriptor
+    // SAFETY: the attributes are those of the command, and nothing else owns the descriptor
     // that it makes.
     unsafe {
         let link = bpf(LINK_CREATE, &mut create).context("cannot attach the witness")?;

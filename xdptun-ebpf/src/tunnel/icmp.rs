@@ -341,9 +341,9 @@ fn emit<I: Icmp>(
     replace_transport::<I>(ctx, message_len::<I>())?;
     let sum = outer
         .icmp_pseudo_header(message_len::<I>() as u16)
-        .record(&icmp)
-        .record(&quoted)
-        .record(&udp);
+        .value(&icmp)
+        .value(&quoted)
+        .value(&udp);
     store(ctx, link_len(), &outer)?;
     store(ctx, at, &icmp.with_checksum(sum.checksum()))?;
     store(ctx, at + IcmpHeader::LEN, &quoted)?;

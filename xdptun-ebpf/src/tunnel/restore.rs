@@ -86,10 +86,10 @@ pub fn into_datagram<I: Ip>(packet: &impl Cut) -> Result<(), PacketError> {
     packet.write(at, udp).ok_or(PacketError::OutOfBounds)?;
     packet.sum_changed(
         Sum::new()
-            .record(&new_ip)
-            .without(Sum::new().record(&ip))
-            .record(&udp)
-            .without(Sum::new().record(&overwritten)),
+            .value(&new_ip)
+            .without(Sum::new().value(&ip))
+            .value(&udp)
+            .without(Sum::new().value(&overwritten)),
     );
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod clsact;
+pub mod engine_maps;
 pub(crate) mod hook;
 pub(crate) mod lock;
 pub mod map;
@@ -15,6 +16,5 @@ pub mod pins;
 pub(crate) mod pod;
 pub mod programs;
 pub mod recorder;
-pub mod records;
 pub(crate) mod remove;
 pub(crate) mod splitter;

@@ -12,10 +12,10 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::{LinkOrder, ProgramId, ProgramInfo, SchedClassifier, TcAttachType};
 use xdptun_common::attachment::Attachment;
 
+use super::engine_maps::EngineMaps;
 use super::map::Source;
 use super::pins;
 use super::programs::Programs;
-use super::records::Records;
 use crate::error::{Context as _, Result};
 
 /// What another function has on an interface.
@@ -35,7 +35,7 @@ pub fn others(programs: &Programs, ifindex: u32) -> Result<Vec<Other>> {
     for group in pins::groups_of_others(programs, ifindex)? {
         if pins::has_maps(&group)?
             && let Some(attachment) =
-                Records::open(&mut Source::Pins(&group))?.attachment(ifindex)?
+                EngineMaps::open(&mut Source::Pins(&group))?.attachment(ifindex)?
         {
             others.push(Other { group, attachment });
         }

@@ -24,7 +24,7 @@ pub trait Function: Sized + 'static {
     /// What its programs and maps are set up with, beside what any function has.
     type Settings: Clone + PartialEq;
     /// The maps that outlive the process, beside
-    /// [those of any function](crate::datapath::records::Records).
+    /// [those of any function](crate::datapath::engine_maps::EngineMaps).
     type Maps;
     /// The maps of one set of programs that are not pinned.
     type Own;

@@ -246,7 +246,7 @@ fn a_closed_flow_opens_again() {
     check(&mut datapath(), rows);
 }
 
-/// Without a reader of the records the ring fills. Then datagrams are lost and counted,
+/// Without a reader of the events the ring fills. Then datagrams are lost and counted,
 /// but SYNs still leave.
 #[test]
 fn without_a_daemon_syns_go_on() {

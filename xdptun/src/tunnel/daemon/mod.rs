@@ -142,7 +142,7 @@ pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
 fn refused(attached: &Attached) -> Result<u64, MapError> {
     let refused = |one: &Carried| {
         let index = Outcome::RxRefused.index();
-        attached.records.counter(one.row, index)
+        attached.engine.counter(one.row, index)
     };
     attached.interfaces.iter().map(refused).sum()
 }
