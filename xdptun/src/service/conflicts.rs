@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::net::if_::if_nametoindex;
-use nix::unistd::{Pid, getpid};
+use nix::unistd::Pid;
 use tracing::warn;
 
 use super::Mode;
@@ -85,45 +85,54 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
     Ok(())
 }
 
-/// Warns of interfaces with the same ports that other processes keep: only the interfaces of one
-/// process share flows.
-pub fn warn_of_unshared(config: &Config) {
-    let kept = match unshared(config) {
-        Ok(kept) => kept,
-        Err(error) => {
-            return warn!("cannot tell whether another process carries the same ports: {error:#}");
-        }
-    };
-    for (process, names) in kept {
-        let names = names.join(", ");
+/// Interfaces with the same ports that another process keeps.
+pub struct Unshared {
+    process: Pid,
+    interfaces: Vec<String>,
+}
+
+impl Unshared {
+    /// Warns that only the interfaces of one process share flows.
+    pub fn warn(&self, config: &Config) {
         let own: Vec<_> = config.interfaces.keys().map(String::as_str).collect();
         warn!(
-            "{names}: kept by process {process}, so flows are not shared with {}; to share them, \
-             name all of these interfaces in one command",
+            "{}: kept by process {}, so flows are not shared with {}; to share them, name all of \
+             these interfaces in one command",
+            self.interfaces.join(", "),
+            self.process,
             own.join(", ")
         );
     }
 }
 
-/// Interfaces with ports of the configuration that other processes keep, by process. Interfaces
-/// of different VRFs never share flows.
-fn unshared(config: &Config) -> Result<BTreeMap<Pid, Vec<String>>> {
+/// What other processes keep and will go on to keep that could share flows with the
+/// configuration: with ports of it, and in the same VRF.
+///
+/// # Errors
+///
+/// If pins cannot be read.
+pub fn unshared(config: &Config) -> Result<Vec<Unshared>> {
     let vrf = |ifindex| vrf_of(ifindex).ok().flatten();
     let mut kept: BTreeMap<Pid, Vec<String>> = BTreeMap::new();
     for pinned in Pinned::all()? {
-        let Some(process) = daemon_of(&pinned.group.directory)? else {
-            continue;
-        };
-        let theirs = pinned.group.maps.ports()?;
-        let could_share = config.interfaces.iter().any(|(name, own)| {
-            let mut ports = own.ports.iter();
+        let (name, theirs) = (pinned.name(), pinned.group.maps.ports()?);
+        let could_share = config.interfaces.iter().any(|(own, interface)| {
+            let mut ports = interface.ports.iter();
             ports.any(|port| theirs.iter().any(|range| range.overlaps(port)))
-                && if_nametoindex(name.as_str())
+                && if_nametoindex(own.as_str())
                     .is_ok_and(|ifindex| vrf(ifindex) == vrf(pinned.ifindex))
         });
-        if process != getpid() && could_share {
-            kept.entry(process).or_default().push(pinned.name());
+        // A process that is taken over keeps only interfaces of the configuration.
+        if config.interfaces.contains_key(&name) || !could_share {
+            continue;
+        }
+        if let Some(process) = daemon_of(&pinned.group.directory)? {
+            kept.entry(process).or_default().push(name);
         }
     }
-    Ok(kept)
+    let unshared = kept.into_iter().map(|(process, interfaces)| Unshared {
+        process,
+        interfaces,
+    });
+    Ok(unshared.collect())
 }

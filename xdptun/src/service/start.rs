@@ -64,11 +64,19 @@ impl Service {
         if self.mode.file.is_some() {
             part(&all)?;
         }
+        // Warned of after the start: one that fails tells its error alone.
+        let without_file = self.mode.file.is_none();
+        let unshared = without_file.then(|| conflicts::unshared(config));
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
         }
-        if self.mode.file.is_none() {
-            conflicts::warn_of_unshared(config);
+        match unshared {
+            None => {}
+            Some(Ok(kept)) => kept.iter().for_each(|one| one.warn(config)),
+            // Pins of another version, for example: no reason not to start.
+            Some(Err(error)) => {
+                warn!("cannot tell whether another process carries these ports: {error:#}");
+            }
         }
         // Only the start takes over; a later reload must not.
         self.mode.incumbent = Incumbent::Respect;

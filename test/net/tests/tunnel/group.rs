@@ -141,9 +141,15 @@ fn two_attach_commands_share_no_flow() {
     let netns = &net.a.netns;
     let port = ["--port", "8000"];
     let near = BOTH.map(|dev| Attached::start(netns, dev, &port).unwrap());
-    let told = format!("eth0: kept by process {}", near[0].process().pid());
-    let second = near[1].process();
-    second.wait_for_line(&told, LIMIT).unwrap();
+    let warning = format!(
+        "eth0: kept by process {}, so flows are not shared with eth1",
+        near[0].process().pid()
+    );
+    let warns = || {
+        let said = near[1].process().stderr();
+        said.iter().any(|line| line.contains(&warning))
+    };
+    wait::until(LIMIT, "the second command to say so", warns).unwrap();
     let _far = mode::TC.attach_group(&net.b, &BOTH, &port).unwrap();
     for dev in BOTH {
         assert_eq!(group(netns, dev).unwrap(), [dev]);
