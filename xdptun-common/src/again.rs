@@ -3,8 +3,8 @@
 //! A function that counts datagrams must leave these alone: it has met the datagram before, or
 //! there is none. Two fields of the packet tell:
 //!
-//! * `skb->mark` of clones and of frames of the daemon. The tunnel's `egress` reads it and
-//!   clears it.
+//! * `skb->mark` of clones and of frames of the daemon. The program that they are for reads
+//!   it and clears it.
 //! * `skb->tc_index` of packets that a program redirects to the hook: pieces of a
 //!   super-packet, and answers. Their `skb->mark` belongs to the user.
 //!

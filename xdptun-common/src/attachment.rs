@@ -1,6 +1,6 @@
 //! What user space notes of an attachment, for itself and for the process after it.
 
-/// The process that holds an attachment, in a pinned map of its own. This record alone
+/// The process that holds an attachment, in a pinned map of its own. This value alone
 /// never changes its layout, so that every version can end another version's attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -14,7 +14,7 @@ pub struct Owner {
 crate::plain!(Owner: 8);
 
 impl Owner {
-    /// The layout that this version writes: directories, records, flows and counters.
+    /// The layout that this version writes: directories, attachments, flows and counters.
     pub const LAYOUT: u32 = 8;
 }
 

@@ -90,14 +90,14 @@ impl Sum {
         Self(self.0 + a as u64 + b as u64 + c as u64 + d as u64)
     }
 
-    /// Adds a record, whose length must be a multiple of four bytes.
+    /// Adds a value, whose length must be a multiple of four bytes.
     #[inline(always)]
-    pub const fn record<T: Plain>(mut self, record: &T) -> Self {
+    pub const fn value<T: Plain>(mut self, value: &T) -> Self {
         const { assert!(size_of::<T>().is_multiple_of(4)) };
-        let words = core::ptr::from_ref(record).cast::<[u8; 4]>();
+        let words = core::ptr::from_ref(value).cast::<[u8; 4]>();
         let mut index = 0;
         while index < size_of::<T>() / 4 {
-            // SAFETY: inside the record, whose bytes are all initialised.
+            // SAFETY: inside the value, whose bytes are all initialised.
             self = self.words(unsafe { *words.add(index) });
             index += 1;
         }

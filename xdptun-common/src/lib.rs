@@ -1,6 +1,6 @@
 //! What the kernel and the user side of xdptun share, free of I/O.
 //!
-//! Everything here is a pure function or a plain record, so it runs under unit
+//! Everything here is a pure function or plain data, so it runs under unit
 //! tests and proptest on the build machine and, compiled for BPF, in the kernel:
 //!
 //! * [`address`], [`ports`], [`checksum`], [`wire`]: addresses, sets of ports,
@@ -8,7 +8,7 @@
 //! * [`parse`], [`quote`]: which transport segment a packet or an ICMP error holds, and
 //!   where;
 //! * [`flow`]: keys, sequence numbers and times of flows;
-//! * [`report`]: events, copies of packets and counters, from the programs to user space;
+//! * [`report`]: copies of packets and counters, from the programs to user space;
 //! * [`attachment`]: what user space notes of an attachment, for the process after it;
 //! * [`member`]: the interfaces that share programs, and how a program finds the one at hand;
 //! * [`global`]: names of read-only variables;
@@ -18,7 +18,7 @@
 //!
 //! These are rooms: each uses only those before it.
 //!
-//! Records that cross the kernel boundary keep addresses and ports as
+//! Values that cross the kernel boundary keep addresses and ports as
 //! big-endian byte arrays and have no padding, so that neither byte order nor
 //! layout can differ between the sides. Numbers that only the two sides use
 //! (counters, times, sequence numbers) are native integers.

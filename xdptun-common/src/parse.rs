@@ -8,7 +8,7 @@ use crate::wire::{Fragment, Ip, IpVersion, Protocol};
 /// In the kernel this is a bounds-checked load from packet memory, on the host
 /// a slice, so the same parser serves both.
 pub trait Bytes {
-    /// The record at `offset`, or `None` if the packet ends before its end.
+    /// The value at `offset`, or `None` if the packet ends before its end.
     fn read<T: Plain>(&self, offset: usize) -> Option<T>;
 }
 

@@ -1,6 +1,6 @@
 //! Types that can be copied from and to raw bytes.
 
-/// A record without padding or invalid bit patterns: any bytes of the right
+/// A value without padding or invalid bit patterns: any bytes of the right
 /// length are a value of it.
 ///
 /// # Safety
@@ -71,14 +71,14 @@ macro_rules! from_raw {
 }
 pub(crate) use from_raw;
 
-/// The bytes of a record, as they lie in memory.
+/// The bytes of a value, as they lie in memory.
 pub const fn bytes_of<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `Plain` has no padding, so every byte is initialised; the length
     // is that of the value, and the borrow keeps it alive.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Reads a record from the start of `bytes`; `None` if they are too few.
+/// Reads a value from the start of `bytes`; `None` if they are too few.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     // SAFETY: the length is checked, the read needs no alignment, and `Plain`
     // accepts every bit pattern.

@@ -13,7 +13,7 @@ pub struct Quote<I> {
     /// The fixed IP header.
     pub ip: I,
     /// The transport protocol; an IPv6 extension header if there are more of these than
-    /// anybody sends.
+    /// any host sends.
     pub protocol: Protocol,
     /// Where the transport header starts, in bytes from the start of the message's packet.
     pub offset: usize,

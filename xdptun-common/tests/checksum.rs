@@ -18,8 +18,8 @@ enum Part {
     Bytes(Vec<u8>),
     /// A sum of its own, of even length.
     Combined(Vec<u8>),
-    /// A record of the crate.
-    Record([u8; 40]),
+    /// A value of several words.
+    Long([u8; 40]),
     /// The shortest one.
     Short([u8; 4]),
 }
@@ -33,8 +33,8 @@ impl Part {
             Self::Address(address) => sum.address(*address),
             Self::Bytes(bytes) => sum.bytes(bytes),
             Self::Combined(bytes) => sum.combine(Sum::new().bytes(bytes)),
-            Self::Record(bytes) => sum.record(bytes),
-            Self::Short(bytes) => sum.record(bytes),
+            Self::Long(bytes) => sum.value(bytes),
+            Self::Short(bytes) => sum.value(bytes),
         }
     }
 
@@ -45,7 +45,7 @@ impl Part {
             Self::Number(number) => number.to_be_bytes().to_vec(),
             Self::Address(address) => address.to_vec(),
             Self::Bytes(bytes) | Self::Combined(bytes) => bytes.clone(),
-            Self::Record(bytes) => bytes.to_vec(),
+            Self::Long(bytes) => bytes.to_vec(),
             Self::Short(bytes) => bytes.to_vec(),
         }
     }
@@ -69,7 +69,7 @@ fn part() -> impl Strategy<Value = Part> {
         even_bytes().prop_map(Part::Bytes),
         even_bytes().prop_map(Part::Combined),
         prop::collection::vec(byte(), 40)
-            .prop_map(|bytes| Part::Record(bytes.try_into().expect("forty bytes"))),
+            .prop_map(|bytes| Part::Long(bytes.try_into().expect("forty bytes"))),
         prop::array::uniform4(byte()).prop_map(Part::Short),
     ]
 }

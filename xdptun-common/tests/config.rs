@@ -6,8 +6,8 @@ use xdptun_common::again::is_own;
 use xdptun_common::attachment::{Filters, IngressMode};
 use xdptun_common::ports::{PORT_WORDS, port_bit};
 use xdptun_common::report::copy::Hook;
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::Kind;
 
 #[test]
 fn every_port_has_a_bit_of_its_own() {

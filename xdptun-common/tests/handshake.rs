@@ -6,7 +6,7 @@ mod host;
 use host::{DATA, FIN_ACK, Host, Link, Packet, SYN_ACK};
 use proptest::prelude::*;
 use xdptun_common::tunnel::handshake::{
-    ANYWHERE, Door, Endpoint, Reaction, Reply, Segment, listen, receive,
+    ANYWHERE, Admission, Endpoint, Reaction, Reply, Segment, listen, receive,
 };
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{MAX_STEP, State};
@@ -105,13 +105,13 @@ fn gave(isn: u32) -> bool {
     [ISS, EARLIER, PREDECESSORS].contains(&isn)
 }
 
-/// A door for callers who prove that they know a secret: whose initial number is
+/// Admits callers that prove that they know a secret: those whose initial number is
 /// [`IRS`].
 struct Hidden {
     contested: bool,
 }
 
-impl Door for Hidden {
+impl Admission for Hidden {
     fn gave(&self, iss: u32) -> bool {
         gave(iss)
     }
@@ -1123,7 +1123,7 @@ fn hidden_from_who_does_not_know_the_secret() {
         |segment| listen(segment, ISS, &contested),
         &[
             (
-                "a SYN whose flow somebody else would answer is remembered",
+                "a SYN whose flow a TCP connection would answer is remembered",
                 seg(Flags::SYN, IRS, 0, 0),
                 SYN_RECEIVED,
                 Outcome::RxSyn,
@@ -1169,10 +1169,10 @@ fn hidden_from_who_does_not_know_the_secret() {
 }
 
 proptest! {
-    /// Who must be hidden from answers no segment of nobody, and treats its open
-    /// flows like anyone.
+    /// A host with a secret answers no segment of an unknown sender, and treats its open flows
+    /// as any host does.
     #[test]
-    fn nobody_hears_of_a_hidden_port(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
+    fn an_unknown_sender_gets_no_answer_of_a_hidden_port(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
         prop_assume!(sequence != IRS && !gave(acknowledgment.wrapping_sub(1)));
         let segment = seg(Flags(flags), sequence, acknowledgment, len);
         let reaction = listen(&segment, ISS, &HIDDEN);
@@ -1209,8 +1209,8 @@ proptest! {
         prop_assert_eq!(receive(OPEN, &segment, &gave).endpoint, OPEN);
     }
 
-    /// An attacker who does not know the numbers cannot end a flow; nor can
-    /// anyone make it answer with more than one segment without data.
+    /// An attacker who does not know the numbers cannot end a flow; nor
+    /// make it answer with more than one segment without data.
     #[test]
     fn no_guess_ends_a_flow(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
         for endpoint in [OPEN, FIN_SENT] {
@@ -1398,8 +1398,8 @@ fn two_ends_that_finish_at_once_need_no_reset() {
     assert_eq!(link.states(), [State::Closed; 2]);
 }
 
-/// After a clean end, whoever comes first opens anew; in this epoch, with the
-/// same numbers.
+/// After a clean end, either side may open the flow anew; in this epoch, with the same
+/// numbers.
 #[test]
 fn a_finished_flow_opens_again() {
     for opener in 0..2 {
@@ -1447,7 +1447,7 @@ fn a_spoofed_syn_does_not_spoil_an_open() {
     assert_eq!(link.hosts[1].delivered, [1]);
 }
 
-/// The peer is no listener's business: a SYN that nobody sent makes it answer
+/// The peer has no listener: a forged SYN makes it answer
 /// with a reset, which must not end the open.
 #[test]
 fn a_spoofed_syn_does_not_end_an_open() {

@@ -387,7 +387,7 @@ impl Model {
         for round in 0..8 {
             for host in 0..2 {
                 if round == 3 && self.link.hosts[host].state() == State::FinSent {
-                    // The daemon gives up on a FIN that nobody answers.
+                    // The daemon gives up on a FIN that the peer does not answer.
                     self.link.hosts[host].flow = None;
                 }
                 let sent = self.link.hosts[host].retransmit();

@@ -85,7 +85,7 @@ proptest! {
     fn fragmentation_needed(mtu: u16, quote in prop::collection::vec(any::<u8>(), 28)) {
         let icmp = Ipv4Header::too_big(mtu.into());
         let outer = Ipv4Header::bare([7; 16], [9; 16], Protocol::ICMP, 36);
-        let sum = outer.icmp_pseudo_header(36).record(&icmp).bytes(&quote);
+        let sum = outer.icmp_pseudo_header(36).value(&icmp).bytes(&quote);
         let all = [bytes_of(&icmp), &quote].concat();
         prop_assert_eq!(sum.checksum(), oracle::checksum(&all));
         let icmp = icmp.with_checksum(sum.checksum());
@@ -105,7 +105,7 @@ proptest! {
         let len = 8 + quote.len() as u16;
         let icmp = Ipv6Header::too_big(mtu);
         let outer = Ipv6Header::bare(source, destination, Protocol::ICMPV6, len);
-        let sum = outer.icmp_pseudo_header(len).record(&icmp).bytes(&quote);
+        let sum = outer.icmp_pseudo_header(len).value(&icmp).bytes(&quote);
         let icmp = icmp.with_checksum(sum.checksum());
 
         // No link has less (RFC 8200 section 5).

@@ -233,8 +233,8 @@ fn zero_checksum_is_filled_in<I: Ip>(datagram: &[u8], numbers: Numbers) {
 /// What was damaged on the way fails the check of the UDP stack.
 fn damage_is_passed_on<I: Ip>(datagram: &[u8], at: prop::sample::Index, flip: u8) {
     let mut segment = disguised::<I>(datagram, PayloadSum::InUdpChecksum, NUMBERS);
-    // Anywhere in TCP header or payload, but for the data offset and the ports,
-    // which decide where the segment goes at all.
+    // Anywhere in TCP header or payload, except in the data offset and the ports, which
+    // decide where the segment goes at all.
     let damaged: Vec<usize> = (I::LEN + 4..segment.len())
         .filter(|at| *at != I::LEN + 12)
         .collect();

@@ -4,7 +4,7 @@
 //! The way of a packet: [`xdptun_common::parse`] finds its transport header,
 //! [`tunnel::rules`] tells whether it is ours, [`tunnel::table`] finds the flow,
 //! [`xdptun_common::tunnel::handshake`] decides, and [`tunnel::disguise`],
-//! [`tunnel::restore`] or [`tunnel::control`] change the packet.
+//! [`tunnel::restore`] or [`tunnel::reply`] change the packet.
 //!
 //! A folder is a room. A room uses itself and those before it: [`machine`], [`packet`],
 //! [`host`], [`flow`], [`tunnel`]. Each map and read-only variable is in the file of its owner.

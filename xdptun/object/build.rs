@@ -109,8 +109,8 @@ fn compile(workspace: &Path, name: &str, target: &str, target_dir: &Path) -> Res
     Ok(())
 }
 
-/// The object without DWARF: four fifths of it, which the linker needs to make
-/// BTF of, and nobody after it.
+/// The object without DWARF: four fifths of it, which only the linker needs, to
+/// make BTF.
 fn without_debug_sections(object: &Path) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let object = std::fs::read(object)?;
     let mut builder = Builder::read(&*object)?;

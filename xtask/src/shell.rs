@@ -50,8 +50,8 @@ pub fn is_root() -> bool {
 }
 
 /// Variables of the user's environment that a program keeps when it runs as root.
-const KEPT_BY_SUDO: &str =
-    "XDPTUN_BIN,XDPTUN_TIME_FACTOR,CARGO_TARGET_DIR,RUST_BACKTRACE,PROPTEST_CASES,DEBIAN_FRONTEND";
+const KEPT_BY_SUDO: &str = "XDPTUN_BIN,XDPTUN_ROW,XDPTUN_TIME_FACTOR,CARGO_TARGET_DIR,\
+     RUST_BACKTRACE,PROPTEST_CASES,DEBIAN_FRONTEND";
 
 /// A program run as root: directly, or through `sudo`. It finds administrators'
 /// programs.

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
-use xdptun_lab::bpf::call;
+use xdptun_bpf::bpf;
 pub use xdptun_lab::bpf::classifier;
 
 /// `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
@@ -66,7 +66,7 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
     };
     // SAFETY: the attributes are those of the command.
     let map =
-        unsafe { call(MAP_CREATE, &mut attributes) }.context("the kernel makes no such map")?;
+        unsafe { bpf(MAP_CREATE, &mut attributes) }.context("the kernel makes no such map")?;
     // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     let map = unsafe { OwnedFd::from_raw_fd(map) };
     let (key, value) = (vec![0_u8; key], vec![0_u8; value]);
@@ -78,7 +78,7 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
         flags: 0,
     };
     // SAFETY: as above; key and value have the map's lengths and outlive the call.
-    unsafe { call(MAP_UPDATE_ELEM, &mut attributes) }.context("the map takes no entry")?;
+    unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.context("the map takes no entry")?;
     Ok(map)
 }
 
@@ -97,6 +97,6 @@ pub fn test_run(program: impl AsFd, packet: &[u8], repeat: u32) -> Result<(Vec<u
         duration: 0,
     };
     // SAFETY: as above; both packets have the length that is told.
-    unsafe { call(PROG_TEST_RUN, &mut attributes) }.context("the kernel runs no tests of it")?;
+    unsafe { bpf(PROG_TEST_RUN, &mut attributes) }.context("the kernel runs no tests of it")?;
     Ok((after, attributes.duration))
 }

@@ -1,11 +1,12 @@
 //! One run of a program and all that must come of it.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::sent::SentSegment;
 use xdptun_common::tunnel::share::Tally;
@@ -390,7 +391,7 @@ impl Case {
                 frame: frame.clone(),
             })
             .collect();
-        wrong += &section("records", &reports, &datapath.reported());
+        wrong += &section("events", &reports, &datapath.reported());
         wrong += &section("flows", &self.expected_flows, &datapath.flows());
         wrong += &section(
             "counts of flows",
@@ -472,16 +473,28 @@ pub fn row(name: impl Into<String>, case: impl Fn(Moment) -> Case + Send + 'stat
     }
 }
 
-/// Runs every row of a table, and shows all that fail.
+/// The variable of the environment that selects rows by a part of their names.
+const SELECTED: &str = "XDPTUN_ROW";
+
+/// Runs every row of a table, or those that `XDPTUN_ROW` selects, and shows all that fail.
 ///
 /// # Panics
 ///
-/// If a row fails.
+/// If a row fails, or none is selected.
 pub fn check(datapath: &mut Datapath, rows: impl IntoIterator<Item = Row>) {
-    let mut total = 0;
-    let rows = rows.into_iter().inspect(|_| total += 1);
+    let mut rows: Vec<Row> = rows.into_iter().collect();
+    assert!(!rows.is_empty(), "a table without rows proves nothing");
+    if let Ok(part) = env::var(SELECTED) {
+        let names: Vec<_> = rows.iter().map(|row| row.name.clone()).collect();
+        rows.retain(|row| row.name.contains(&part));
+        assert!(
+            !rows.is_empty(),
+            "{SELECTED} is {part:?}, which is in the name of no row:\n{}",
+            names.join("\n")
+        );
+    }
+    let total = rows.len();
     let failures = failures(datapath, rows);
-    assert!(total > 0, "a table without rows proves nothing");
     assert!(
         failures.is_empty(),
         "{} of {total} rows failed\n{}",

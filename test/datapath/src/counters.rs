@@ -4,14 +4,11 @@
 //! a file for each: half a millisecond, which a run of a program is worth a
 //! hundred times over.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
-
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya::util::nr_cpus;
-use nix::errno::Errno;
+use xdptun_bpf::{Cursor, lookup_batch};
 use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent};
-use xdptun_lab::bpf;
 
 /// Which counters moved, and how far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,22 +26,6 @@ pub struct Counters {
     /// One counter after the other, each with a value for every CPU.
     values: Vec<u64>,
     before: Vec<u64>,
-}
-
-/// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd`, kernel 5.6; per-CPU arrays since 5.13.
-const LOOKUP_BATCH: libc::c_int = 24;
-
-/// The `batch` member of `union bpf_attr`.
-#[repr(C)]
-struct Batch {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
 }
 
 impl Counters {
@@ -88,26 +69,13 @@ impl Counters {
 
     fn read(&mut self) {
         let mut keys = [0u32; COUNTERS as usize];
-        let mut next_batch = 0u32;
-        let mut attributes = Batch {
-            in_batch: 0,
-            out_batch: (&raw mut next_batch).expose_provenance() as u64,
-            keys: keys.as_mut_ptr().expose_provenance() as u64,
-            values: self.values.as_mut_ptr().expose_provenance() as u64,
-            count: COUNTERS,
-            map_fd: self.map.fd().as_fd().as_raw_fd().cast_unsigned(),
-            elem_flags: 0,
-            flags: 0,
-        };
-        // SAFETY: the kernel writes a position, `count` keys and `count` times
-        // the number of CPUs values of eight bytes; there is room for each.
-        let result = unsafe { bpf::call(LOOKUP_BATCH, &mut attributes) };
-        // "No entry" only says that nothing follows the last one.
-        let whole = matches!(result, Ok(_) | Err(Errno::ENOENT));
+        let mut start = Cursor::default();
+        // SAFETY: keys are numbers of four bytes, and values of eight; there is room for a
+        // value of each counter for every CPU.
+        let read = unsafe { lookup_batch(self.map.fd(), &mut start, &mut keys, &mut self.values) };
         assert!(
-            whole && attributes.count == COUNTERS,
-            "cannot read the counters: {} of {COUNTERS}, {result:?}",
-            attributes.count
+            matches!(read, Ok((count, _)) if count == keys.len()),
+            "cannot read the counters: {read:?} of {COUNTERS}"
         );
     }
 }

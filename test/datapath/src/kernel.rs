@@ -13,8 +13,8 @@ use xdptun_common::address::address_bytes;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
-use xdptun_common::report::event::Event;
 use xdptun_common::tunnel::config::global;
+use xdptun_common::tunnel::event::Event;
 use xdptun_common::tunnel::outcome::COUNTERS;
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
@@ -86,7 +86,7 @@ pub struct Ran {
 /// A record for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// An `xdptun_common::report::event::Kind`.
+    /// An `xdptun_common::tunnel::event::Kind`.
     pub kind: u32,
     /// When.
     pub at: u64,
@@ -607,7 +607,7 @@ impl Datapath {
         outcomes.chain(sent).collect()
     }
 
-    /// The records for the daemon since the last call.
+    /// The events for the daemon since the last call.
     ///
     /// # Panics
     ///
@@ -627,7 +627,7 @@ impl Datapath {
         reported
     }
 
-    /// Forgets flows, fragments, connections, counts and records, and fills the buckets.
+    /// Forgets flows, fragments, connections, counts and events, and fills the buckets.
     pub fn reset(&mut self) {
         self.set_flows([]);
         self.set_fragmented([]);

@@ -3,7 +3,7 @@
 //! `BPF_PROG_TEST_RUN` runs a loaded program on a packet and gives back the
 //! verdict and the packet after it. A test is a table of [`Row`]s; a row says
 //! what goes in and *all* that comes out: verdict, bytes, mark, counters, flow
-//! table, records for the daemon. What it does not name must not change.
+//! table, events for the daemon. What it does not name must not change.
 //!
 //! | module | what it holds |
 //! |---|---|

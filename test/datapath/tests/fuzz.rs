@@ -16,7 +16,7 @@ const PACKETS: u64 = 60_000;
 const ATTACKS: u64 = 2_000;
 
 /// The outcomes that random packets must reach, so that no rule holds only for lack of
-/// packets. Not among them: outcomes that one packet cannot cause (a full ring of records,
+/// packets. Not among them: outcomes that one packet cannot cause (a full ring of events,
 /// lack of memory).
 fn within_reach(program: Program) -> BTreeSet<&'static str> {
     let outcomes: &[Outcome] = match program {

@@ -185,7 +185,7 @@ impl Machine {
     }
 
     /// Runs the next command of a page to its successful end, and compares what it
-    /// prints with what the page shows, but for what varies.
+    /// prints with what the page shows, apart from what varies.
     pub fn run(&self, page: &mut Page, command: &str) -> Result<()> {
         self.run_varying(page, command, &VARYING)
     }

@@ -1,10 +1,9 @@
-//! bpf(2) itself. aya loads objects that a compiler made, and reads maps entry by
-//! entry; for a few instructions there is no object, and for many entries no time.
+//! Programs of a few instructions. aya loads only objects that a compiler made.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
+use xdptun_bpf::bpf;
 
 /// `enum bpf_cmd` and `enum bpf_prog_type` of `include/uapi/linux/bpf.h`.
 const PROG_LOAD: libc::c_int = 5;
@@ -39,30 +38,10 @@ pub fn classifier(instructions: &[u8]) -> Result<OwnedFd> {
         flags: 0,
     };
     // SAFETY: the attributes are those of the command, and their buffers outlive the call.
-    let loaded = unsafe { call(PROG_LOAD, &mut attributes) }.with_context(|| {
+    let loaded = unsafe { bpf(PROG_LOAD, &mut attributes) }.with_context(|| {
         let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
         format!("the verifier says\n{}", String::from_utf8_lossy(text))
     })?;
     // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(loaded) })
-}
-
-/// One call of bpf(2); what it returns.
-///
-/// # Safety
-///
-/// The attributes have the layout that the command asks for, and the buffers that they
-/// name are as large as they say.
-pub unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> nix::Result<i32> {
-    // SAFETY: the attributes are as long as the kernel is told; the caller answers for
-    // the rest.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attributes),
-            size_of::<T>(),
-        )
-    };
-    Ok(Errno::result(result)? as i32)
 }

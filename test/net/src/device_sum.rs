@@ -12,7 +12,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use nix::libc;
-use xdptun_lab::{Netns, bpf, link, sockopt};
+use xdptun_bpf::bpf;
+use xdptun_lab::bpf::classifier;
+use xdptun_lab::{Netns, link, sockopt};
 
 use crate::socket::receive_with;
 
@@ -36,7 +38,7 @@ impl Witness {
     /// Attaches it behind all that is attached to TCX ingress so far.
     pub fn attach(netns: &Netns, dev: &str, question: Question) -> Result<Self> {
         let program = program(question);
-        let program = bpf::classifier(program.as_flattened()).context("cannot load the witness")?;
+        let program = classifier(program.as_flattened()).context("cannot load the witness")?;
         let index = link::index(netns, dev)?;
         // Interface indices are those of the calling thread's namespace.
         let link = netns.enter(|| attach(&program, index))??;
@@ -125,10 +127,10 @@ fn attach(program: &OwnedFd, index: u32) -> Result<OwnedFd> {
         kind: TCX_INGRESS,
         flags: 0,
     };
-    // SAFETY: the record is that of the command, and nothing else owns the descriptor
+    // SAFETY: the attributes are those of the command, and nothing else owns the descriptor
     // that it makes.
     unsafe {
-        let link = bpf::call(LINK_CREATE, &mut create).context("cannot attach the witness")?;
+        let link = bpf(LINK_CREATE, &mut create).context("cannot attach the witness")?;
         Ok(OwnedFd::from_raw_fd(link))
     }
 }

@@ -1,4 +1,4 @@
-//! What flows of any feature have: a key, sequence numbers, times.
+//! What flows of any function have: a key, sequence numbers, times.
 
 pub mod key;
 pub mod seq;

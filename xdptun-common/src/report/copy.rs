@@ -35,7 +35,7 @@ pub const MET: u32 = 0;
 /// The packet was turned into an answer, which leaves where it came in.
 pub const ANSWERED: u32 = 1 << 16;
 
-/// The longest copy in bytes: the kernel's records of events end at 64 KiB, and
+/// The longest copy in bytes: the kernel's events end at 64 KiB, and
 /// have heads of their own.
 pub const MAX_COPIED: u32 = 65_000;
 

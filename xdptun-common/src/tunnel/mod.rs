@@ -2,6 +2,7 @@
 
 pub mod ack;
 pub mod config;
+pub mod event;
 pub mod group;
 pub mod handshake;
 pub mod isn;

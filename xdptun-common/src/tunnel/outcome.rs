@@ -30,8 +30,9 @@ outcomes! {
     TxDropOpening "tx_drop_opening" Lose "Datagrams dropped because a quarter of the flow table waits for answers to SYNs of this host, or because this host opened more than 65,536 flows in 1.07 s on one CPU." "A program of this host, or behind it, sends to very many addresses; `xdptun flows --sort state` shows them, in the state `syn-sent`.";
     TxDropClosing "tx_drop_closing" Lose "Datagrams dropped because their flow is being closed." "";
     TxDropIcmp "tx_drop_icmp" Lose "Outbound ICMP errors dropped because they quote a peer's datagram, which was a segment on the wire." "No program listens on the port that the peer uses: start it. Or this host cannot forward the datagram: add the route. Or a link behind this host is too narrow: lower the MTU inside the tunnel at the peer.";
-    TxDropResize "tx_drop_resize" Lose "Datagrams dropped because the kernel refused to make room for the header, or to let xdptun write it." "The kernel is short of memory, or the packet's buffer cannot be changed. Or an acknowledgement was to be made from a packet with another one inside (VXLAN) that came over a virtual device.";
+    TxDropResize "tx_drop_resize" Lose "Datagrams dropped because the kernel refused to make room for the header." "The kernel is short of memory, or the packet's buffer cannot be changed. Or an acknowledgement was to be made from a packet with another one inside (VXLAN) that came over a virtual device.";
     TxDropTooLong "tx_drop_too_long" Lose "Datagrams dropped because they are longer than 16,384 bytes and came without a complete checksum." "Let the program send shorter datagrams, or lower the MTU of the interface to 16,384 bytes.";
+    TxDropAccess "tx_drop_access" Lose "Datagrams dropped because the kernel refused access to their bytes." "The kernel is short of memory.";
     RxRestored "rx_restored" Pass "Segments turned back into datagrams." "";
     RxSyn "rx_syn" Consume "SYNs received." "";
     RxSynAck "rx_syn_ack" Consume "SYN-ACKs that completed a handshake." "";
@@ -58,7 +59,8 @@ outcomes! {
     RxDropSequence "rx_drop_sequence" Lose "Segments dropped because their sequence or acknowledgement number is outside the window." "Forged or very late. If a flow stalls at the same time, a device on the path changes sequence numbers.";
     RxDropTableFull "rx_drop_table_full" Lose "Completed handshakes dropped because the flow table is full: its last sixteenth is for flows that this host opens." "Attach with a larger `--max-flows`; `xdptun status` shows the flows.";
     RxDropShare "rx_drop_share" Lose "Completed handshakes dropped because flows of peers that this host has not answered hold their share: a quarter of the table, or a thirty-second for one address (IPv6: /64)." "Strangers open flows and do not use them: nothing to do. If this host only receives, from very many peers, attach with a larger `--max-flows`.";
-    RxDropResize "rx_drop_resize" Lose "Segments dropped because the kernel refused to change their size, or to let xdptun change them." "The kernel is short of memory, or the packet's buffer cannot be changed.";
+    RxDropResize "rx_drop_resize" Lose "Segments dropped because the kernel refused to change their size." "The kernel is short of memory, or the packet's buffer cannot be changed.";
+    RxDropAccess "rx_drop_access" Lose "Segments dropped because the kernel refused access to their bytes." "The kernel is short of memory.";
 }
 
 counters! {

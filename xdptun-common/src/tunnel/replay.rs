@@ -39,7 +39,7 @@ pub struct Place {
 
 impl Place {
     /// The place of a proof of `epoch`, by its number and value in one word. Only this host
-    /// knows `secret`, so nobody can choose proofs that fall on certain cells.
+    /// knows `secret`, so no sender can choose proofs that fall on certain cells.
     #[inline(always)]
     #[must_use]
     pub fn new(secret: &Secret, name: u64, epoch: u64) -> Self {

@@ -55,7 +55,7 @@ impl EthernetHeader {
     #[inline(always)]
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
-        // SAFETY: the record is fourteen bytes without padding.
+        // SAFETY: the header is fourteen bytes without padding.
         unsafe { core::mem::transmute(self) }
     }
 

@@ -1,6 +1,6 @@
 //! Protocol headers as they lie in a packet.
 //!
-//! Every header is a record of byte arrays, big-endian in the bytes and native
+//! Every header is a structure of byte arrays, big-endian in the bytes and native
 //! in the accessors, without padding; the size is checked at compile time. The
 //! alignment is that of the widest field, so that the compiler copies it in words
 //! on BPF: it would split an unaligned read into bytes.

@@ -13,8 +13,8 @@ pub fn mark(ctx: &TcContext) {
     ctx.set_tc_index(TC_INDEX);
 }
 
-/// Whether a packet on the egress hook has passed it before, or is one of xdptun's own. A program
-/// behind the tunnel's cannot tell: the tunnel clears its marks.
+/// Whether a packet on the egress hook has passed it before, or is one of xdptun's own. A function
+/// may clear its own marks, so programs behind it cannot tell.
 #[inline(always)]
 pub fn is_again(ctx: &TcContext) -> bool {
     // Both are loaded here. The compiler would choose between their addresses, and the

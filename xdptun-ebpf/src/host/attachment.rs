@@ -10,6 +10,6 @@ use xdptun_common::member::ROWS;
 pub static OWNER: Array<Owner> = Array::with_max_entries(1, 0);
 
 /// What was set up on each interface, by its index; the programs do not read it. With room for
-/// interfaces that are made anew, which have two records for a moment.
+/// interfaces that are made anew, which have two entries for a moment.
 #[map]
 pub static ATTACHMENTS: HashMap<u32, Attachment> = HashMap::with_max_entries(2 * ROWS, 0);

@@ -1,4 +1,4 @@
-//! What any function needs of this host: its interface, clock and sockets, counters, events,
+//! What any function needs of this host: its interface, clock and sockets, counters,
 //! captures, limits, redirects, marks of these, the splitter, and the kernel's verdicts.
 
 pub mod again;
@@ -6,7 +6,6 @@ pub mod attachment;
 pub mod capture;
 pub mod clock;
 pub mod counters;
-pub mod events;
 pub mod interface;
 pub mod rate_limit;
 pub mod redirect;

@@ -12,8 +12,8 @@ pub enum Socket {
     Absent = 0,
     /// A socket that waits for connections.
     Listening = 1,
-    /// A connection: new, open, or in TIME-WAIT. `host_socket` of the tunnel says so of
-    /// connections of hosts behind this one as well.
+    /// A connection: new, open, or in TIME-WAIT. A function may say so of connections of
+    /// hosts behind this one as well.
     Connected = 2,
 }
 

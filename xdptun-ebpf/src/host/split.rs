@@ -25,7 +25,7 @@ use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::packet::version::skb_ip_version;
 
 /// The verdict that sends a super-packet to the splitter. The pair is Ethernet,
-/// so a packet without link header gets one; nobody looks at its addresses, and
+/// so a packet without link header gets one; the splitter ignores its addresses, and
 /// it is taken off again where the pieces leave for such an interface.
 #[inline(always)]
 pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {

@@ -22,24 +22,24 @@ pub fn opaque(mut value: u64) -> u64 {
     value
 }
 
-/// Reads a record of a packet. Headers lie at multiples of two only, but an unaligned read
+/// Reads a value of a packet. Headers lie at multiples of two only, but an unaligned read
 /// would be split into bytes; the CPUs that run this load words from any address, and the
 /// verifier of any other CPU refuses the program.
 ///
 /// # Safety
 ///
-/// The record must lie in memory that the program may read.
+/// The value must lie in memory that the program may read.
 #[inline(always)]
 pub unsafe fn load<T: Plain>(at: usize) -> T {
     // SAFETY: readable by the contract, and `Plain` accepts any bytes.
     unsafe { (at as *const T).read() }
 }
 
-/// Writes a record of a packet, aligned as in [`load`].
+/// Writes a value of a packet, aligned as in [`load`].
 ///
 /// # Safety
 ///
-/// The record must lie in memory that the program may write.
+/// The value must lie in memory that the program may write.
 #[inline(always)]
 pub unsafe fn store<T: Plain>(at: usize, value: T) {
     // SAFETY: writable by the contract.

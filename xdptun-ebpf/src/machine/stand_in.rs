@@ -13,21 +13,21 @@ pub fn opaque(value: u64) -> u64 {
     black_box(value)
 }
 
-/// Reads a record of a packet, wherever it lies.
+/// Reads a value of a packet, wherever it lies.
 ///
 /// # Safety
 ///
-/// The record must lie in memory that the program may read.
+/// The value must lie in memory that the program may read.
 pub unsafe fn load<T: Plain>(at: usize) -> T {
     // SAFETY: readable by the contract, and `Plain` accepts any bytes.
     unsafe { (at as *const T).read_unaligned() }
 }
 
-/// Writes a record of a packet, wherever it lies.
+/// Writes a value of a packet, wherever it lies.
 ///
 /// # Safety
 ///
-/// The record must lie in memory that the program may write.
+/// The value must lie in memory that the program may write.
 pub unsafe fn store<T: Plain>(at: usize, value: T) {
     // SAFETY: writable by the contract.
     unsafe { (at as *mut T).write_unaligned(value) }

@@ -26,7 +26,7 @@ pub unsafe trait Packet {
     /// Address after the last byte of the linear part.
     fn end(&self) -> usize;
 
-    /// The record at `offset`, if it lies in the linear part.
+    /// The value at `offset`, if it lies in the linear part.
     #[inline(always)]
     fn read<T: Plain>(&self, offset: usize) -> Option<T> {
         let at = self.start() + offset;
@@ -37,7 +37,7 @@ pub unsafe trait Packet {
         Some(unsafe { load(at) })
     }
 
-    /// Writes a record at `offset`; `None` if it does not lie in the linear part.
+    /// Writes a value at `offset`; `None` if it does not lie in the linear part.
     #[inline(always)]
     fn write<T: Plain>(&self, offset: usize, value: T) -> Option<()> {
         let at = self.start() + offset;
@@ -103,7 +103,7 @@ impl Bytes for View<'_, TcContext> {
         }
         let mut value = MaybeUninit::<T>::uninit();
         // SAFETY: the context is valid, and the helper writes as many bytes as
-        // the record has.
+        // the value has.
         let result = unsafe {
             bpf_skb_load_bytes(
                 self.0.skb.skb.cast(),
@@ -126,7 +126,7 @@ mod tests {
     use crate::packet::buffer::Buffer;
 
     #[test]
-    fn a_record_lies_in_the_linear_part_or_is_not_touched() {
+    fn a_value_lies_in_the_linear_part_or_is_not_touched() {
         let packet = Buffer::new(b"0123456789");
         assert_eq!(packet.read::<[u8; 4]>(6), Some(*b"6789"));
         assert_eq!(packet.read::<[u8; 4]>(7), None);

@@ -67,7 +67,7 @@ pub fn take<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
     }
     adjust_after_ip(ctx, -(len as i32))?;
     // SAFETY: as above.
-    let options = Sum::new().record(unsafe { &(*stash).bytes });
+    let options = Sum::new().value(unsafe { &(*stash).bytes });
     let plain = located.ip.with_options(
         located.protocol,
         0,
@@ -108,7 +108,7 @@ pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
             Protocol(stash.next as u8)
         }
     };
-    let options = Sum::new().record(&stash.bytes);
+    let options = Sum::new().value(&stash.bytes);
     store(
         ctx,
         link_len(),

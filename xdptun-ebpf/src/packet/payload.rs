@@ -106,7 +106,7 @@ pub fn walk<const BY: usize, const SUM: bool>(
     rest.combine(sum.sum()).unfolded()
 }
 
-/// Moves one record, and tells what it is; `None` if it or its new place lies
+/// Moves one value, and tells what it is; `None` if it or its new place lies
 /// beyond the packet.
 #[inline(always)]
 fn piece<T: Plain, const BY: usize>(packet: &impl Packet, offset: usize) -> Option<T> {

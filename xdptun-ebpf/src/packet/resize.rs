@@ -74,12 +74,12 @@ pub fn shrink_after_ip(ctx: &TcContext, by: usize) -> Result<(), PacketError> {
     adjust_after_ip(ctx, -(by as i32))
 }
 
-/// Writes a record in a way that a device's sum over the whole packet
+/// Writes a value in a way that a device's sum over the whole packet
 /// (`CHECKSUM_COMPLETE`) stays true. Not for the link header, which is not in it.
 #[inline(always)]
 pub fn store<T: Plain>(ctx: &TcContext, offset: usize, value: &T) -> Result<(), PacketError> {
     // SAFETY: the context is valid; the helper checks the offset, and reads as
-    // many bytes as the record has.
+    // many bytes as the value has.
     let result = unsafe {
         bpf_skb_store_bytes(
             ctx.raw().cast(),

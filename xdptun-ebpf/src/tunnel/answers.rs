@@ -21,7 +21,7 @@ use crate::tunnel::limits::Limit;
 use crate::tunnel::rules::has_secret;
 use crate::tunnel::table::find;
 
-/// Resets that were sent, and when last (nanoseconds). LRU: anyone can make entries.
+/// Resets that were sent, and when last (nanoseconds). LRU: any sender can make entries.
 #[map]
 pub static RESETS: LruHashMap<ResetKey, u64> = LruHashMap::with_max_entries(4096, 0);
 

@@ -13,7 +13,6 @@ use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Flags, Icmp, Ip, Protocol, UdpHeader};
 
 use crate::host::clock::now;
-use crate::host::events::queue_frame;
 use crate::host::interface::interface;
 use crate::host::split::make_headroom;
 use crate::packet::access::{Packet as _, View};
@@ -22,12 +21,13 @@ use crate::packet::link::link_len;
 use crate::packet::options;
 use crate::packet::resize::{make_linear, set_len};
 use crate::packet::skb::{Skb as _, exceeded_mtu};
-use crate::tunnel::control::{mss, rewrite};
 use crate::tunnel::cookie::next_iss;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::disguise::Settle;
+use crate::tunnel::events::queue_frame;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
+use crate::tunnel::reply::{mss, rewrite};
 use crate::tunnel::rules::has_secret;
 use crate::tunnel::share::{admits_host, note_answered};
 use crate::tunnel::table::{Entry, find, insert};
@@ -270,68 +270,54 @@ fn answer_daemon<I: Ip>(
     key: &FlowKey,
     flow: Option<Entry>,
 ) -> Outcome {
-    let Some(flow) = flow else {
-        return Outcome::TxNotRequested;
-    };
+    match flow.and_then(|flow| due::<I>(ctx, request, key, flow)) {
+        Some(segment) => requested::<I>(ctx, Direction::Outbound, key, segment),
+        None => Outcome::TxNotRequested,
+    }
+}
+
+/// The segment that the daemon asks for, if the flow still needs it: a segment may have come
+/// since the daemon looked.
+#[inline(always)]
+fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> Option<Reply> {
     let now = now();
     let endpoint = flow.endpoint(now);
-    let segment = match request {
-        Request::RetransmitSyn => {
-            if !flow.claim_syn(now) {
-                return Outcome::TxNotRequested;
-            }
-            syn::<I>(ctx, key, flow)
-        }
+    let is_established = endpoint.state == State::Established;
+    match request {
+        Request::RetransmitSyn => flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow)),
         Request::Reopen => {
-            // An answer may have come since the daemon looked.
-            if endpoint.state != State::Established || !flow.is_unanswered() {
-                return Outcome::TxNotRequested;
+            if !is_established || !flow.is_unanswered() {
+                return None;
             }
             flow.reopen(State::Established, next_iss(&endpoint, key, now), now);
-            if !flow.claim_syn(now) {
-                return Outcome::TxNotRequested;
-            }
-            syn::<I>(ctx, key, flow)
+            flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow))
         }
-        Request::Probe => {
-            if endpoint.state != State::Established {
-                return Outcome::TxNotRequested;
-            }
+        Request::Probe => is_established.then(|| {
             flow.expect_answer(now);
-            Reply {
-                kind: Sent::Probe,
-                flags: Flags::ACK,
-                sequence: endpoint.snd_nxt.wrapping_sub(1),
-                acknowledgment: flow.acknowledge(now),
-            }
-        }
+            let sequence = endpoint.snd_nxt.wrapping_sub(1);
+            acknowledging(flow, Sent::Probe, Flags::ACK, sequence, now)
+        }),
         Request::Confirm => {
-            // An acknowledgement may have come since the daemon looked.
-            let unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
-            if endpoint.state != State::Established || !unconfirmed {
-                return Outcome::TxNotRequested;
-            }
-            Reply {
-                kind: Sent::Ack,
-                flags: Flags::ACK,
-                sequence: endpoint.snd_una,
-                acknowledgment: flow.acknowledge(now),
-            }
+            let is_unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
+            (is_established && is_unconfirmed)
+                .then(|| acknowledging(flow, Sent::Ack, Flags::ACK, endpoint.snd_una, now))
         }
-        Request::Finish => match flow.finish(now) {
-            None => return Outcome::TxNotRequested,
-            Some(sequence) => Reply {
-                kind: Sent::Fin,
-                flags: Flags::FIN.with(Flags::ACK),
-                sequence,
-                acknowledgment: flow.acknowledge(now),
-            },
-        },
-        Request::Acknowledge | Request::OwnError | Request::Resend => {
-            return Outcome::TxNotRequested;
-        }
-    };
-    requested::<I>(ctx, Direction::Outbound, key, segment)
+        Request::Finish => flow.finish(now).map(|sequence| {
+            acknowledging(flow, Sent::Fin, Flags::FIN.with(Flags::ACK), sequence, now)
+        }),
+        Request::Acknowledge | Request::OwnError | Request::Resend => None,
+    }
+}
+
+/// A segment that acknowledges what the flow has received.
+#[inline(always)]
+fn acknowledging(flow: Entry, kind: Sent, flags: Flags, sequence: u32, now: u64) -> Reply {
+    Reply {
+        kind,
+        flags,
+        sequence,
+        acknowledgment: flow.acknowledge(now),
+    }
 }
 
 /// A clone of an inbound segment, handed over by `ingress` to become its
@@ -345,20 +331,20 @@ fn acknowledge<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Outcome {
     let Some(flow) = find(&key) else {
         return Outcome::TxNotRequested;
     };
-    let segment = Reply {
-        kind: Sent::Ack,
-        flags: Flags::ACK,
-        sequence: flow.snd_nxt(),
-        acknowledgment: flow.acknowledge(now()),
-    };
+    let segment = acknowledging(flow, Sent::Ack, Flags::ACK, flow.snd_nxt(), now());
     requested::<I>(ctx, Direction::Inbound, &key, segment)
 }
 
 #[inline(always)]
-fn requested<I: Ip>(ctx: &TcContext, was: Direction, key: &FlowKey, segment: Reply) -> Outcome {
+fn requested<I: Ip>(
+    ctx: &TcContext,
+    direction: Direction,
+    key: &FlowKey,
+    segment: Reply,
+) -> Outcome {
     // The mark was a note to this program; later programs must not see it.
     ctx.set_mark(0);
-    match rewrite::<I>(ctx, was, key, &segment) {
+    match rewrite::<I>(ctx, direction, key, &segment) {
         Ok(()) => Outcome::TxRequested,
         Err(error) => refused(error, Direction::Outbound),
     }

@@ -142,7 +142,7 @@ fn judge<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     let Some(quote) = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN) else {
         return I::changes_route(icmp).then_some(Outcome::RxDropIcmp);
     };
-    // Ports that cannot be read are nobody's, as port 0 is. Not an `Option`: the compiler
+    // Ports that cannot be read belong to no flow, as port 0 does. Not an `Option`: the compiler
     // would spill the value of one that has none, which the verifier refuses.
     let ports = ports_at(&View(ctx), quote.offset).unwrap_or((0, 0));
     match quote.protocol {
@@ -341,9 +341,9 @@ fn emit<I: Icmp>(
     replace_transport::<I>(ctx, message_len::<I>())?;
     let sum = outer
         .icmp_pseudo_header(message_len::<I>() as u16)
-        .record(&icmp)
-        .record(&quoted)
-        .record(&udp);
+        .value(&icmp)
+        .value(&quoted)
+        .value(&udp);
     store(ctx, link_len(), &outer)?;
     store(ctx, at, &icmp.with_checksum(sum.checksum()))?;
     store(ctx, at + IcmpHeader::LEN, &quoted)?;

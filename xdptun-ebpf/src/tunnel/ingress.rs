@@ -1,14 +1,14 @@
 //! tc ingress: what arrives, if XDP has not dealt with it.
 
-use aya_ebpf::bindings::{__sk_buff, BPF_ANY};
+use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::programs::TcContext;
 use aya_log_ebpf::trace;
 use xdptun_common::attachment::IngressMode;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
-use xdptun_common::tunnel::handshake::{Door, Endpoint, Reaction, Reply, Segment, receive};
+use xdptun_common::tunnel::event::Kind;
+use xdptun_common::tunnel::handshake::{Endpoint, Reaction, Reply, Segment};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::State;
 use xdptun_common::tunnel::window::{asks, is_exact};
@@ -16,7 +16,6 @@ use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
 use crate::host::counters::count;
-use crate::host::events::report;
 use crate::host::interface::interface;
 use crate::host::socket::Socket;
 use crate::packet::access::{Packet as _, View};
@@ -25,11 +24,11 @@ use crate::packet::link::link_len;
 use crate::packet::options;
 use crate::packet::resize::make_linear;
 use crate::packet::skb::Skb as _;
+use crate::tunnel::admission::decide;
 use crate::tunnel::answers::may_answer;
 use crate::tunnel::calls::host_socket;
-use crate::tunnel::control::rewrite;
-use crate::tunnel::cookie::{gave, next_iss};
-use crate::tunnel::proof::is_proven;
+use crate::tunnel::events::report;
+use crate::tunnel::reply::rewrite;
 use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::verdict::{Verdict, refused};
@@ -252,23 +251,40 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
             flow.acknowledged(segment, now);
         }
     }
-    // Also what contradicts a flow that was remembered beside a connection. What is damaged
-    // the host's own TCP refuses by itself, and it may know more of the addresses.
-    let is_for_host = matches!(
-        decision.outcome,
-        Outcome::RxDropUnproven | Outcome::RxDropChecksum | Outcome::RxDropAddress
-    ) || decision.outcome == Outcome::RxDropNoFlow
-        && decision.endpoint.state == State::SynReceived;
-    if has_secret() && is_for_host && host_socket(ctx.raw(), key) != Socket::Absent {
+    react::<I>(ctx, key, segment, before, &decision)
+}
+
+/// Carries out the decision about a segment that restores no datagram: it is the host's, or is
+/// answered, or ends. `before` is the state that its flow had.
+#[inline(always)]
+fn react<I: Ip>(
+    ctx: &TcContext,
+    key: &FlowKey,
+    segment: &Segment,
+    before: State,
+    decision: &Reaction,
+) -> Verdict {
+    if has_secret() && is_for_host(decision) && host_socket(ctx.raw(), key) != Socket::Absent {
         return Outcome::RxToHost.into();
     }
-    if !may_answer(key, segment, before, &decision) {
+    if !may_answer(key, segment, before, decision) {
         if decision.reply.is_some() {
             count(interface(ctx), Sent::Limited);
         }
         return decision.outcome.into();
     }
     answer::<I>(ctx, key, decision.outcome, &decision.reply)
+}
+
+/// Whether a segment may be one of the host's own connections or server. Also what contradicts
+/// a flow that was remembered beside a connection. What is damaged the host's own TCP refuses
+/// by itself, and it may know more of the addresses.
+#[inline(always)]
+fn is_for_host(decision: &Reaction) -> bool {
+    matches!(
+        decision.outcome,
+        Outcome::RxDropUnproven | Outcome::RxDropChecksum | Outcome::RxDropAddress
+    ) || decision.outcome == Outcome::RxDropNoFlow && decision.endpoint.state == State::SynReceived
 }
 
 /// Writes the decision into the table, and tells the daemon.
@@ -309,57 +325,6 @@ fn step(
     flow.keep_way(ctx, Direction::Inbound);
     report_change(key, before, after.state, decision.outcome);
     Ok(flow)
-}
-
-/// Runs the state machine: `decision` comes with the endpoint before the
-/// segment. A subprogram, as both IP versions share it.
-#[inline(never)]
-fn decide(
-    skb: *mut __sk_buff,
-    key: &FlowKey,
-    segment: &Segment,
-    now: u64,
-    decision: &mut Reaction,
-) {
-    let mut before = decision.endpoint;
-    if before.state == State::Closed {
-        before.iss = next_iss(&before, key, now);
-    }
-    let listener = Listener {
-        skb,
-        flow: key,
-        now,
-    };
-    *decision = receive(before, segment, &listener);
-}
-
-/// The rules of a port for its callers.
-struct Listener<'a> {
-    skb: *mut __sk_buff,
-    flow: &'a FlowKey,
-    now: u64,
-}
-
-impl Door for Listener<'_> {
-    #[inline(always)]
-    fn gave(&self, iss: u32) -> bool {
-        gave(iss, self.flow, self.now)
-    }
-
-    #[inline(always)]
-    fn admits(&self, syn: &Segment) -> bool {
-        !has_secret() || is_proven(self.skb, syn.sequence, self.flow)
-    }
-
-    #[inline(always)]
-    fn is_contested(&self) -> bool {
-        has_secret() && host_socket(self.skb, self.flow) == Socket::Connected
-    }
-
-    #[inline(always)]
-    fn is_hidden(&self) -> bool {
-        has_secret()
-    }
 }
 
 /// Tells the daemon of a flow that came up or went down.

@@ -14,9 +14,9 @@ pub static RATE_LIMITS: PerCpuArray<Bucket> = PerCpuArray::with_max_entries(LIMI
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Limit {
-    /// SYN-ACKs: anyone's SYN takes one.
+    /// SYN-ACKs: any sender's SYN takes one.
     SynAcks = 0,
-    /// Resets without a flow: anyone's segment takes one.
+    /// Resets without a flow: any sender's segment takes one.
     Resets = 1,
     /// Resets of flows that wait for the answer to a SYN: those end what the peer still
     /// has of the flow before, and strangers must not use them up.

@@ -2,19 +2,21 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | [`admission`] | runs the handshake by the rules of this host |
 //! | [`answers`] | whether an answer may be sent now |
 //! | [`calls`] | TCP connections from owned ports, of this host and of hosts behind it |
-//! | [`control`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`cookie`] | initial sequence numbers |
 //! | [`defaults`] | what a TCP connection of this host begins with |
 //! | [`disguise`] | a datagram becomes a segment |
 //! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
+//! | [`events`] | tells the daemon of waiting datagrams, and of changes of flows |
 //! | [`fragments`] | datagrams in fragments, which are dropped |
 //! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
 //! | [`limits`] | how many answers may leave and flows may be opened in a second |
 //! | [`proof`] | whether a caller knows the secret |
+//! | [`reply`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`restore`] | a segment becomes a datagram |
 //! | [`rules`] | which ports and peers are ours |
 //! | [`scope`] | which packets a capture copies |
@@ -27,19 +29,21 @@
 //! | [`vlan`] | datagrams behind VLAN tags |
 //! | [`xdp`] | restores data of established flows before tc |
 
+pub mod admission;
 pub mod answers;
 pub mod calls;
-pub mod control;
 pub mod cookie;
 pub mod defaults;
 pub mod disguise;
 pub mod egress;
+pub mod events;
 pub mod fragments;
 pub mod group;
 pub mod icmp;
 pub mod ingress;
 pub mod limits;
 pub mod proof;
+pub mod reply;
 pub mod restore;
 pub mod rules;
 pub mod scope;

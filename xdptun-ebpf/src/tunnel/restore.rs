@@ -27,8 +27,8 @@ pub trait Cut: Packet {
 impl Cut for TcContext {
     #[inline(always)]
     fn cut_after_ip(&self, by: usize) -> Result<(), PacketError> {
-        // The device has verified the segment's checksum or nobody has, and the
-        // datagram's is right exactly if that was: what it found still holds.
+        // The datagram's checksum is right exactly if the segment's was, so what the device
+        // found, if it verified that, still holds.
         let flags = u64::from(BPF_F_ADJ_ROOM_NO_CSUM_RESET);
         self.adjust_room(-(by as i32), BPF_ADJ_ROOM_NET, flags)
             .map_err(|_| PacketError::Resize)
@@ -86,10 +86,10 @@ pub fn into_datagram<I: Ip>(packet: &impl Cut) -> Result<(), PacketError> {
     packet.write(at, udp).ok_or(PacketError::OutOfBounds)?;
     packet.sum_changed(
         Sum::new()
-            .record(&new_ip)
-            .without(Sum::new().record(&ip))
-            .record(&udp)
-            .without(Sum::new().record(&overwritten)),
+            .value(&new_ip)
+            .without(Sum::new().value(&ip))
+            .value(&udp)
+            .without(Sum::new().value(&overwritten)),
     );
     Ok(())
 }

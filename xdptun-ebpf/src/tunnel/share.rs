@@ -20,7 +20,7 @@ pub static OPENED: Array<Tally> = Array::with_max_entries(1, 0);
 pub static SETTLED: Array<Settled> = Array::with_max_entries(1, 0);
 
 /// When each network of peers will have earned its share of the table back (nanoseconds).
-/// LRU: anyone who completes a handshake makes an entry.
+/// LRU: any sender that completes a handshake makes an entry.
 #[map]
 pub static NETWORKS: LruHashMap<[u8; 16], u64> = LruHashMap::with_max_entries(4096, 0);
 

@@ -133,14 +133,12 @@ impl Step {
 #[inline(always)]
 pub const fn refused(error: PacketError, direction: Direction) -> Outcome {
     match (error, direction) {
-        (
-            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
-            Direction::Outbound,
-        ) => Outcome::TxDropResize,
-        (
-            PacketError::Resize | PacketError::Access | PacketError::NoScratch,
-            Direction::Inbound,
-        ) => Outcome::RxDropResize,
+        (PacketError::Resize | PacketError::NoScratch, Direction::Outbound) => {
+            Outcome::TxDropResize
+        }
+        (PacketError::Resize | PacketError::NoScratch, Direction::Inbound) => Outcome::RxDropResize,
+        (PacketError::Access, Direction::Outbound) => Outcome::TxDropAccess,
+        (PacketError::Access, Direction::Inbound) => Outcome::RxDropAccess,
         (PacketError::OutOfBounds, Direction::Outbound) => Outcome::TxDropMalformed,
         (PacketError::TooLong, Direction::Outbound) => Outcome::TxDropTooLong,
         (PacketError::OutOfBounds | PacketError::TooLong, Direction::Inbound) => {

@@ -159,7 +159,7 @@ fn is_forwarded(skb: *mut __sk_buff, key: &FlowKey) -> bool {
     }
     let len = size_of::<bpf_fib_lookup>() as i32;
     // SAFETY: the context is valid for the whole program run, and the helper reads and
-    // writes the record, whose length it is told.
+    // writes the value, whose length it is told.
     let found = unsafe { look_up(skb.cast(), &raw mut way, len, 0) };
     u32::try_from(found).is_ok_and(|found| {
         matches!(

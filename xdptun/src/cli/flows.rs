@@ -78,6 +78,7 @@ struct Flows {
 
 #[derive(Serialize)]
 struct InterfaceFlows {
+    function: &'static str,
     name: String,
     ifindex: u32,
     flows: Vec<FlowStatus>,
@@ -115,6 +116,7 @@ fn select(status: Status, arguments: &Arguments) -> Flows {
         flows.retain(wanted);
         flows.sort_by(|a, b| arguments.sort.compare(a, b));
         InterfaceFlows {
+            function: interface.attachment.function,
             name: interface.attachment.name,
             ifindex: interface.attachment.ifindex,
             flows,

@@ -34,7 +34,7 @@ pub fn service() -> Result<Option<Pid>> {
 ///
 /// # Errors
 ///
-/// [`Kind::NotRunning`] if nobody listens there, [`Kind::Busy`] if it does not answer,
+/// [`Kind::NotRunning`] if no process listens there, [`Kind::Busy`] if it does not answer,
 /// [`Kind::Permission`] if this process may not ask.
 pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufReader<UnixStream>)> {
     let path = place.path()?;

@@ -10,28 +10,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use nix::errno::Errno;
+use xdptun_bpf::{Cursor, bpf, lookup_batch};
 use xdptun_common::Plain;
-
-use super::bpf::bpf;
 
 /// Entries of one call: more than any bucket holds.
 const AT_ONCE: usize = 4096;
-
-/// `BPF_MAP_LOOKUP_BATCH` of `enum bpf_cmd` (kernel 5.6).
-const LOOKUP_BATCH: c_int = 24;
-
-/// `batch` of `union bpf_attr`. Addresses as numbers.
-#[repr(C)]
-struct Batch {
-    in_batch: u64,
-    out_batch: u64,
-    keys: u64,
-    values: u64,
-    count: u32,
-    map_fd: u32,
-    elem_flags: u64,
-    flags: u64,
-}
 
 /// Reads the entries of a hash map whose keys and values are `K` and `V`. Entries
 /// that come or go meanwhile may be missing.
@@ -90,9 +73,7 @@ struct Part<K, V> {
     keys: Vec<MaybeUninit<K>>,
     values: Vec<MaybeUninit<V>>,
     count: usize,
-    /// The kernel's cursor in the hash map, opaque to user space.
-    place: u32,
-    started: bool,
+    cursor: Cursor,
 }
 
 impl<K: Plain, V: Plain> Part<K, V> {
@@ -101,35 +82,17 @@ impl<K: Plain, V: Plain> Part<K, V> {
             keys: vec![MaybeUninit::uninit(); AT_ONCE],
             values: vec![MaybeUninit::uninit(); AT_ONCE],
             count: 0,
-            place: 0,
-            started: false,
+            cursor: Cursor::default(),
         }
     }
 
     /// Reads the next entries; returns whether there may be more.
     fn read(&mut self, map: &impl AsFd) -> io::Result<bool> {
-        let place = &raw mut self.place as u64;
-        let mut batch = Batch {
-            in_batch: if self.started { place } else { 0 },
-            out_batch: place,
-            keys: self.keys.as_mut_ptr() as u64,
-            values: self.values.as_mut_ptr() as u64,
-            count: AT_ONCE as u32,
-            map_fd: map.as_fd().as_raw_fd().cast_unsigned(),
-            elem_flags: 0,
-            flags: 0,
-        };
-        // SAFETY: every address is that of a buffer of this object, with room for
-        // `count` keys or values, or for a cursor; the attributes have the
-        // kernel's layout.
-        let more = match unsafe { bpf(LOOKUP_BATCH, &mut batch) } {
-            Ok(_) => true,
-            // The end of the map; the entries before it are valid.
-            Err(Errno::ENOENT) => false,
-            Err(error) => return Err(error.into()),
-        };
-        self.started = true;
-        self.count = batch.count as usize;
+        // SAFETY: key and value are as long as the map's and any bytes are valid; there is
+        // room for as many values as keys.
+        let read = unsafe { lookup_batch(map, &mut self.cursor, &mut self.keys, &mut self.values) };
+        let (count, more) = read?;
+        self.count = count;
         Ok(more)
     }
 

@@ -48,12 +48,12 @@ pub fn take_map(ebpf: &mut Ebpf, name: &str) -> Result<Map> {
 pub struct Shape(pub MapType, pub usize, pub usize);
 
 impl Shape {
-    /// An array of records.
+    /// An array.
     pub const fn array<T>() -> Self {
         Self(MapType::Array, size_of::<u32>(), size_of::<T>())
     }
 
-    /// A hash map of records.
+    /// A hash map.
     pub const fn hash<K, V>() -> Self {
         Self(MapType::Hash, size_of::<K>(), size_of::<V>())
     }

@@ -6,8 +6,8 @@
 //! for established flows, and no datagram leaves undisguised.
 
 pub(crate) mod batch;
-mod bpf;
 pub(crate) mod clsact;
+pub mod engine_maps;
 pub(crate) mod hook;
 pub(crate) mod lock;
 pub mod map;
@@ -16,8 +16,5 @@ pub mod pins;
 pub(crate) mod pod;
 pub mod programs;
 pub mod recorder;
-pub mod records;
 pub(crate) mod remove;
 pub(crate) mod splitter;
-
-pub use xdptun_object::TUNNEL;

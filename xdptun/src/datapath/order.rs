@@ -1,7 +1,7 @@
 //! The order of functions on a hook: by [`Programs::order`], whichever was attached first.
 //!
-//! A packet that comes in meets the tunnel first, and one that leaves meets it last, so all
-//! other functions see datagrams. TCX has a list of links: a new one goes next to a link of
+//! A packet that comes in meets the programs with the least order first, and one that leaves
+//! meets them last. TCX has a list of links: a new one goes next to a link of
 //! the functions closer to the network. A filter of clsact has a priority.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::{LinkOrder, ProgramId, ProgramInfo, SchedClassifier, TcAttachType};
 use xdptun_common::attachment::Attachment;
 
+use super::engine_maps::EngineMaps;
 use super::map::Source;
 use super::pins;
 use super::programs::Programs;
-use super::records::Records;
 use crate::error::{Context as _, Result};
 
 /// What another function has on an interface.
@@ -35,7 +35,7 @@ pub fn others(programs: &Programs, ifindex: u32) -> Result<Vec<Other>> {
     for group in pins::groups_of_others(programs, ifindex)? {
         if pins::has_maps(&group)?
             && let Some(attachment) =
-                Records::open(&mut Source::Pins(&group))?.attachment(ifindex)?
+                EngineMaps::open(&mut Source::Pins(&group))?.attachment(ifindex)?
         {
             others.push(Other { group, attachment });
         }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tunnel_is_next_to_the_network() {
+    fn the_least_order_is_next_to_the_network() {
         for order in 1..8 {
             let [ingress, egress] = [TcAttachType::Ingress, TcAttachType::Egress]
                 .map(|hook| [order - 1, order].map(|order| priorities(order, hook)));

@@ -12,6 +12,9 @@ pub struct Programs {
     /// programs with the least order first, one that leaves meets them last. No two functions
     /// have the same.
     pub order: u32,
+    /// Whether versions before groups had the function: they pinned what an interface has right
+    /// below the network namespace.
+    pub is_older_than_groups: bool,
     /// The program at tc ingress.
     pub ingress: &'static str,
     /// The program at tc egress.

@@ -32,13 +32,13 @@ impl Recorder {
             ebpf.take_map(name)
                 .with_context(|| format!("the object has no map {name}"))
         };
-        let mut records = PerfEventArray::try_from(take("RECORDS")?)?;
+        let mut copies = PerfEventArray::try_from(take("RECORDS")?)?;
         let unrecorded = take("UNRECORDED")?.try_into()?;
         let cpus = online_cpus()
             .map_err(|(path, error)| Error::from(error).context(format!("cannot read {path}")))?;
         let many = (IN_ALL / cpus.len().max(1)).clamp(LEAST, MOST);
-        let buffers = open_all(&mut records, &cpus, many)
-            .or_else(|_| open_all(&mut records, &cpus, LEAST))
+        let buffers = open_all(&mut copies, &cpus, many)
+            .or_else(|_| open_all(&mut copies, &cpus, LEAST))
             .context("cannot make buffers for the copies of packets")?;
         Ok(Self {
             buffers,
@@ -72,7 +72,7 @@ impl Recorder {
 /// A buffer for each CPU, of this size or somewhat less: the kernel requires a power of two
 /// of pages.
 fn open_all(
-    records: &mut PerfEventArray<MapData>,
+    copies: &mut PerfEventArray<MapData>,
     cpus: &[u32],
     bytes: usize,
 ) -> Result<Vec<(u32, PerfEventArrayBuffer<MapData>)>> {
@@ -81,6 +81,6 @@ fn open_all(
     let pages = 1 << pages.max(1).ilog2();
     let buffers = cpus
         .iter()
-        .map(|cpu| Ok((*cpu, records.open(*cpu, Some(pages))?)));
+        .map(|cpu| Ok((*cpu, copies.open(*cpu, Some(pages))?)));
     buffers.collect()
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use xdptun_common::attachment::{Attachment, Filters};
 
+use super::engine_maps::EngineMaps;
 use super::map::Source;
 use super::programs::Programs;
-use super::records::Records;
 use super::{clsact, pins, splitter};
 use crate::error::{Context as _, Result};
 use crate::host::interface::name_of;
@@ -32,11 +32,11 @@ pub fn clear(programs: &Programs, group: &Path) -> Result<bool> {
     let had_maps = pins::has_maps(group)?;
     let mut removed = had_maps;
     // Filters must go even if the pins cannot be read, and links of another version.
-    let records = Records::open(&mut Source::Pins(group)).ok();
+    let engine = EngineMaps::open(&mut Source::Pins(group)).ok();
     for ifindex in pins::members(group)? {
-        let record = records.as_ref().map(|records| records.attachment(ifindex));
-        let record = record.transpose().ok().flatten().flatten();
-        removed |= remove_member(programs, group, ifindex, record)?;
+        let attachment = engine.as_ref().map(|engine| engine.attachment(ifindex));
+        let attachment = attachment.transpose().ok().flatten().flatten();
+        removed |= remove_member(programs, group, ifindex, attachment)?;
     }
     if had_maps {
         pins::remove_maps(group)
@@ -45,7 +45,7 @@ pub fn clear(programs: &Programs, group: &Path) -> Result<bool> {
     Ok(removed)
 }
 
-/// Removes what is on an interface of a group, and its directory. `record` tells what, if it
+/// Removes what is on an interface of a group, and its directory. `attachment` tells what, if it
 /// could be read.
 ///
 /// # Errors
@@ -55,9 +55,9 @@ pub fn remove_member(
     programs: &Programs,
     group: &Path,
     ifindex: u32,
-    record: Option<Attachment>,
+    attachment: Option<Attachment>,
 ) -> Result<bool> {
-    let filters = record.and_then(|record| Filters::from_raw(record.filters));
+    let filters = attachment.and_then(|attachment| Filters::from_raw(attachment.filters));
     let filters = filters.unwrap_or(Filters::Clsact);
     let mut removed = false;
     // An interface that is gone took its filters along, and another interface may have its

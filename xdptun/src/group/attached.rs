@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::Ebpf;
 use tracing::warn;
 use xdptun_common::attachment::Attachment;
 
-use super::carried::{Carried, Hooks, first_record};
-use super::function::{Function, Options};
+use super::carried::{Carried, Hooks, first_attachment};
+use super::function::Function;
+use super::loaded::Loaded;
+use super::options::Options;
 use super::pinned::{self, Pinned, kept_as};
 use super::take_over::already;
+use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::map::Source;
 use crate::datapath::recorder::Recorder;
-use crate::datapath::records::Records;
 use crate::datapath::remove::{remove, remove_member};
 use crate::datapath::{lock, pins};
 use crate::error::{Context as _, Error, Kind, Result, bail};
@@ -29,45 +30,11 @@ pub struct Attached<F: Function> {
     /// daemon has not run since.
     pub adopted: bool,
     /// What is attached, as the maps have it.
-    pub records: Records,
+    pub engine: EngineMaps,
     /// The maps of the function.
     pub maps: F::Maps,
     /// The programs, for each link layer.
     pub loaded: Vec<Loaded<F>>,
-}
-
-/// The programs for one link layer, loaded.
-pub struct Loaded<F: Function> {
-    /// The length of the link header in bytes.
-    pub link_len: u32,
-    /// The maps that are theirs alone.
-    pub own: F::Own,
-    /// Their copies of packets, if they make any.
-    pub(super) recorder: Option<Recorder>,
-    /// The object, for its log.
-    pub ebpf: Ebpf,
-}
-
-impl<F: Function> Loaded<F> {
-    /// Loads the programs for the link layer of an interface.
-    fn new(
-        interface: &Interface,
-        options: &Options<F::Settings>,
-        directory: &Path,
-    ) -> Result<Self> {
-        let (mut ebpf, own) = F::load(options, interface, directory)?;
-        // Before the first copy.
-        let recorder = match options.record_at(interface.link_len) {
-            Some(_) => Some(Recorder::open(&mut ebpf)?),
-            None => None,
-        };
-        Ok(Self {
-            link_len: interface.link_len,
-            own,
-            recorder,
-            ebpf,
-        })
-    }
 }
 
 impl<F: Function> Attached<F> {
@@ -152,16 +119,16 @@ impl<F: Function> Attached<F> {
         };
         let mut loaded = Loaded::<F>::new(first, options, group)?;
         let source = &mut Source::Object(&mut loaded.ebpf);
-        let mut records = Records::open(source)?;
+        let mut engine = EngineMaps::open(source)?;
         let mut maps = F::maps(source)?;
         // Before anything is attached: whatever ends this process, another one can remove it.
-        records.own()?;
+        engine.own()?;
         F::set_up(&mut maps, &loaded.own, &options.settings)?;
         let mut attached = Self {
             group: group.to_owned(),
             interfaces: Vec::new(),
             adopted: false,
-            records,
+            engine,
             maps,
             loaded: vec![loaded],
         };
@@ -205,7 +172,7 @@ impl<F: Function> Attached<F> {
             bail!(AlreadyAttached, "{}", already(&interface.name));
         }
         // The programs that an earlier attempt put there stay if this one fails.
-        let was_attached = self.records.attachment(index)?.is_some();
+        let was_attached = self.engine.attachment(index)?.is_some();
         let joined = self.attach(interface, options).and_then(|loaded| {
             self.refresh()?;
             Ok(loaded)
@@ -233,7 +200,7 @@ impl<F: Function> Attached<F> {
     fn attach(&mut self, interface: Interface, options: &Options<F::Settings>) -> Result<bool> {
         let index = interface.index;
         let loaded = self.load_for(&interface, options)?;
-        let row = match self.records.attachment(index)? {
+        let row = match self.engine.attachment(index)? {
             Some(before) => before.row,
             None if pinned::is_attached(F::PROGRAMS, &interface.name) => {
                 bail!(
@@ -243,11 +210,11 @@ impl<F: Function> Attached<F> {
                     pinned::PINS_ARE_HIDDEN
                 );
             }
-            None => self.records.free_row()?,
+            None => self.engine.free_row()?,
         };
-        let record = first_record::<F>(&interface, options, row)?;
+        let attachment = first_attachment::<F>(&interface, options, row)?;
         let mut hooks = self.hooks(interface.link_len)?;
-        let carried = hooks.attach(interface, options.ingress, record)?;
+        let carried = hooks.attach(interface, options.ingress, attachment)?;
         self.interfaces.retain(|one| one.interface.index != index);
         self.interfaces.push(carried);
         Ok(loaded)
@@ -258,7 +225,7 @@ impl<F: Function> Attached<F> {
     ///
     /// # Errors
     ///
-    /// As [`Attached::new`]; the record may then be of either.
+    /// As [`Attached::new`]; what the map tells may then be of either.
     pub fn follow(
         &mut self,
         gone: u32,
@@ -267,8 +234,12 @@ impl<F: Function> Attached<F> {
     ) -> Result<bool> {
         let new = interface.index;
         let loaded = self.load_for(&interface, options)?;
-        let Some(old) = self.records.attachment(gone)? else {
-            bail!(Other, "the record of {} is gone", interface.name);
+        let Some(old) = self.engine.attachment(gone)? else {
+            bail!(
+                Other,
+                "what is attached to {} is not in the map",
+                interface.name
+            );
         };
         if !lock::join(F::PROGRAMS, &self.group, new)? {
             bail!(
@@ -284,8 +255,8 @@ impl<F: Function> Attached<F> {
                 .with_context(|| format!("cannot remove the links in {}", member.display()))?;
         }
         let mut hooks = self.hooks(interface.link_len)?;
-        let record = match hooks.put_tc_first(&interface, old) {
-            Ok(record) => record,
+        let attachment = match hooks.put_tc_first(&interface, old) {
+            Ok(attachment) => attachment,
             Err(error) if gone == new => return Err(error),
             // Perhaps it is gone again.
             Err(error) => {
@@ -293,7 +264,7 @@ impl<F: Function> Attached<F> {
                 return Err(error);
             }
         };
-        let carried = Carried::of(interface.clone(), kept_as(&record), &record);
+        let carried = Carried::of(interface.clone(), kept_as(&attachment), &attachment);
         self.interfaces.retain(|one| one.interface.index != gone);
         self.interfaces.push(carried);
         if gone != new {
@@ -302,7 +273,7 @@ impl<F: Function> Attached<F> {
             self.strip(gone)?;
         }
         self.hooks(interface.link_len)?
-            .replace(&interface, record)?;
+            .replace(&interface, attachment)?;
         // It is carried, whatever becomes of this.
         if let Err(error) = self.refresh() {
             warn!("{}: {error:#}", interface.name);
@@ -316,19 +287,19 @@ impl<F: Function> Attached<F> {
     ///
     /// If something cannot be removed.
     pub fn leave(&mut self, ifindex: u32) -> Result<()> {
-        if let Some(record) = self.strip(ifindex)? {
-            self.records.clear_row(record.row)?;
+        if let Some(attachment) = self.strip(ifindex)? {
+            self.engine.clear_row(attachment.row)?;
         }
         self.interfaces.retain(|one| one.interface.index != ifindex);
         Ok(())
     }
 
-    /// Removes what is on an interface and its record, which it returns.
+    /// Removes what is on an interface, and its attachment from the map; returns that.
     fn strip(&mut self, ifindex: u32) -> Result<Option<Attachment>> {
-        let record = self.records.attachment(ifindex)?;
-        remove_member(F::PROGRAMS, &self.group, ifindex, record)?;
-        self.records.forget(ifindex)?;
-        Ok(record)
+        let attachment = self.engine.attachment(ifindex)?;
+        remove_member(F::PROGRAMS, &self.group, ifindex, attachment)?;
+        self.engine.forget(ifindex)?;
+        Ok(attachment)
     }
 
     /// After a change of the interfaces: shares the pins, and tells the programs.
@@ -346,7 +317,7 @@ impl<F: Function> Attached<F> {
         Ok(Hooks {
             group: &self.group,
             loaded: loaded.ok_or_else(missing)?,
-            records: &mut self.records,
+            engine: &mut self.engine,
         })
     }
 

@@ -6,16 +6,17 @@ use aya::util::KernelVersion;
 use xdptun_common::attachment::{Attachment, FilterPlace, Filters, IngressMode};
 use xdptun_common::member::Member;
 
-use super::attached::Loaded;
-use super::function::{Function, Options};
-use super::pinned::{kept_as, recorded};
+use super::function::Function;
+use super::loaded::Loaded;
+use super::options::Options;
+use super::pinned::{kept_as, name_bytes};
 use crate::config::{IngressChoice, TcChoice};
 use crate::datapath::clsact;
+use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::hook::{Held, Place, attach_tc, attach_xdp, xdp_mode};
 use crate::datapath::order::others;
 use crate::datapath::pins::{self, link_name};
 use crate::datapath::programs::{Programs, TcProgram};
-use crate::datapath::records::Records;
 use crate::datapath::splitter::{self, Splitter};
 use crate::error::{Kind, Result, bail};
 use crate::host::clock::monotonic_ns;
@@ -42,7 +43,7 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// As `attachment` records it.
+    /// As `attachment` has it.
     pub fn of(interface: Interface, kept_as: String, attachment: &Attachment) -> Self {
         Self {
             interface,
@@ -66,8 +67,8 @@ impl Carried {
     }
 }
 
-/// The record of an interface that is about to be attached, with this row of the counters.
-pub fn first_record<F: Function>(
+/// The attachment of an interface before its first program is attached, with this row of the counters.
+pub fn first_attachment<F: Function>(
     interface: &Interface,
     options: &Options<F::Settings>,
     row: u32,
@@ -86,7 +87,7 @@ pub fn first_record<F: Function>(
         filters: filters as u32,
         row,
         order: F::PROGRAMS.order,
-        name: recorded(&interface.name)?,
+        name: name_bytes(&interface.name)?,
         since: monotonic_ns(),
         lost_in_queue: 0,
         places: [FilterPlace::default(); 3],
@@ -128,19 +129,19 @@ fn filters(programs: &Programs, interface: &Interface, choice: TcChoice) -> Resu
     })
 }
 
-/// The programs of a group for one link layer, and where they are recorded.
+/// The programs of a group for one link layer, and the maps that tell where they are attached.
 pub struct Hooks<'a, F: Function> {
     /// The directory of the group's pins.
     pub group: &'a Path,
     /// The programs.
     pub loaded: &'a mut Loaded<F>,
-    /// The records.
-    pub records: &'a mut Records,
+    /// These maps.
+    pub engine: &'a mut EngineMaps,
 }
 
 impl<F: Function> Hooks<'_, F> {
     /// Attaches to an interface that has nothing so far; `attachment` is its
-    /// [first record](first_record). With `auto`, tc takes the place of XDP that the interface
+    /// [first attachment](first_attachment). With `auto`, tc takes the place of XDP that the interface
     /// refuses.
     pub fn attach(
         &mut self,
@@ -184,7 +185,7 @@ impl<F: Function> Hooks<'_, F> {
     }
 
     /// Puts the programs on the hooks of an interface, or in the place of older ones, which
-    /// `attachment` says more of; no packet passes without a program. Returns the record as it
+    /// `attachment` says more of; no packet passes without a program. Returns the attachment as it
     /// is then.
     fn put(
         &mut self,
@@ -192,7 +193,7 @@ impl<F: Function> Hooks<'_, F> {
         splitter: Option<&Splitter>,
         mut attachment: Attachment,
     ) -> Result<Attachment> {
-        self.records.set_attachment(interface.index, attachment)?;
+        self.engine.set_attachment(interface.index, attachment)?;
         let directory = pins::member(self.group, interface.index);
         let xdp = F::PROGRAMS.xdp.as_ref();
         if xdp.is_none_or(|xdp| !directory.join(link_name(xdp.linear)).exists()) {
@@ -217,8 +218,8 @@ impl<F: Function> Hooks<'_, F> {
     }
 
     /// Puts the tc programs on the interface that was made anew under the name of one that is
-    /// gone, which `attachment` is the record of: nothing passes there without them. Returns
-    /// its own record.
+    /// gone, which `attachment` is of: nothing passes there without them. Returns
+    /// its own attachment.
     pub fn put_tc_first(
         &mut self,
         interface: &Interface,
@@ -228,7 +229,7 @@ impl<F: Function> Hooks<'_, F> {
             places: [FilterPlace::default(); 3],
             ..attachment
         };
-        self.records.set_attachment(interface.index, attachment)?;
+        self.engine.set_attachment(interface.index, attachment)?;
         self.admit(interface, None, &without_xdp(&attachment))?;
         self.put_on_interface(interface, attachment)
     }
@@ -245,7 +246,7 @@ impl<F: Function> Hooks<'_, F> {
         for program in [egress, ingress] {
             self.put_tc(interface, device, program, &mut attachment)?;
         }
-        self.records.set_attachment(interface.index, attachment)?;
+        self.engine.set_attachment(interface.index, attachment)?;
         Ok(attachment)
     }
 
@@ -286,12 +287,12 @@ impl<F: Function> Hooks<'_, F> {
             row: attachment.row,
         };
         if let Some(splitter) = splitter {
-            self.records.admit(Member {
+            self.engine.admit(Member {
                 met_at: splitter.far_index,
                 ..member
             })?;
         }
-        self.records.admit(member)
+        self.engine.admit(member)
     }
 }
 
@@ -307,7 +308,7 @@ fn mode_of(attachment: &Attachment) -> Option<IngressMode> {
     IngressMode::from_raw(attachment.ingress)
 }
 
-/// The record as long as XDP is not there: tc does all the work then.
+/// The attachment as long as XDP is not there: tc does all the work then.
 fn without_xdp(attachment: &Attachment) -> Attachment {
     Attachment {
         ingress: IngressMode::Tc as u32,

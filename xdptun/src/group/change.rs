@@ -1,7 +1,8 @@
 //! Changes of a group's plan, and the options that its programs have.
 
 use super::attached::Attached;
-use super::function::{Function, Options, Recorded};
+use super::function::Function;
+use super::options::{Options, Recorded};
 use super::run::Group;
 use crate::error::Result;
 
@@ -10,7 +11,7 @@ impl<F: Function> Group<F> {
     /// whether it was. On failure everything is as it was.
     pub(super) fn change(&mut self, plan: F::Plan) -> Result<bool> {
         let (before, after) = (self.options(), self.recorded(F::options(&plan)));
-        let other_programs = after.take_other_programs::<F>(&before);
+        let other_programs = take_other_programs::<F>(&after, &before);
         let changed = if other_programs {
             self.replace(&after)
         } else if after != before {
@@ -67,4 +68,14 @@ impl<F: Function> Group<F> {
         self.attached.adopted = false;
         Ok(())
     }
+}
+
+/// Whether options need other programs than those before.
+fn take_other_programs<F: Function>(
+    after: &Options<F::Settings>,
+    before: &Options<F::Settings>,
+) -> bool {
+    (after.ingress, after.tc, after.trace, after.record)
+        != (before.ingress, before.tc, before.trace, before.record)
+        || F::takes_other_programs(&after.settings, &before.settings)
 }

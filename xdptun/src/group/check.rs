@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 use xdptun_common::attachment::{Filters, IngressMode};
 
-use super::function::{Contradiction, Function, Options};
+use super::function::Function;
+use super::options::{Contradiction, Options};
 use super::pinned::Pinned;
 use crate::config::{IngressChoice, TcChoice};
 use crate::error::{Result, bail};

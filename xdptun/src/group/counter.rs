@@ -95,8 +95,8 @@ impl Serialize for Counts {
 pub enum KeptIn {
     /// At this index of the interface's row: the programs count.
     Row(u32),
-    /// In the record of the interface: the daemon counts.
-    Record,
+    /// In the attachment of the interface: the daemon counts.
+    Attachment,
 }
 
 /// What became of a packet, as a capture tells it.

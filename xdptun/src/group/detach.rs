@@ -11,9 +11,9 @@ use super::function::Function;
 use super::pinned::{self, Pinned, daemon_of};
 use super::take_over::busy;
 use crate::control;
+use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::lock::GroupLock;
 use crate::datapath::pins;
-use crate::datapath::records::Records;
 use crate::datapath::remove::{remove, remove_member};
 use crate::error::{Context as _, Result, bail};
 use crate::host::interface::{Interface, name_of};
@@ -103,16 +103,16 @@ pub fn remove_remains<F: Function>(name: &str) -> Result<()> {
 pub fn keep_only<F: Function>(group: &Path, stay: &[u32]) -> Result<()> {
     let lock =
         GroupLock::take(group).with_context(|| format!("cannot lock {}", group.display()))?;
-    let (Some(_lock), Ok(mut records)) = (lock, Records::from_pins(group)) else {
+    let (Some(_lock), Ok(mut engine)) = (lock, EngineMaps::from_pins(group)) else {
         return Ok(());
     };
-    for (ifindex, attachment) in records.attachments()? {
+    for (ifindex, attachment) in engine.attachments()? {
         let Some(name) = name_of(ifindex).filter(|_| !stay.contains(&ifindex)) else {
             continue;
         };
         remove_member(F::PROGRAMS, group, ifindex, Some(attachment))?;
-        records.forget(ifindex)?;
-        records.clear_row(attachment.row)?;
+        engine.forget(ifindex)?;
+        engine.clear_row(attachment.row)?;
         info!("{name}: detached from the interfaces that it shared flows with");
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! A function of xdptun, as the group of interfaces sees it that it works on.
 
-use std::num::NonZeroU32;
 use std::path::Path;
 
 use aya::Ebpf;
@@ -8,8 +7,8 @@ use aya::Ebpf;
 use super::attached::Attached;
 use super::counter::Counter;
 use super::handle::Reason;
+use super::options::{Contradiction, Options};
 use super::orders::{End, Orders};
-use crate::config::{IngressChoice, LogLevel, TcChoice};
 use crate::datapath::map::Source;
 use crate::datapath::programs::Programs;
 use crate::error::Result;
@@ -25,7 +24,7 @@ pub trait Function: Sized + 'static {
     /// What its programs and maps are set up with, beside what any function has.
     type Settings: Clone + PartialEq;
     /// The maps that outlive the process, beside
-    /// [those of any function](crate::datapath::records::Records).
+    /// [those of any function](crate::datapath::engine_maps::EngineMaps).
     type Maps;
     /// The maps of one set of programs that are not pinned.
     type Own;
@@ -108,73 +107,4 @@ pub trait Function: Sized + 'static {
         observer: &Self::Observer,
         ready: impl FnOnce(&mut Attached<Self>) -> Result<()>,
     ) -> impl Future<Output = Result<End<Reason<Self::Plan>>>>;
-}
-
-/// An option that cannot become what is wanted while programs are attached.
-pub struct Contradiction {
-    /// Its name in a file.
-    pub option: &'static str,
-    /// The value that it should have.
-    pub wanted: String,
-    /// The value that it has.
-    pub has: String,
-}
-
-/// How programs are attached and set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options<S> {
-    /// Which program handles what comes in.
-    pub ingress: IngressChoice,
-    /// How the tc programs are attached.
-    pub tc: TcChoice,
-    /// Whether the programs log every packet.
-    pub trace: Trace,
-    /// What the programs copy for a capture, if there is one.
-    pub record: Option<Recorded>,
-    /// The function's own.
-    pub settings: S,
-}
-
-/// Whether the programs log every packet, which is slow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trace {
-    /// They log none.
-    #[default]
-    Off,
-    /// They log every one.
-    On,
-}
-
-impl From<LogLevel> for Trace {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Trace => Self::On,
-            LogLevel::Error | LogLevel::Warn | LogLevel::Info | LogLevel::Debug => Self::Off,
-        }
-    }
-}
-
-/// What the programs copy for a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// The length of the link header of the interface, in bytes. The programs for other link
-    /// layers copy nothing.
-    pub link_len: u32,
-    /// How many bytes of each packet.
-    pub snap_len: NonZeroU32,
-}
-
-impl<S: Clone> Options<S> {
-    /// How many bytes of each packet the programs for this link layer copy, if they copy any.
-    pub fn record_at(&self, link_len: u32) -> Option<NonZeroU32> {
-        let record = self.record.filter(|record| record.link_len == link_len);
-        record.map(|record| record.snap_len)
-    }
-
-    /// Whether these options need other programs than `before`.
-    pub fn take_other_programs<F: Function<Settings = S>>(&self, before: &Self) -> bool {
-        (self.ingress, self.tc, self.trace, self.record)
-            != (before.ingress, before.tc, before.trace, before.record)
-            || F::takes_other_programs(&self.settings, &before.settings)
-    }
 }

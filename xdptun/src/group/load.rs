@@ -7,8 +7,8 @@ use aya::EbpfLoader;
 use aya::util::KernelVersion;
 use xdptun_common::global;
 
-use super::function::{Options, Trace};
-use crate::datapath::records::RECORDS;
+use super::options::{Options, Trace};
+use crate::datapath::engine_maps;
 use crate::error::Result;
 use crate::host::interface::Interface;
 use crate::host::preflight::kernel_version;
@@ -54,7 +54,7 @@ impl Globals {
             .override_global(global::RECORD, &self.record, true)
             // Programs that log nothing have none.
             .override_global(aya_log::LEVEL, &self.log_level, false);
-        for map in RECORDS {
+        for map in engine_maps::NAMES {
             if let Some(directory) = directory {
                 loader.map_pin_path(map, directory.join(map));
             }

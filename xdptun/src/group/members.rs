@@ -46,8 +46,8 @@ impl<F: Function> Group<F> {
         self.forget_unknown()
     }
 
-    /// Forgets interfaces that are gone and not waited for: nobody names them any more, or
-    /// another one has the name by now.
+    /// Forgets interfaces that are gone and not waited for: no order names them any
+    /// more, or another one has the name by now.
     pub(super) fn forget_unknown(&mut self) -> Result<()> {
         let missing = self.missing();
         let all = self.attached.interfaces.iter();

@@ -11,11 +11,11 @@ use xdptun_common::attachment::{Attachment, Filters, IngressMode};
 
 use super::counter::{Counter, Counts, KeptIn};
 use super::function::Function;
+use crate::datapath::engine_maps::{EngineMaps, owner};
 use crate::datapath::lock::GroupLock;
 use crate::datapath::map::Source;
 use crate::datapath::pins;
 use crate::datapath::programs::{Programs, TcProgram};
-use crate::datapath::records::{Records, owner};
 use crate::error::{Context as _, Error, Kind, Result, bail};
 use crate::host::interface::name_of;
 
@@ -37,7 +37,7 @@ pub struct PinnedGroup<F: Function> {
     /// What was set up on each of its interfaces, by index.
     pub members: BTreeMap<u32, Attachment>,
     /// What is attached, as the maps have it.
-    pub records: Records,
+    pub engine: EngineMaps,
     /// The maps of the function.
     pub maps: F::Maps,
 }
@@ -49,11 +49,11 @@ impl<F: Function> PinnedGroup<F> {
     ///
     /// If pins cannot be read, or another version wrote them.
     pub fn open(directory: &Path) -> Result<Self> {
-        let records = Records::from_pins(directory)?;
+        let engine = EngineMaps::from_pins(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
-            members: records.attachments()?,
-            records,
+            members: engine.attachments()?,
+            engine,
             maps: F::maps(&mut Source::Pins(directory))?,
         })
     }
@@ -151,8 +151,8 @@ impl<F: Function> Pinned<F> {
     pub fn counters(&self) -> Result<Counts> {
         let value = |counter: Counter| {
             let value = match counter.kept_in {
-                KeptIn::Row(index) => self.group.records.counter(self.attachment.row, index)?,
-                KeptIn::Record => self.attachment.lost_in_queue,
+                KeptIn::Row(index) => self.group.engine.counter(self.attachment.row, index)?,
+                KeptIn::Attachment => self.attachment.lost_in_queue,
             };
             Ok((counter, value))
         };
@@ -208,7 +208,7 @@ impl<F: Function> Pinned<F> {
     ///
     /// # Errors
     ///
-    /// If the lock or the record cannot be looked at.
+    /// If the lock or the map of the owner cannot be looked at.
     pub fn daemon(ifindex: u32) -> Result<Option<Pid>> {
         match Self::group(ifindex)? {
             Some(group) => daemon_of(&group),
@@ -226,7 +226,7 @@ impl<F: Function> Pinned<F> {
         let mut names = BTreeSet::new();
         for group in pins::groups(F::PROGRAMS)? {
             if pins::has_maps(&group)? && daemon_of(&group)? == Some(process) {
-                let attachments = Records::from_pins(&group)?.attachments()?;
+                let attachments = EngineMaps::from_pins(&group)?.attachments()?;
                 names.extend(attachments.values().map(kept_as));
             }
         }
@@ -250,7 +250,7 @@ impl<F: Function> Pinned<F> {
     }
 
     /// Where programs are attached now. By the kernel's word where there is a
-    /// query for it: a hook that someone else emptied is not listed.
+    /// query for it: a hook that another program emptied is not listed.
     #[must_use]
     pub fn hooks(&self) -> Vec<String> {
         let name = self.name();
@@ -280,12 +280,12 @@ impl<F: Function> Pinned<F> {
 ///
 /// # Errors
 ///
-/// If the lock or the record cannot be looked at.
+/// If the lock or the map of the owner cannot be looked at.
 pub fn daemon_of(group: &Path) -> Result<Option<Pid>> {
     if !GroupLock::is_held(group).context("cannot look at the lock")? {
         return Ok(None);
     }
-    // Until it is in the record, it is just being attached.
+    // Until the map names a process, the group is just being attached.
     if !pins::has_maps(group)? || owner(group)?.pid == 0 {
         return Ok(None);
     }
@@ -299,7 +299,7 @@ pub fn daemon_of(group: &Path) -> Result<Option<Pid>> {
     }
 }
 
-/// The name in the record of an interface.
+/// The name of an interface in its attachment.
 pub fn kept_as(attachment: &Attachment) -> String {
     let name = &attachment.name;
     let len = name
@@ -312,14 +312,14 @@ pub fn kept_as(attachment: &Attachment) -> String {
     name.replace(|letter: char| letter.is_control() || letter == '/', "?")
 }
 
-/// The name of an interface as an attachment records it.
-pub fn recorded(name: &str) -> Result<[u8; 16]> {
-    let mut record = [0; 16];
-    record
+/// The name of an interface as an attachment has it.
+pub fn name_bytes(name: &str) -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    bytes
         .get_mut(..name.len())
         .ok_or_else(|| Error::new(Kind::Invalid, "interface name too long"))?
         .copy_from_slice(name.as_bytes());
-    Ok(record)
+    Ok(bytes)
 }
 
 /// Whether one of the tc programs is attached to an interface through TCX, by

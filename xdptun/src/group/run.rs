@@ -11,12 +11,12 @@ use super::function::Function;
 use super::handle::Reason;
 use super::members::stays_attached;
 use super::orders::{End, Orders};
-use super::pinned::recorded;
+use super::pinned::name_bytes;
 use super::recording::Recording;
 use super::take_over::{Incumbent, take_group};
+use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::lock::{self, GroupLock};
 use crate::datapath::pins;
-use crate::datapath::records::Records;
 use crate::datapath::remove::clear;
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::host::interface::{Interface, name_of};
@@ -325,12 +325,12 @@ fn keep_names(group: &Path) -> Result<bool> {
     if !pins::has_maps(group)? {
         return Ok(false);
     }
-    let mut records = Records::from_pins(group)?;
-    let attachments = records.attachments()?;
+    let mut engine = EngineMaps::from_pins(group)?;
+    let attachments = engine.attachments()?;
     for (ifindex, mut attachment) in attachments.clone() {
         if let Some(name) = name_of(ifindex) {
-            attachment.name = recorded(&name)?;
-            records.set_attachment(ifindex, attachment)?;
+            attachment.name = name_bytes(&name)?;
+            engine.set_attachment(ifindex, attachment)?;
         }
     }
     Ok(attachments

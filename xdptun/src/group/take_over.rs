@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
-use super::function::{Function, Options};
+use super::function::Function;
+use super::options::Options;
 use super::pinned::{self, Pinned, daemon_of};
 use crate::datapath::lock::{self, GroupLock};
 use crate::datapath::pins;
@@ -127,7 +128,7 @@ fn take_lock<F: Function>(
             take()?
         }
         (Some(lock), _) => {
-            // Half an attachment binds nobody.
+            // What has no maps was never complete: its interfaces need not stay together.
             if pins::has_maps(group)? {
                 check_members(interfaces, &members)?;
             }

@@ -1,5 +1,5 @@
 //! Owned ports that the kernel may give to any UDP socket of this host, whose datagrams
-//! then leave as TCP. (A TCP connection that gets one works: the tunnel leaves it alone.)
+//! then leave as TCP. (A TCP connection that gets one works: xdptun leaves it alone.)
 
 use std::fs;
 

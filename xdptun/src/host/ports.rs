@@ -89,6 +89,12 @@ impl PortRange {
         (self.first, self.last)
     }
 
+    /// Whether a port is in both ranges.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
     /// Whether a port is in the range.
     #[must_use]
     pub const fn contains(&self, port: u16) -> bool {

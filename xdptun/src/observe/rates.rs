@@ -1,5 +1,7 @@
 //! Rates: the difference between two readings of the attachments, per second.
 
+mod carried;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -9,6 +11,9 @@ use serde::Serialize;
 use xdptun_common::tunnel::outcome::Outcome;
 
 use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds};
+use carried::{Carried, growth, per_second};
+
+pub use carried::Traffic;
 
 /// How many flows are listed: those that carried most.
 pub const BUSIEST: usize = 10;
@@ -28,6 +33,8 @@ pub struct Rates {
 /// The rates of one attachment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterfaceRates {
+    /// The function, such as `tunnel`.
+    pub function: &'static str,
     /// The interface's name.
     pub name: String,
     /// Its index.
@@ -41,20 +48,6 @@ pub struct InterfaceRates {
     pub drops: BTreeMap<&'static str, Drops>,
     /// The flows that carried most, of those that carried anything.
     pub busiest: Vec<FlowRates>,
-}
-
-/// Datagrams and their payload, each way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Traffic {
-    /// Datagrams disguised, per second.
-    pub tx_packets_per_s: f64,
-    /// Their payload in bits per second. For an interface, the sum over the flows that
-    /// exist at the end of the interval.
-    pub tx_bits_per_s: f64,
-    /// Datagrams restored, per second.
-    pub rx_packets_per_s: f64,
-    /// Their payload in bits per second.
-    pub rx_bits_per_s: f64,
 }
 
 /// One reason to drop packets.
@@ -106,26 +99,8 @@ fn interface_rates(
     now: &InterfaceStatus,
     interval: Duration,
 ) -> InterfaceRates {
-    let counter = |interface: &InterfaceStatus, name| interface.attachment.counters.get(name);
-    let moved = |name| {
-        let before = then.and_then(|then| counter(then, name));
-        growth(before, counter(now, name).unwrap_or_default())
-    };
-    // A flow may have been at another interface of the group; what this one had comes last.
-    let all = before.interfaces.iter().chain(then);
-    let known: HashMap<(SocketAddr, SocketAddr), &FlowStatus> = all
-        .flat_map(|then| &then.flows)
-        .map(|flow| ((flow.local, flow.remote), flow))
-        .collect();
-    let mut carried: Vec<(&FlowStatus, Carried)> = now
-        .flows
-        .iter()
-        .map(|flow| {
-            let before = known.get(&(flow.local, flow.remote)).copied();
-            (flow, Carried::between(before, flow))
-        })
-        .filter(|(_, carried)| *carried != Carried::default())
-        .collect();
+    let moved = |name| moved(then, now, name);
+    let mut carried = carried_flows(before, then, now);
     let bytes = |bytes: fn(&Carried) -> u64| carried.iter().map(|(_, flow)| bytes(flow)).sum();
     let total = Carried {
         tx_packets: moved(Outcome::TxDisguised.name()),
@@ -137,27 +112,15 @@ fn interface_rates(
         let bytes = carried.tx_bytes + carried.rx_bytes;
         (Reverse(bytes), flow.remote, flow.local)
     });
-    let drops = now
-        .attachment
-        .counters
-        .iter()
-        .filter_map(|(counter, total)| {
-            let moved = moved(counter.name);
-            let drops = Drops {
-                per_s: per_second(moved, interval),
-                total,
-            };
-            (counter.end.is_loss() && moved > 0).then_some((counter.name, drops))
-        });
+    let busiest = carried.into_iter().take(BUSIEST);
     InterfaceRates {
+        function: now.attachment.function,
         name: now.attachment.name.clone(),
         ifindex: now.attachment.ifindex,
         traffic: total.over(interval),
         flow_states: now.flow_states.clone(),
-        drops: drops.collect(),
-        busiest: carried
-            .into_iter()
-            .take(BUSIEST)
+        drops: drops(then, now, interval),
+        busiest: busiest
             .map(|(flow, carried)| FlowRates {
                 flow: flow.clone(),
                 traffic: carried.over(interval),
@@ -166,46 +129,49 @@ fn interface_rates(
     }
 }
 
-/// Datagrams and bytes that a flow carried in an interval.
-#[derive(Clone, Copy, Default, PartialEq)]
-struct Carried {
-    tx_packets: u64,
-    tx_bytes: u64,
-    rx_packets: u64,
-    rx_bytes: u64,
+/// How far a counter of an interface moved.
+fn moved(then: Option<&InterfaceStatus>, now: &InterfaceStatus, name: &str) -> u64 {
+    let counter = |interface: &InterfaceStatus| interface.attachment.counters.get(name);
+    growth(then.and_then(counter), counter(now).unwrap_or_default())
 }
 
-impl Carried {
-    fn between(then: Option<&FlowStatus>, now: &FlowStatus) -> Self {
-        Self {
-            tx_packets: growth(then.map(|flow| flow.tx_packets), now.tx_packets),
-            tx_bytes: growth(then.map(|flow| flow.tx_bytes), now.tx_bytes),
-            rx_packets: growth(then.map(|flow| flow.rx_packets), now.rx_packets),
-            rx_bytes: growth(then.map(|flow| flow.rx_bytes), now.rx_bytes),
-        }
-    }
-
-    fn over(self, interval: Duration) -> Traffic {
-        Traffic {
-            tx_packets_per_s: per_second(self.tx_packets, interval),
-            tx_bits_per_s: per_second(self.tx_bytes, interval) * 8.0,
-            rx_packets_per_s: per_second(self.rx_packets, interval),
-            rx_bits_per_s: per_second(self.rx_bytes, interval) * 8.0,
-        }
-    }
+/// The flows of an interface that carried anything, and what.
+fn carried_flows<'a>(
+    before: &Status,
+    then: Option<&InterfaceStatus>,
+    now: &'a InterfaceStatus,
+) -> Vec<(&'a FlowStatus, Carried)> {
+    // A flow may have been at another interface of the group; what this one had comes last.
+    let all = before.interfaces.iter().chain(then);
+    let known: HashMap<(SocketAddr, SocketAddr), &FlowStatus> = all
+        .flat_map(|then| &then.flows)
+        .map(|flow| ((flow.local, flow.remote), flow))
+        .collect();
+    let carried = now.flows.iter().map(|flow| {
+        let before = known.get(&(flow.local, flow.remote)).copied();
+        (flow, Carried::between(before, flow))
+    });
+    carried
+        .filter(|(_, carried)| *carried != Carried::default())
+        .collect()
 }
 
-/// How much a counter grew. A counter that is smaller than before began anew.
-fn growth(before: Option<u64>, now: u64) -> u64 {
-    now.checked_sub(before.unwrap_or_default()).unwrap_or(now)
-}
-
-/// Zero for an empty interval.
-fn per_second(amount: u64, interval: Duration) -> f64 {
-    if interval.is_zero() {
-        return 0.0;
-    }
-    amount as f64 / interval.as_secs_f64()
+/// The counters of dropped and lost packets that moved.
+fn drops(
+    then: Option<&InterfaceStatus>,
+    now: &InterfaceStatus,
+    interval: Duration,
+) -> BTreeMap<&'static str, Drops> {
+    let counters = now.attachment.counters.iter();
+    let drops = counters.filter_map(|(counter, total)| {
+        let moved = moved(then, now, counter.name);
+        let drops = Drops {
+            per_s: per_second(moved, interval),
+            total,
+        };
+        (counter.end.is_loss() && moved > 0).then_some((counter.name, drops))
+    });
+    drops.collect()
 }
 
 #[cfg(test)]
@@ -392,10 +358,5 @@ mod tests {
             shown(&rates(slice::from_ref(&before), slice::from_ref(&before))),
             [""; 0]
         );
-    }
-
-    #[test]
-    fn no_time_is_no_rate() {
-        assert_eq!(per_second(5, Duration::ZERO), 0.0);
     }
 }

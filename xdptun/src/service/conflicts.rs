@@ -1,15 +1,18 @@
-//! Interfaces of the service that another process already holds.
+//! Other processes that keep interfaces of the service, or others with the same ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::net::if_::if_nametoindex;
 use nix::unistd::Pid;
+use tracing::warn;
 
 use super::Mode;
 use crate::config::Config;
 use crate::control;
 use crate::error::{Result, bail};
 use crate::group::Incumbent;
+use crate::group::pinned::daemon_of;
+use crate::host::addresses::vrf_of;
 use crate::tunnel::Pinned;
 
 /// The process that keeps the interface of that name, if one does.
@@ -80,4 +83,56 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Interfaces with the same ports that another process keeps.
+pub struct Unshared {
+    process: Pid,
+    interfaces: Vec<String>,
+}
+
+impl Unshared {
+    /// Warns that only the interfaces of one process share flows.
+    pub fn warn(&self, config: &Config) {
+        let own: Vec<_> = config.interfaces.keys().map(String::as_str).collect();
+        warn!(
+            "{}: kept by process {}, so flows are not shared with {}; to share them, name all of \
+             these interfaces in one command",
+            self.interfaces.join(", "),
+            self.process,
+            own.join(", ")
+        );
+    }
+}
+
+/// What other processes keep and will go on to keep that could share flows with the
+/// configuration: with ports of it, and in the same VRF.
+///
+/// # Errors
+///
+/// If pins cannot be read.
+pub fn unshared(config: &Config) -> Result<Vec<Unshared>> {
+    let vrf = |ifindex| vrf_of(ifindex).ok().flatten();
+    let mut kept: BTreeMap<Pid, Vec<String>> = BTreeMap::new();
+    for pinned in Pinned::all()? {
+        let (name, theirs) = (pinned.name(), pinned.group.maps.ports()?);
+        let could_share = config.interfaces.iter().any(|(own, interface)| {
+            let mut ports = interface.ports.iter();
+            ports.any(|port| theirs.iter().any(|range| range.overlaps(port)))
+                && if_nametoindex(own.as_str())
+                    .is_ok_and(|ifindex| vrf(ifindex) == vrf(pinned.ifindex))
+        });
+        // A process that is taken over keeps only interfaces of the configuration.
+        if config.interfaces.contains_key(&name) || !could_share {
+            continue;
+        }
+        if let Some(process) = daemon_of(&pinned.group.directory)? {
+            kept.entry(process).or_default().push(name);
+        }
+    }
+    let unshared = kept.into_iter().map(|(process, interfaces)| Unshared {
+        process,
+        interfaces,
+    });
+    Ok(unshared.collect())
 }

@@ -11,14 +11,13 @@ use tracing::warn;
 use xdptun_common::member::ROWS;
 
 use super::Frontend;
-use super::start::Prepared;
+use super::prepared::Prepared;
 use super::states::{InterfaceState, InterfaceStates};
 use crate::error::{Error, Kind, Result};
 use crate::group::{Group, Incumbent, Orders, Progress, Reason, Waited, detach, wait_for};
-use crate::host::addresses;
 use crate::host::interface::Interface;
 use crate::tunnel::daemon::Observer;
-use crate::tunnel::{Pinned, Plan, Tunnel};
+use crate::tunnel::{Plan, Tunnel};
 
 /// Puts interfaces with equal plans into one group, unless they are in different VRFs. Those
 /// that a process left attached stay in the groups that they have.
@@ -30,7 +29,7 @@ pub fn form_groups(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
     let mut groups: Vec<(Option<PathBuf>, Prepared)> = Vec::new();
     let mut free = Vec::new();
     for prepared in all {
-        let Some(pins) = pins_of(&prepared)? else {
+        let Some(pins) = prepared.pins()? else {
             free.push(prepared);
             continue;
         };
@@ -63,7 +62,7 @@ pub fn form_groups(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
             }
         }
     }
-    let with_vrf = |group: Prepared| (vrf(&group), group);
+    let with_vrf = |group: Prepared| (group.vrf(), group);
     let mut groups: Vec<_> = groups
         .into_iter()
         .map(|(_, group)| with_vrf(group))
@@ -89,7 +88,7 @@ pub fn form_groups(all: Vec<Prepared>) -> Result<Vec<Prepared>> {
 pub fn part(all: &[Prepared]) -> Result<()> {
     let mut groups: BTreeMap<PathBuf, (&Plan, Vec<u32>)> = BTreeMap::new();
     for prepared in all {
-        if let (Some(pins), Some(ifindex)) = (pins_of(prepared)?, index_of(prepared)) {
+        if let (Some(pins), Some(ifindex)) = (prepared.pins()?, prepared.ifindex()) {
             let (plan, stay) = groups.entry(pins).or_insert((&prepared.plan, Vec::new()));
             if **plan == prepared.plan {
                 stay.push(ifindex);
@@ -110,26 +109,6 @@ pub fn must_be_equal(one: &Prepared, other: &Prepared) -> Error {
          them, take one out of the file, reload, put it back, and reload again"
     );
     Error::new(Kind::CannotChange, why)
-}
-
-/// The pins of the group that an interface is in, if it is there and in one.
-pub fn pins_of(prepared: &Prepared) -> Result<Option<PathBuf>> {
-    match index_of(prepared) {
-        Some(ifindex) => Pinned::group(ifindex),
-        None => Ok(None),
-    }
-}
-
-/// The routing table of the VRF that the first interface is in. Two VRFs may use the same
-/// addresses for different hosts.
-fn vrf(prepared: &Prepared) -> Option<u32> {
-    addresses::vrf_of(index_of(prepared)?).ok().flatten()
-}
-
-/// Index of the first interface, if it is there.
-fn index_of(prepared: &Prepared) -> Option<u32> {
-    let first = prepared.interfaces.first()?;
-    if_nametoindex(first.as_str()).ok()
 }
 
 /// The task that carries a group.

@@ -5,6 +5,7 @@
 mod conflicts;
 mod ending;
 mod group;
+mod prepared;
 mod reload;
 mod serve;
 mod start;

@@ -6,8 +6,9 @@ use nix::net::if_::if_nametoindex;
 use tracing::{error, info};
 
 use super::Service;
-use super::group::{form_groups, must_be_equal, pins_of};
-use super::start::{Prepared, keep, new_addresses};
+use super::group::{form_groups, must_be_equal};
+use super::prepared::Prepared;
+use super::start::{keep, new_addresses};
 use super::states::InterfaceState;
 use crate::config::Config;
 use crate::control::Answer;
@@ -48,14 +49,7 @@ impl Service {
             self.id_of(&name).is_some() && !self.states.is_given_up(&name)
         });
         let kept = self.regroup(kept)?;
-        for (id, prepared) in &kept {
-            if self.changes(*id, prepared) {
-                for name in &prepared.interfaces {
-                    let fits = check::<Tunnel>(&prepared.plan.options(), name);
-                    fits.with_context(|| name.clone())?;
-                }
-            }
-        }
+        self.check_changes(&kept)?;
         let serves = self.metrics.as_ref().map(|metrics| metrics.address);
         let metrics = match config.metrics {
             wanted if wanted == serves => None,
@@ -65,28 +59,7 @@ impl Service {
         gone.retain(|name| !config.interfaces.contains_key(name));
 
         // New ones first: if one cannot be attached, nothing has changed yet.
-        let mut begun: Vec<String> = Vec::new();
-        for prepared in form_groups(new)? {
-            let names = prepared.interfaces.clone();
-            let started = match self.group_for(&prepared, &kept)? {
-                Some(id) => self.join(id, &names).await,
-                None => {
-                    self.part_with(&names).await?;
-                    self.start(prepared).await
-                }
-            };
-            if let Err(error) = started {
-                for name in &begun {
-                    self.stop(name).await?;
-                }
-                return Err(error);
-            }
-            begun.extend(names);
-        }
-        done.extend(begun.iter().map(|name| match self.states.is_waiting(name) {
-            true => format!("{name}: waited for, as there is no such interface"),
-            false => format!("{name}: attached"),
-        }));
+        self.begin(new, &kept, done).await?;
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();
@@ -107,6 +80,50 @@ impl Service {
         self.frontend.log(config.log_level)
     }
 
+    /// Checks that the interfaces whose plans change can have the new ones.
+    fn check_changes(&self, kept: &BTreeMap<u32, Prepared>) -> Result<()> {
+        let changed = kept.iter().filter(|(id, one)| self.changes(**id, one));
+        for (_, prepared) in changed {
+            for name in &prepared.interfaces {
+                let fits = check::<Tunnel>(&prepared.plan.options(), name);
+                fits.with_context(|| name.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts new interfaces, all or none; adds a line to `done` for each.
+    async fn begin(
+        &mut self,
+        new: Vec<Prepared>,
+        kept: &BTreeMap<u32, Prepared>,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
+        let mut begun: Vec<String> = Vec::new();
+        for prepared in form_groups(new)? {
+            let names = prepared.interfaces.clone();
+            let started = match self.group_for(&prepared, kept)? {
+                Some(id) => self.join(id, &names).await,
+                None => {
+                    self.part_with(&names).await?;
+                    self.start(prepared).await
+                }
+            };
+            if let Err(error) = started {
+                for name in &begun {
+                    self.stop(name).await?;
+                }
+                return Err(error);
+            }
+            begun.extend(names);
+        }
+        done.extend(begun.iter().map(|name| match self.states.is_waiting(name) {
+            true => format!("{name}: waited for, as there is no such interface"),
+            false => format!("{name}: attached"),
+        }));
+        Ok(())
+    }
+
     /// The group that new interfaces join, if there is one with their plan. Those that were
     /// given up may be in it already; those that another process left in a group of their own
     /// stay there.
@@ -120,7 +137,7 @@ impl Service {
             .iter()
             .map(|one| self.id_of(one))
             .collect();
-        let is_apart = ids == [None].into() && pins_of(prepared)?.is_some();
+        let is_apart = ids == [None].into() && prepared.pins()?.is_some();
         let mut same = kept.iter().filter(|(id, one)| {
             one.plan == prepared.plan && ids.iter().flatten().all(|present| present == *id)
         });

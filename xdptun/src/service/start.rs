@@ -11,6 +11,7 @@ use tokio::task::spawn_local;
 use tracing::warn;
 
 use super::group::{GroupTask, form_groups, part};
+use super::prepared::Prepared;
 use super::{Metrics, RunningGroup, Service, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
@@ -22,25 +23,6 @@ use crate::process::privileges;
 use crate::process::task::Task;
 use crate::tunnel::resolve::{Addresses, Names};
 use crate::tunnel::{Plan, Tunnel};
-
-/// What it takes to start or change an interface, or a group of interfaces.
-pub struct Prepared {
-    pub interfaces: Vec<String>,
-    pub plan: Plan,
-    pub names: Names,
-}
-
-impl Prepared {
-    /// The interfaces, for a message.
-    pub fn name(&self) -> String {
-        self.interfaces.join(", ")
-    }
-
-    /// Adds interfaces with the same plan.
-    pub fn add(&mut self, other: Self) {
-        self.interfaces.extend(other.interfaces);
-    }
-}
 
 impl Service {
     /// Serves metrics at an address, if one is given.
@@ -88,8 +70,19 @@ impl Service {
             (Some(_), Incumbent::Respect) => Some(self.listen(config)?),
             _ => None,
         };
+        // Warned of after the start: one that fails tells its error alone.
+        let without_file = self.mode.file.is_none();
+        let unshared = without_file.then(|| conflicts::unshared(config));
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
+        }
+        match unshared {
+            None => {}
+            Some(Ok(kept)) => kept.iter().for_each(|one| one.warn(config)),
+            // Pins of another version, for example: no reason not to start.
+            Some(Err(error)) => {
+                warn!("cannot tell whether another process carries these ports: {error:#}");
+            }
         }
         // Only the start takes over; a later reload must not.
         self.mode.incumbent = Incumbent::Respect;

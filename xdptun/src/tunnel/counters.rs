@@ -13,7 +13,7 @@ pub const TX_LOST_IN_QUEUE: Counter = Counter {
     advice: "No peer answered for ten seconds: look whether xdptun is attached at the peer, \
              with the same secret if any, and whether the network lets the TCP port through.",
     end: PacketEnd::Dropped,
-    kept_in: KeptIn::Record,
+    kept_in: KeptIn::Attachment,
     metric: &Metric {
         name: "xdptun_queue_lost_datagrams",
         help: "Datagrams lost while they waited with the daemon for a handshake.",

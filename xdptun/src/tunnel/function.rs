@@ -14,7 +14,7 @@ use crate::datapath::map::Source;
 use crate::datapath::programs::{Programs, XdpPrograms};
 use crate::error::Result;
 use crate::group::counter::Counter;
-use crate::group::function::Contradiction;
+use crate::group::options::Contradiction;
 use crate::group::{Attached, End, Function, Options, Orders, Reason};
 use crate::host::addresses;
 use crate::host::interface::Interface;
@@ -28,6 +28,7 @@ impl Function for Tunnel {
         function: "tunnel",
         // All others see datagrams.
         order: 0,
+        is_older_than_groups: true,
         ingress: "xdptun_ingress",
         egress: "xdptun_egress",
         splitter: Some("xdptun_splitter"),

@@ -15,7 +15,7 @@ use crate::error::{Context as _, Error, Kind, Result};
 /// The keys of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// The set for everyone else.
+    /// The set for all other peers.
     pub everyone: KeySet,
     /// The sets for networks; of two that overlap, the smaller counts.
     pub of: BTreeMap<IpNet, KeySet>,
@@ -69,7 +69,7 @@ impl KeyMaps {
         for (index, set) in (bank..).zip(&sets) {
             self.sets.set(index, AsPod(*set), 0)?;
         }
-        // The set for everyone last, as it tells which half is in use.
+        // The set for all other peers last, as it tells which half is in use.
         for ((prefix_len, address), index) in of.iter().rev() {
             let network = PeerKey::new(*prefix_len, *address);
             self.of.insert(&network, bank + index, 0)?;

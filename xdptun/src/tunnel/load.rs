@@ -8,6 +8,7 @@ use aya::Ebpf;
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::group::Group;
 use xdptun_common::tunnel::replay::PAGES;
+use xdptun_object::TUNNEL;
 
 use super::Tunnel;
 use super::keys::KeyMaps;
@@ -17,7 +18,6 @@ use super::settings::Settings;
 use super::sizes::forgetful;
 use super::tcp_defaults;
 use crate::config::{IngressChoice, TcChoice};
-use crate::datapath::TUNNEL;
 use crate::datapath::hook::load_all;
 use crate::datapath::pins;
 use crate::datapath::pod::AsPod;

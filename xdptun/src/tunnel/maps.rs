@@ -32,7 +32,7 @@ pub struct Maps {
     remotes: HashMap<MapData, [u8; 16], u32>,
     opened: Array<MapData, AsPod<Tally>>,
     settled: Array<MapData, AsPod<Settled>>,
-    /// The records that the programs send, as long as the daemon does not read them; none of
+    /// The events that the programs tell, as long as the daemon does not read them; none of
     /// pins.
     pub(super) events: Option<RingBuf<MapData>>,
 }
@@ -50,7 +50,7 @@ const EVENTS: &str = "EVENTS";
 /// Pinned only if there is a secret: the last proofs, and all that were seen.
 pub const PROOFS: [&str; 2] = ["PROOFS", "SEEN"];
 
-/// The pinned maps beside [`RECORDS`](crate::datapath::records::RECORDS): a later process
+/// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES): a later process
 /// reads them, or goes on with them.
 pub const PINNED: [&str; 11] = [
     GROUP,

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::plan::{Kind, Target};
 use super::suite::{Program, Suite};
+use super::target::{Kind, Target};
 use crate::build;
 use crate::shell::{Supervised, cargo};
 

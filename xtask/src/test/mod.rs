@@ -7,8 +7,10 @@
 
 mod compile;
 pub mod guests;
+mod metadata;
 mod plan;
 pub mod suite;
+mod target;
 pub mod worker;
 
 use std::time::SystemTime;

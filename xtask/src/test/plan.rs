@@ -2,25 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
 use super::compile::{for_host, for_root};
+use super::metadata::{Package, array};
 use super::suite::{Program, Suite};
+use super::target::{Kind, Subject, Target};
 use crate::build;
 use crate::shell::cargo;
 
 /// The folder of the package whose tests need a guest.
 const VM_TESTS: &str = "vm";
-
-/// The folder of the package whose tests need a Debian system, and packages.
-const PACKAGE_TESTS: &str = "package";
 
 /// Suites by the way they are built and run.
 #[derive(Debug, Default)]
@@ -48,115 +45,6 @@ pub struct Suites {
     pub vm: Vec<Suite>,
 }
 
-/// One target of one package.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) package: String,
-    pub(super) folder: PathBuf,
-    pub(super) name: String,
-    pub(super) title: String,
-    pub(super) kind: Kind,
-    /// The module that holds the tests, if it is not the whole program.
-    pub(super) module: Option<String>,
-    pub(super) subject: Subject,
-    pub(super) beside_others: bool,
-}
-
-/// What a package tells this command, in `[package.metadata.xtask]`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct Settings {
-    /// Whether each module of a test program is a suite, instead of the program.
-    module_suites: bool,
-    /// What its tests that need root are about.
-    subject: Subject,
-    /// Suites that bear that others run at the same time: they measure no time, lose no
-    /// datagram to a busy core, and take none for long.
-    beside_others: BTreeSet<String>,
-}
-
-/// What tests are about, which is built before them.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Subject {
-    /// The command.
-    #[default]
-    Command,
-    /// The kernel side alone.
-    Object,
-}
-
-impl Settings {
-    fn of(package: &Value) -> Result<Self> {
-        let settings = package["metadata"].get("xtask");
-        let settings = settings.map(Self::deserialize).transpose();
-        Ok(settings
-            .context("package.metadata.xtask")?
-            .unwrap_or_default())
-    }
-}
-
-/// The modules beside the main file of a test program, in alphabetical order. The
-/// compiler does not see a file that the main file does not name.
-fn modules(main: &Path) -> Result<Vec<String>> {
-    let describe = || format!("{}: cannot read", main.display());
-    let text = fs::read_to_string(main).with_context(describe)?;
-    let folder = main.parent().with_context(describe)?;
-    let mut modules = Vec::new();
-    for entry in fs::read_dir(folder).with_context(describe)? {
-        let path = entry.with_context(describe)?.path();
-        if path == main {
-            continue;
-        }
-        let name = path.file_stem().with_context(describe)?;
-        let name = name.to_string_lossy().into_owned();
-        ensure!(
-            text.lines().any(|line| line == format!("mod {name};")),
-            "{}: has no `mod {name};` for {}",
-            main.display(),
-            path.display()
-        );
-        modules.push(name);
-    }
-    modules.sort();
-    Ok(modules)
-}
-
-impl Target {
-    fn tries_packages(&self) -> bool {
-        self.folder.ends_with(Path::new("test").join(PACKAGE_TESTS))
-    }
-}
-
-/// What cargo calls the kind of a target, as far as tests go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Lib,
-    Bin,
-    Test,
-    Documentation,
-}
-
-impl Kind {
-    pub(super) fn of(target: &Value) -> Option<Self> {
-        let kinds: Vec<&str> = array(&target["kind"]).filter_map(Value::as_str).collect();
-        [("lib", Self::Lib), ("bin", Self::Bin), ("test", Self::Test)]
-            .into_iter()
-            .find(|(name, _)| kinds.contains(name))
-            .map(|(_, kind)| kind)
-    }
-
-    /// The option that makes cargo build its tests.
-    pub(super) fn selector(self) -> &'static str {
-        match self {
-            Self::Lib => "--lib",
-            Self::Bin => "--bins",
-            Self::Test => "--test",
-            Self::Documentation => "--doc",
-        }
-    }
-}
-
 impl Plan {
     /// All suites whose title contains one of the words; no words mean all.
     pub fn discover(words: &[&str]) -> Result<Self> {
@@ -176,63 +64,43 @@ impl Plan {
     fn from_metadata(metadata: &Value, root_tests: &Path) -> Result<Self> {
         let mut plan = Self::default();
         for package in array(&metadata["packages"]) {
-            let name = string(&package["name"])?;
-            let mut folder = PathBuf::from(string(&package["manifest_path"])?);
-            folder.pop();
-            let settings = Settings::of(package).with_context(|| name.clone())?;
-            let needs_root = folder.starts_with(root_tests);
-            let needs_vm = folder == root_tests.join(VM_TESTS);
-            for target in array(&package["targets"]) {
-                let target_name = string(&target["name"])?;
-                let make = |title: &str, kind| Target {
-                    package: name.clone(),
-                    folder: folder.clone(),
-                    name: target_name.clone(),
-                    title: format!("{name} {title}"),
-                    kind,
-                    module: None,
-                    subject: settings.subject,
-                    beside_others: settings.beside_others.contains(title),
-                };
-                let suites = || {
-                    if !settings.module_suites {
-                        return Ok(vec![make(&target_name, Kind::Test)]);
-                    }
-                    let modules = modules(Path::new(&string(&target["src_path"])?))?;
-                    let suites = modules.into_iter().map(|module| Target {
-                        module: Some(module.clone()),
-                        ..make(&module, Kind::Test)
-                    });
-                    anyhow::Ok(suites.collect())
-                };
-                let Some(kind) = Kind::of(target) else {
-                    continue;
-                };
-                match kind {
-                    Kind::Test if needs_vm => plan.vm.extend(suites()?),
-                    Kind::Test if needs_root => plan.root.extend(suites()?),
-                    Kind::Test => plan.host.extend(suites()?),
-                    Kind::Lib if target["test"] == true => plan.unit.push(make("unit", kind)),
-                    Kind::Bin if target["test"] == true => {
-                        plan.unit.push(make("unit (program)", kind));
-                    }
-                    Kind::Lib | Kind::Bin | Kind::Documentation => {}
-                }
-                if kind == Kind::Lib && target["doctest"] == true {
-                    let documentation = make("documentation", Kind::Documentation);
-                    plan.documentation.push(documentation);
-                }
+            let package = Package::read(package)?;
+            for target in package.targets() {
+                plan.add(&package, target, root_tests)?;
             }
             let titles: BTreeSet<&str> = plan.root.iter().map(|one| one.title.as_str()).collect();
-            for suite in &settings.beside_others {
-                let title = format!("{name} {suite}");
-                ensure!(
-                    titles.contains(title.as_str()),
-                    "{name}: `beside-others` names {suite}, which is no suite that needs root"
-                );
-            }
+            package.check_settings(&titles)?;
         }
         Ok(plan)
+    }
+
+    /// Adds the suites of one target.
+    fn add(&mut self, package: &Package<'_>, target: &Value, root_tests: &Path) -> Result<()> {
+        let Some(kind) = Kind::of(target) else {
+            return Ok(());
+        };
+        match kind {
+            Kind::Test if package.folder == root_tests.join(VM_TESTS) => {
+                self.vm.extend(package.suites(target)?);
+            }
+            Kind::Test if package.folder.starts_with(root_tests) => {
+                self.root.extend(package.suites(target)?);
+            }
+            Kind::Test => self.host.extend(package.suites(target)?),
+            Kind::Lib if target["test"] == true => {
+                self.unit.push(package.suite(target, "unit", kind)?);
+            }
+            Kind::Bin if target["test"] == true => {
+                self.unit
+                    .push(package.suite(target, "unit (program)", kind)?);
+            }
+            Kind::Lib | Kind::Bin | Kind::Documentation => {}
+        }
+        if kind == Kind::Lib && target["doctest"] == true {
+            let documentation = package.suite(target, "documentation", Kind::Documentation)?;
+            self.documentation.push(documentation);
+        }
+        Ok(())
     }
 
     /// Builds what the tests of root are about, for another machine if one is named.
@@ -342,19 +210,13 @@ impl fmt::Display for Plan {
     }
 }
 
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn string(value: &Value) -> Result<String> {
-    let text = value.as_str().context("`cargo metadata` lacks a name")?;
-    Ok(text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
+
     use serde_json::json;
+
+    use super::*;
 
     fn titles(targets: &[Target]) -> Vec<&str> {
         targets.iter().map(|target| target.title.as_str()).collect()

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex};
 
 use socket2::{Domain, Socket, Type};
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::syn_options;

@@ -1,6 +1,6 @@
 //! Ingress: flows come up, from either side.
 
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::isn::{LIFETIME, far_from};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, RESTARTED, State};
@@ -291,7 +291,7 @@ fn a_cookie_makes_the_flow() {
 /// RFC 9293 section 3.10.7.1: a segment without a connection is answered with a reset
 /// that its sender accepts.
 #[test]
-fn segments_for_nobody_are_reset() {
+fn segments_of_no_flow_are_reset() {
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex};
 
 use socket2::{Domain, Socket, Type};
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::proof::ProofKey;
 use xdptun_common::tunnel::state::{Flow, KeptFields, REMEMBERED, State};
@@ -239,7 +239,7 @@ fn a_damaged_proof_is_not_spent() {
 /// An attacker who sends our own SYN back to us does not get in, however many SYNs of
 /// ours came after it.
 #[test]
-fn our_own_proof_is_good_for_nobody() {
+fn our_own_proof_is_good_for_no_sender() {
     let mut datapath = lock(&HIDDEN);
     for family in Family::ALL {
         datapath.reset();

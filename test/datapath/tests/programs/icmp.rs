@@ -17,8 +17,7 @@ use crate::{datapath, options, paths};
 /// Payload bytes of the datagram that the errors are about.
 const LEN: usize = 1400;
 
-/// The datagram as its socket sent it, but for the checksum: without one. Some
-/// routers were passed.
+/// The datagram as its socket sent it, but without a checksum, and after some routers.
 fn datagram(path: Path) -> Packet {
     let datagram = path.outbound().payload(payload(LEN));
     datagram.tos(0x48).ttl(57).id(0x0102).without_checksum()

@@ -2,7 +2,7 @@
 //! host flood another, and each open flow has its own.
 
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, State};
 use xdptun_common::tunnel::window::challenging;

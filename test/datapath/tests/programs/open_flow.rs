@@ -1,7 +1,7 @@
 //! Ingress: control segments of a flow that is open (RFC 9293, RFC 5961).
 
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::ack::AckMarks;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, Flow, MAX_STEP, State};
 use xdptun_common::tunnel::window::challenging;

@@ -1,6 +1,6 @@
 //! Egress: the first datagrams of a flow wait with the daemon, and a SYN leaves.
 
-use xdptun_common::report::event::{LARGE_FRAME, SMALL_FRAME};
+use xdptun_common::tunnel::event::{LARGE_FRAME, SMALL_FRAME};
 use xdptun_common::tunnel::isn::far_from;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, MOST_SYNS, RESTARTED, State};
@@ -246,7 +246,7 @@ fn a_closed_flow_opens_again() {
     check(&mut datapath(), rows);
 }
 
-/// Without a reader of the records the ring fills. Then datagrams are lost and counted,
+/// Without a reader of the events the ring fills. Then datagrams are lost and counted,
 /// but SYNs still leave.
 #[test]
 fn without_a_daemon_syns_go_on() {

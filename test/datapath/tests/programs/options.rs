@@ -2,8 +2,8 @@
 //! stands before the transport header is refused.
 
 use etherparse::IpNumber;
-use xdptun_common::report::event::Kind;
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, State};
 use xdptun_test_datapath::packet::payload;

@@ -1,7 +1,7 @@
 //! The tables themselves: a row that expects anything else than what happens
 //! must fail.
 
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::State;
 use xdptun_test_datapath::case::failures;

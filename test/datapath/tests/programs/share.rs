@@ -7,7 +7,7 @@ use std::thread;
 use aya::TestRun as _;
 use aya::programs::{SchedClassifier, TestRunOptions};
 use xdptun_common::address::address_bytes;
-use xdptun_common::report::event::Kind;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::share::{Tally, cost, kept, network, share, share_of_network};
 use xdptun_common::tunnel::state::{Opener, State};

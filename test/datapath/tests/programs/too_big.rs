@@ -171,7 +171,7 @@ fn the_message_names_the_mtu_of_the_device() {
 /// RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e): no error about what goes to
 /// many. (Too big is an exception in IPv6, for routers.)
 #[test]
-fn nobody_is_told_of_a_multicast() {
+fn no_sender_is_told_of_a_multicast() {
     on_device(MTU, |datapath, ifindex| {
         let destinations = ["224.0.0.251", "255.255.255.255", "ff02::1", "ff0e::114"];
         let rows = destinations.map(|destination| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use xdptun::datapath::records::RECORDS;
+use xdptun::datapath::engine_maps;
 use xdptun::flow::State;
 use xdptun::tunnel::maps::{PINNED, PROOFS};
 use xdptun_lab::workspace;
@@ -62,7 +62,7 @@ fn maps() {
     for row in &maps {
         let name = row[0].as_str();
         let pinned = match name {
-            _ if PINNED.contains(&name) || RECORDS.contains(&name) => "yes",
+            _ if PINNED.contains(&name) || engine_maps::NAMES.contains(&name) => "yes",
             _ if PROOFS.contains(&name) => "with a secret",
             _ => "no",
         };

@@ -216,7 +216,7 @@ fn only_reads_of_one_path_are_answered() {
 
 /// Clients that send nothing, or not enough, delay no other client and are disconnected.
 #[test]
-fn slow_clients_block_nobody() {
+fn slow_clients_block_no_others() {
     let net = Direct::new().unwrap();
     let (_attached, address) = attach(&net.a);
     let idle = |number: usize| {
@@ -305,7 +305,7 @@ fn the_dashboard_asks_for_what_there_is() {
         used.extend(check(&metrics, expression, legend));
     }
     let told: BTreeSet<String> = metrics.names().into_iter().map(str::to_owned).collect();
-    assert_eq!(used, told, "what the dashboard shows, and what there is");
+    assert_eq!(used, told, "what the dashboard shows, and what is measured");
 }
 
 /// Expressions with their legends, wherever they are.

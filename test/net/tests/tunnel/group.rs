@@ -134,13 +134,22 @@ fn status_shows_the_group_and_each_interface() {
     }
 }
 
-/// A flow that takes the other of two attachments is not known there.
+/// A flow that takes the other of two attachments is not known there; the second command says so.
 #[test]
 fn two_attach_commands_share_no_flow() {
     let net = Multihomed::new().unwrap();
     let netns = &net.a.netns;
     let port = ["--port", "8000"];
-    let _near = BOTH.map(|dev| Attached::start(netns, dev, &port).unwrap());
+    let near = BOTH.map(|dev| Attached::start(netns, dev, &port).unwrap());
+    let warning = format!(
+        "eth0: kept by process {}, so flows are not shared with eth1",
+        near[0].process().pid()
+    );
+    let warns = || {
+        let said = near[1].process().stderr();
+        said.iter().any(|line| line.contains(&warning))
+    };
+    wait::until(LIMIT, "the second command to say so", warns).unwrap();
     let _far = mode::TC.attach_group(&net.b, &BOTH, &port).unwrap();
     for dev in BOTH {
         assert_eq!(group(netns, dev).unwrap(), [dev]);

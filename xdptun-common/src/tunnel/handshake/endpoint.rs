@@ -1,7 +1,7 @@
 //! This host's side of a flow: its numbers, and its checks of a segment.
 
 use super::segment::{Reply, Segment};
-use super::{CONTROL, Door, Reaction, complete_by_cookie};
+use super::{Admission, CONTROL, Reaction, complete_by_cookie};
 use crate::flow::seq::{after, distance, near};
 use crate::tunnel::isn;
 use crate::tunnel::outcome::{Outcome, Sent};
@@ -181,11 +181,11 @@ impl Endpoint {
     pub(super) fn complete_by_cookie(
         &self,
         segment: &Segment,
-        door: &impl Door,
+        admission: &impl Admission,
     ) -> Option<Reaction> {
         const QUARTER: u32 = 1 << 30;
         if near(segment.acknowledgment, self.iss, QUARTER) {
-            complete_by_cookie(segment, door)
+            complete_by_cookie(segment, admission)
         } else {
             None
         }
@@ -209,8 +209,8 @@ impl Endpoint {
 
     /// Unknown sender: reset, or ignored if the port is hidden.
     #[inline(always)]
-    pub(super) fn turned_away(self, segment: &Segment, door: &impl Door) -> Reaction {
-        if door.is_hidden() {
+    pub(super) fn turned_away(self, segment: &Segment, admission: &impl Admission) -> Reaction {
+        if admission.is_hidden() {
             return self.unchanged(Outcome::RxDropUnproven, Reply::NONE);
         }
         self.unchanged(Outcome::RxDropNoFlow, segment.reset())

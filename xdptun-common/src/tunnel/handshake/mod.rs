@@ -22,8 +22,8 @@ use crate::tunnel::state::State;
 use crate::tunnel::window::MAX_WINDOW;
 use crate::wire::Flags;
 
-/// The rules of a host for its callers.
-pub trait Door {
+/// The rules by which a host admits callers.
+pub trait Admission {
     /// Whether we gave out this number lately, to the flow at hand.
     fn gave(&self, iss: u32) -> bool;
 
@@ -38,8 +38,8 @@ pub trait Door {
     fn is_hidden(&self) -> bool;
 }
 
-/// A door for everyone.
-impl<F: Fn(u32) -> bool> Door for F {
+/// Every caller is admitted.
+impl<F: Fn(u32) -> bool> Admission for F {
     #[inline(always)]
     fn gave(&self, iss: u32) -> bool {
         self(iss)
@@ -82,7 +82,7 @@ const CONTROL: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0);
 /// flow's SYN-ACK carries now. A reaction in another state than [`State::Closed`]
 /// means: make the flow.
 #[inline(always)]
-pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
+pub fn listen(segment: &Segment, isn: u32, admission: &impl Admission) -> Reaction {
     let nothing = Endpoint {
         state: State::Closed,
         iss: isn,
@@ -93,35 +93,39 @@ pub fn listen(segment: &Segment, isn: u32, door: &impl Door) -> Reaction {
         reach: MAX_WINDOW,
     };
     if segment.flags.contains(Flags::RST) {
-        return nothing.turned_away(segment, door);
+        return nothing.turned_away(segment, admission);
     }
     if segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK.with(Flags::FIN))
     {
-        if !door.admits(segment) {
-            return nothing.turned_away(segment, door);
+        if !admission.admits(segment) {
+            return nothing.turned_away(segment, admission);
         }
         let asked = Endpoint {
             state: State::SynReceived,
             rcv_nxt: segment.sequence.wrapping_add(1),
             ..Endpoint::opening(isn)
         };
-        let remembered = if door.is_contested() { asked } else { nothing };
+        let remembered = if admission.is_contested() {
+            asked
+        } else {
+            nothing
+        };
         return remembered.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
-        && let Some(reaction) = complete_by_cookie(segment, door)
+        && let Some(reaction) = complete_by_cookie(segment, admission)
     {
         return reaction;
     }
-    nothing.turned_away(segment, door)
+    nothing.turned_away(segment, admission)
 }
 
 /// An acknowledgement that names a number we gave out proves that its sender
 /// received our SYN-ACK: the flow is established from there.
 #[inline(always)]
-fn complete_by_cookie(segment: &Segment, door: &impl Door) -> Option<Reaction> {
+fn complete_by_cookie(segment: &Segment, admission: &impl Admission) -> Option<Reaction> {
     let iss = segment.acknowledgment.wrapping_sub(1);
-    if !segment.flags.contains(Flags::ACK) || !door.gave(iss) {
+    if !segment.flags.contains(Flags::ACK) || !admission.gave(iss) {
         return None;
     }
     let endpoint = Endpoint {
@@ -148,17 +152,17 @@ const fn data_or_ack(segment: &Segment) -> Outcome {
 /// A segment of a flow in the table. The `iss` of a closed endpoint is the number
 /// that its SYN-ACK carries now.
 #[inline(always)]
-pub fn receive(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
+pub fn receive(endpoint: Endpoint, segment: &Segment, admission: &impl Admission) -> Reaction {
     match endpoint.state {
-        State::Closed => in_closed(endpoint, segment, door),
-        State::SynSent => in_syn_sent(endpoint, segment, door),
-        State::SynReceived => in_syn_received(endpoint, segment, door),
+        State::Closed => in_closed(endpoint, segment, admission),
+        State::SynSent => in_syn_sent(endpoint, segment, admission),
+        State::SynReceived => in_syn_received(endpoint, segment, admission),
         State::Established | State::FinSent => in_open_flow(endpoint, segment),
     }
 }
 
 #[inline(always)]
-fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
+fn in_closed(endpoint: Endpoint, segment: &Segment, admission: &impl Admission) -> Reaction {
     // The last ACK of a clean end; a reset in answer would spoil it.
     if segment.flags == Flags::ACK
         && segment.len == 0
@@ -168,7 +172,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reactio
     {
         return endpoint.unchanged(Outcome::RxAck, Reply::NONE);
     }
-    let reaction = listen(segment, endpoint.iss, door);
+    let reaction = listen(segment, endpoint.iss, admission);
     if !matches!(reaction.endpoint.state, State::Closed) {
         return reaction;
     }
@@ -180,7 +184,7 @@ fn in_closed(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reactio
 }
 
 #[inline(always)]
-fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
+fn in_syn_sent(endpoint: Endpoint, segment: &Segment, admission: &impl Admission) -> Reaction {
     let acknowledges_syn = endpoint.syn_is_acknowledged(segment);
     if segment.flags.contains(Flags::RST) {
         // The flow stays and SYNs go on with back-off: a peer that is about to
@@ -198,8 +202,8 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
             return endpoint.complete(rcv_nxt);
         }
         if !segment.flags.contains(Flags::ACK) {
-            if !door.admits(segment) {
-                return endpoint.turned_away(segment, door);
+            if !admission.admits(segment) {
+                return endpoint.turned_away(segment, admission);
             }
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
             let crossed = Endpoint {
@@ -211,7 +215,7 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
         }
     } else if !segment.flags.contains(Flags::FIN) {
         // The peer answers a SYN-ACK that we sent before we had a flow.
-        if let Some(reaction) = endpoint.complete_by_cookie(segment, door) {
+        if let Some(reaction) = endpoint.complete_by_cookie(segment, admission) {
             return reaction;
         }
     }
@@ -219,10 +223,10 @@ fn in_syn_sent(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> React
 }
 
 #[inline(always)]
-fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> Reaction {
+fn in_syn_received(endpoint: Endpoint, segment: &Segment, admission: &impl Admission) -> Reaction {
     if segment.flags.contains(Flags::RST) {
         // As in SYN-SENT, where this flow came from: it stays. The SYN that
-        // crossed ours may have been an old one, or anyone's.
+        // crossed ours may have been an old one, or forged.
         return if segment.sequence == endpoint.rcv_nxt {
             let refused = Endpoint {
                 state: State::SynSent,
@@ -243,8 +247,8 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
             // An answer to a SYN that is not ours any more, or never was.
             return endpoint.unchanged(Outcome::RxDropNoFlow, segment.reset());
         }
-        if !door.admits(segment) {
-            return endpoint.turned_away(segment, door);
+        if !admission.admits(segment) {
+            return endpoint.turned_away(segment, admission);
         }
         // The peer repeats its SYN, or started over: nothing was promised yet.
         let again = Endpoint {
@@ -254,7 +258,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
         return again.unchanged(Outcome::RxSyn, again.syn_ack());
     }
     if acknowledges_syn && !segment.flags.contains(Flags::FIN) {
-        // Naming our number proves more than the SYN did, which anyone could
+        // Naming our number proves more than the SYN did, which any host could
         // have sent: if the two contradict each other, this segment is right.
         // Without data it has no more to say than the SYN.
         let mut open = Endpoint {
@@ -267,7 +271,7 @@ fn in_syn_received(endpoint: Endpoint, segment: &Segment, door: &impl Door) -> R
         return open.unchanged(data_or_ack(segment), Reply::NONE);
     }
     if !segment.flags.contains(Flags::FIN)
-        && let Some(reaction) = endpoint.complete_by_cookie(segment, door)
+        && let Some(reaction) = endpoint.complete_by_cookie(segment, admission)
     {
         return reaction;
     }

@@ -47,7 +47,7 @@ impl Ip for Ipv4Header {
 
     #[inline(always)]
     fn is_intact(&self) -> bool {
-        Sum::new().record(self).is_intact()
+        Sum::new().value(self).is_intact()
     }
 
     #[inline(always)]
@@ -143,7 +143,7 @@ impl Ip for Ipv4Header {
             ..self
         };
         Self {
-            checksum: Sum::new().record(&header).checksum(),
+            checksum: Sum::new().value(&header).checksum(),
             ..header
         }
     }

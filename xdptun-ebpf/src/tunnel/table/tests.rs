@@ -37,7 +37,7 @@ fn bytes(flow: &Flow) -> &[u8] {
     fn plain<T: Plain>(_: &T) {}
     plain(flow);
     let first = core::ptr::from_ref(flow).cast();
-    // SAFETY: a plain record is its bytes.
+    // SAFETY: a plain value is its bytes.
     unsafe { core::slice::from_raw_parts(first, size_of::<Flow>()) }
 }
 

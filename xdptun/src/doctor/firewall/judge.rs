@@ -6,56 +6,10 @@
 use serde_json::Value;
 
 use super::ruleset::{BaseChain, Datagram, Hook, Ruleset};
+use super::verdict::{Met, Verdict};
 
 /// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
 const MAX_DEPTH: usize = 16;
-
-/// Whether a condition is met.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Met {
-    Yes,
-    No,
-    Unknown,
-}
-
-impl Met {
-    pub const fn from_bool(met: bool) -> Self {
-        if met { Self::Yes } else { Self::No }
-    }
-
-    const fn not(self) -> Self {
-        match self {
-            Self::Yes => Self::No,
-            Self::No => Self::Yes,
-            Self::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// The verdict of a rule for packets that it matches.
-pub enum Verdict<'a> {
-    Accept,
-    Drop,
-    Return,
-    Jump(&'a str),
-    Goto(&'a str),
-}
-
-impl<'a> Verdict<'a> {
-    pub fn read(statement: &'a Value) -> Option<Self> {
-        let (name, value) = statement.as_object()?.iter().next()?;
-        let target = || value["target"].as_str();
-        Some(match name.as_str() {
-            // A program in user space decides about queued packets; assume it accepts.
-            "accept" | "queue" => Self::Accept,
-            "drop" | "reject" => Self::Drop,
-            "return" => Self::Return,
-            "jump" => Self::Jump(target()?),
-            "goto" => Self::Goto(target()?),
-            _ => return None,
-        })
-    }
-}
 
 /// One datagram on its way through a base chain and the chains that it calls.
 pub struct Walk<'a> {
@@ -65,9 +19,17 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Whether the chain drops the datagram.
+    pub fn drops(&self) -> bool {
+        match self.follow(&self.chain.name, 0) {
+            Some(accepted) => !accepted,
+            None => self.chain.drops_by_policy,
+        }
+    }
+
     /// Whether a chain accepts the datagram; `None` if it returns to its caller without a
     /// verdict.
-    pub fn follow(&self, name: &str, depth: usize) -> Option<bool> {
+    fn follow(&self, name: &str, depth: usize) -> Option<bool> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -184,4 +146,148 @@ fn is_port(expression: &Value) -> bool {
     let payload = &expression["payload"];
     (payload["protocol"] == "udp" || payload["protocol"] == "th")
         && (payload["field"] == "dport" || payload["field"] == "sport")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::firewall::ruleset::End;
+
+    fn chain(name: &str, base: &str) -> String {
+        format!(r#"{{"chain": {{"family": "inet", "table": "filter", "name": "{name}"{base}}}}}"#)
+    }
+
+    fn rule(chain: &str, statements: &str) -> String {
+        format!(
+            r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "{chain}",
+            "expr": [{statements}]}}}}"#
+        )
+    }
+
+    fn equal(left: &str, right: &str) -> String {
+        format!(r#"{{"match": {{"op": "==", "left": {left}, "right": {right}}}}}"#)
+    }
+
+    fn port(protocol: &str, right: &str) -> String {
+        let left = format!(r#"{{"payload": {{"protocol": "{protocol}", "field": "dport"}}}}"#);
+        equal(&left, right)
+    }
+
+    /// Whether UDP to ports 8000 to 8001 gets through an input chain with the policy
+    /// to drop and these rules.
+    fn passes(rules: &[String]) -> bool {
+        let base = r#", "type": "filter", "hook": "input", "policy": "drop""#;
+        let mut objects = vec![chain("input", base), chain("other", "")];
+        objects.extend(rules.iter().cloned());
+        let text = format!(r#"{{"nftables": [{}]}}"#, objects.join(","));
+        let ruleset = Ruleset::parse(&text).unwrap();
+        let chains = ruleset.base_chains(Hook::Input);
+        assert_eq!(chains.len(), 1);
+        let datagram = Datagram {
+            hook: Hook::Input,
+            interface: "eth0",
+            port: "8000-8001".parse().unwrap(),
+            end: End::Destination,
+        };
+        let walk = Walk {
+            ruleset: &ruleset,
+            chain: &chains[0],
+            datagram: &datagram,
+        };
+        !walk.drops()
+    }
+
+    const ACCEPT: &str = r#"{"accept": null}"#;
+    const DROP: &str = r#"{"drop": null}"#;
+
+    #[test]
+    fn conditions_are_judged_as_far_as_they_can_be() {
+        let address = r#"{"payload": {"protocol": "ip", "field": "saddr"}}"#;
+        let address = equal(address, r#""203.0.113.7""#);
+        let meta = |key: &str| format!(r#"{{"meta": {{"key": "{key}"}}}}"#);
+        let state = equal(
+            r#"{"ct": {"key": "state"}}"#,
+            r#"["established", "related"]"#,
+        );
+        let state = state.replace("==", "in");
+        let counter = r#"{"counter": {"packets": 0, "bytes": 0}}"#.to_owned();
+        let unlike = |text: String| text.replace("==", "!=");
+        for (conditions, expected) in [
+            (vec![], true),
+            (vec![port("udp", r#"{"range": [8000, 8001]}"#)], true),
+            (
+                vec![port("th", r#"{"set": [22, {"range": [8000, 9000]}]}"#)],
+                true,
+            ),
+            (vec![port("udp", "8000")], false),
+            (vec![port("tcp", r#"{"range": [8000, 8001]}"#)], false),
+            (vec![port("udp", "53")], false),
+            (vec![unlike(port("udp", "53"))], true),
+            (
+                vec![counter.clone(), equal(&meta("l4proto"), r#""udp""#)],
+                true,
+            ),
+            (
+                vec![equal(&meta("l4proto"), r#"{"set": ["tcp", "icmp"]}"#)],
+                false,
+            ),
+            (vec![equal(&meta("iifname"), r#""eth*""#)], true),
+            (vec![equal(&meta("iifname"), r#""lo""#)], false),
+            (vec![equal(&meta("oifname"), r#""eth0""#)], false),
+            (vec![state], false),
+            (vec![address.clone()], false),
+            (
+                vec![address.clone(), port("udp", r#"{"range": [1, 65535]}"#)],
+                true,
+            ),
+        ] {
+            let mut statements = conditions.clone();
+            statements.push(ACCEPT.to_owned());
+            let accepting = rule("input", &statements.join(","));
+            assert_eq!(passes(&[accepting]), expected, "{conditions:?}");
+        }
+        // What may match does not drop.
+        let dropping = rule("input", &[address, DROP.to_owned()].join(","));
+        assert!(passes(&[dropping, rule("input", ACCEPT)]));
+        assert!(!passes(&[rule("input", DROP), rule("input", ACCEPT)]));
+    }
+
+    #[test]
+    fn chains_are_followed() {
+        let jump = r#"{"jump": {"target": "other"}}"#;
+        let goto = r#"{"goto": {"target": "other"}}"#;
+        let returning = r#"{"return": null}"#;
+        let accept = || rule("input", ACCEPT);
+        assert!(passes(&[rule("input", jump), rule("other", ACCEPT)]));
+        assert!(!passes(&[
+            rule("input", jump),
+            rule("other", DROP),
+            accept()
+        ]));
+        assert!(passes(&[
+            rule("input", jump),
+            rule("other", returning),
+            accept()
+        ]));
+        assert!(!passes(&[rule("input", goto), accept()]));
+        // The kernel refuses such a loop, but the walk must end for any text.
+        assert!(!passes(&[rule("input", goto), rule("other", goto)]));
+        let map = |value: &str| {
+            format!(
+                r#"{{"vmap": {{"key": {{"meta": {{"key": "l4proto"}}}},
+                "data": {{"set": [["tcp", {ACCEPT}], ["udp", {value}]]}}}}}}"#
+            )
+        };
+        assert!(passes(&[rule("input", &map(ACCEPT))]));
+        assert!(!passes(&[rule("input", &map(DROP)), accept()]));
+    }
+
+    #[test]
+    fn sets_have_names() {
+        let set = r#"{"set": {"family": "inet", "table": "filter", "name": "tunnels",
+            "elem": [51820, {"range": [8000, 8010]}]}}"#;
+        let statements = [port("udp", r#""@tunnels""#), ACCEPT.to_owned()].join(",");
+        assert!(passes(&[set.to_owned(), rule("input", &statements)]));
+        assert!(!passes(&[rule("input", &statements)]));
+    }
 }

@@ -4,10 +4,12 @@
 
 mod judge;
 mod ruleset;
+mod verdict;
 
 use std::io;
 use std::process::Command;
 
+use self::judge::Walk;
 use self::ruleset::{BaseChain, Datagram, Hook, Ruleset};
 use super::{Finding, Subject};
 use crate::error::{Context as _, Result, bail};
@@ -60,7 +62,12 @@ fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
                     port,
                     end: *end,
                 };
-                ruleset.drops(&chain, &datagram)
+                let walk = Walk {
+                    ruleset,
+                    chain: &chain,
+                    datagram: &datagram,
+                };
+                walk.drops()
             });
             if stopped {
                 let tcp = ruleset.accepts_tcp(&chain, port);

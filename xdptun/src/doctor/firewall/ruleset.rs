@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::judge::{Met, Verdict, Walk};
+use super::verdict::{Met, Verdict};
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::PortRange;
 
@@ -61,7 +61,8 @@ pub struct BaseChain {
     pub family: String,
     pub table: String,
     pub name: String,
-    drops_by_policy: bool,
+    /// The verdict for what no rule decides.
+    pub drops_by_policy: bool,
 }
 
 /// All rules of a network namespace.
@@ -99,19 +100,6 @@ impl Ruleset {
                 })
             })
             .collect()
-    }
-
-    /// Whether a chain drops a datagram.
-    pub fn drops(&self, chain: &BaseChain, datagram: &Datagram<'_>) -> bool {
-        let walk = Walk {
-            ruleset: self,
-            chain,
-            datagram,
-        };
-        match walk.follow(&chain.name, 0) {
-            Some(accepted) => !accepted,
-            None => chain.drops_by_policy,
-        }
     }
 
     /// Whether a rule in the table of a chain accepts TCP to a port.
@@ -193,142 +181,4 @@ fn is_of_this_host(chain: &Value) -> bool {
         && chain["family"]
             .as_str()
             .is_some_and(|family| ["ip", "ip6", "inet"].contains(&family))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chain(name: &str, base: &str) -> String {
-        format!(r#"{{"chain": {{"family": "inet", "table": "filter", "name": "{name}"{base}}}}}"#)
-    }
-
-    fn rule(chain: &str, statements: &str) -> String {
-        format!(
-            r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "{chain}",
-            "expr": [{statements}]}}}}"#
-        )
-    }
-
-    fn equal(left: &str, right: &str) -> String {
-        format!(r#"{{"match": {{"op": "==", "left": {left}, "right": {right}}}}}"#)
-    }
-
-    fn port(protocol: &str, right: &str) -> String {
-        let left = format!(r#"{{"payload": {{"protocol": "{protocol}", "field": "dport"}}}}"#);
-        equal(&left, right)
-    }
-
-    /// Whether UDP to ports 8000 to 8001 gets through an input chain with the policy
-    /// to drop and these rules.
-    fn passes(rules: &[String]) -> bool {
-        let base = r#", "type": "filter", "hook": "input", "policy": "drop""#;
-        let mut objects = vec![chain("input", base), chain("other", "")];
-        objects.extend(rules.iter().cloned());
-        let text = format!(r#"{{"nftables": [{}]}}"#, objects.join(","));
-        let ruleset = Ruleset::parse(&text).unwrap();
-        let chains = ruleset.base_chains(Hook::Input);
-        assert_eq!(chains.len(), 1);
-        let datagram = Datagram {
-            hook: Hook::Input,
-            interface: "eth0",
-            port: "8000-8001".parse().unwrap(),
-            end: End::Destination,
-        };
-        !ruleset.drops(&chains[0], &datagram)
-    }
-
-    const ACCEPT: &str = r#"{"accept": null}"#;
-    const DROP: &str = r#"{"drop": null}"#;
-
-    #[test]
-    fn conditions_are_judged_as_far_as_they_can_be() {
-        let address = r#"{"payload": {"protocol": "ip", "field": "saddr"}}"#;
-        let address = equal(address, r#""203.0.113.7""#);
-        let meta = |key: &str| format!(r#"{{"meta": {{"key": "{key}"}}}}"#);
-        let state = equal(
-            r#"{"ct": {"key": "state"}}"#,
-            r#"["established", "related"]"#,
-        );
-        let state = state.replace("==", "in");
-        let counter = r#"{"counter": {"packets": 0, "bytes": 0}}"#.to_owned();
-        let unlike = |text: String| text.replace("==", "!=");
-        for (conditions, expected) in [
-            (vec![], true),
-            (vec![port("udp", r#"{"range": [8000, 8001]}"#)], true),
-            (
-                vec![port("th", r#"{"set": [22, {"range": [8000, 9000]}]}"#)],
-                true,
-            ),
-            (vec![port("udp", "8000")], false),
-            (vec![port("tcp", r#"{"range": [8000, 8001]}"#)], false),
-            (vec![port("udp", "53")], false),
-            (vec![unlike(port("udp", "53"))], true),
-            (
-                vec![counter.clone(), equal(&meta("l4proto"), r#""udp""#)],
-                true,
-            ),
-            (
-                vec![equal(&meta("l4proto"), r#"{"set": ["tcp", "icmp"]}"#)],
-                false,
-            ),
-            (vec![equal(&meta("iifname"), r#""eth*""#)], true),
-            (vec![equal(&meta("iifname"), r#""lo""#)], false),
-            (vec![equal(&meta("oifname"), r#""eth0""#)], false),
-            (vec![state], false),
-            (vec![address.clone()], false),
-            (
-                vec![address.clone(), port("udp", r#"{"range": [1, 65535]}"#)],
-                true,
-            ),
-        ] {
-            let mut statements = conditions.clone();
-            statements.push(ACCEPT.to_owned());
-            let accepting = rule("input", &statements.join(","));
-            assert_eq!(passes(&[accepting]), expected, "{conditions:?}");
-        }
-        // What may match does not drop.
-        let dropping = rule("input", &[address, DROP.to_owned()].join(","));
-        assert!(passes(&[dropping, rule("input", ACCEPT)]));
-        assert!(!passes(&[rule("input", DROP), rule("input", ACCEPT)]));
-    }
-
-    #[test]
-    fn chains_are_followed() {
-        let jump = r#"{"jump": {"target": "other"}}"#;
-        let goto = r#"{"goto": {"target": "other"}}"#;
-        let returning = r#"{"return": null}"#;
-        let accept = || rule("input", ACCEPT);
-        assert!(passes(&[rule("input", jump), rule("other", ACCEPT)]));
-        assert!(!passes(&[
-            rule("input", jump),
-            rule("other", DROP),
-            accept()
-        ]));
-        assert!(passes(&[
-            rule("input", jump),
-            rule("other", returning),
-            accept()
-        ]));
-        assert!(!passes(&[rule("input", goto), accept()]));
-        // The kernel refuses such a loop, but the walk must end for any text.
-        assert!(!passes(&[rule("input", goto), rule("other", goto)]));
-        let map = |value: &str| {
-            format!(
-                r#"{{"vmap": {{"key": {{"meta": {{"key": "l4proto"}}}},
-                "data": {{"set": [["tcp", {ACCEPT}], ["udp", {value}]]}}}}}}"#
-            )
-        };
-        assert!(passes(&[rule("input", &map(ACCEPT))]));
-        assert!(!passes(&[rule("input", &map(DROP)), accept()]));
-    }
-
-    #[test]
-    fn sets_have_names() {
-        let set = r#"{"set": {"family": "inet", "table": "filter", "name": "tunnels",
-            "elem": [51820, {"range": [8000, 8010]}]}}"#;
-        let statements = [port("udp", r#""@tunnels""#), ACCEPT.to_owned()].join(",");
-        assert!(passes(&[set.to_owned(), rule("input", &statements)]));
-        assert!(!passes(&[rule("input", &statements)]));
-    }
 }

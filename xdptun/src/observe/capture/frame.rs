@@ -99,7 +99,7 @@ pub fn push_end(out: &mut Vec<u8>, why: &str) {
 fn push(out: &mut Vec<u8>, kind: u32, body: &[&[u8]]) {
     let len: usize = body.iter().map(|part| part.len()).sum();
     out.extend(kind.to_ne_bytes());
-    // The kernel's records end at 64 KiB.
+    // The kernel's events end at 64 KiB.
     out.extend((len as u32).to_ne_bytes());
     for part in body {
         out.extend_from_slice(part);

@@ -185,7 +185,7 @@ impl Keeper {
             );
         };
         let name = Pinned::<F>::keeper_name(interface.index, name);
-        // The records of another version cannot be read: assume that it carries only this one.
+        // The maps of another version cannot be read: assume that it carries only this one.
         let first = Pinned::<F>::first_name_of(process).ok().flatten();
         Ok(Self {
             is_service: control::service()? == Some(process),

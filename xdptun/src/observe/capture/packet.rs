@@ -160,7 +160,7 @@ impl Pairs {
     pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
         let by_index = |counter: Counter| match counter.kept_in {
             KeptIn::Row(index) => Some((index, counter)),
-            KeptIn::Record => None,
+            KeptIn::Attachment => None,
         };
         Self {
             counters: counters.into_iter().filter_map(by_index).collect(),

@@ -29,8 +29,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::{Event, Kind};
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::{Event, Kind};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 
@@ -142,7 +142,7 @@ pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
 fn refused(attached: &Attached) -> Result<u64, MapError> {
     let refused = |one: &Carried| {
         let index = Outcome::RxRefused.index();
-        attached.records.counter(one.row, index)
+        attached.engine.counter(one.row, index)
     };
     attached.interfaces.iter().map(refused).sum()
 }

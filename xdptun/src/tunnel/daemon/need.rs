@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_flow_is_ended_though_nobody_answers() {
+    fn an_idle_flow_is_ended_though_the_peer_does_not_answer() {
         let mut flow = flow(State::Established, 601);
         flow.unanswered_at = NOW - 600 * SECOND;
         assert_eq!(decide(&flow), Need::Send(Request::Finish));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_nobody_answers_are_cleared() {
+    fn ends_that_the_peer_does_not_answer_are_cleared() {
         assert_eq!(decide(&flow(State::Closed, 3)), Need::Remove("closed"));
         assert_eq!(
             decide(&flow(State::SynSent, 31)),

@@ -97,13 +97,13 @@ impl Daemon<'_> {
 
     /// Counts datagrams of an interface that were lost while they waited.
     fn count_lost(&mut self, interface: u32, datagrams: u64) {
-        let records = &mut self.attached.records;
-        let counted = records.attachment(interface).and_then(|attachment| {
+        let engine = &mut self.attached.engine;
+        let counted = engine.attachment(interface).and_then(|attachment| {
             let Some(mut attachment) = attachment else {
                 return Ok(());
             };
             attachment.lost_in_queue += datagrams;
-            Ok(records.set_attachment(interface, attachment)?)
+            Ok(engine.set_attachment(interface, attachment)?)
         });
         if let Err(error) = counted {
             debug!("cannot count lost datagrams: {error:#}");

@@ -52,7 +52,7 @@ pub fn untouched(scene: &Scene, seen: &Seen, verdict: Verdict) -> Judgement {
     rule(
         "what is not counted leaves no trace",
         changed.is_empty() && seen.reports.is_empty(),
-        || format!("flows {changed:?}, records {:?}", seen.reports),
+        || format!("flows {changed:?}, events {:?}", seen.reports),
     )
 }
 

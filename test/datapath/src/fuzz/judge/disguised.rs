@@ -132,7 +132,7 @@ pub fn head(packet: &Reading<'_>, protocol: IpNumber, growth: isize) -> Vec<u8> 
     head
 }
 
-/// Whether two heads are equal but for the IPv4 checksum. `packet` is either.
+/// Whether two heads are equal, the IPv4 checksum apart. `packet` is either.
 pub fn same_head(packet: &Reading<'_>, a: &[u8], b: &[u8]) -> bool {
     let sum = if packet.is_v4() {
         packet.l3 + 10..packet.l3 + 12

@@ -1,7 +1,7 @@
 //! Packets that leave the host.
 
-use xdptun_common::report::event::Kind;
 use xdptun_common::report::outcome::Fate;
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::Outcome;
 
 use super::{Judgement, accounting, disguised, icmp, rule, segment, some};

@@ -20,8 +20,8 @@ use xdptun::datapath::programs::Programs;
 use xdptun::datapath::recorder::Recorder;
 use xdptun::error;
 use xdptun::group::counter::{self, Counter};
-use xdptun::group::function::Contradiction;
 use xdptun::group::load::Globals;
+use xdptun::group::options::Contradiction;
 use xdptun::group::orders::next;
 use xdptun::group::pinned::Pinned;
 use xdptun::group::{
@@ -59,6 +59,7 @@ impl Function for Count {
     const PROGRAMS: &'static Programs = &Programs {
         function: "count",
         order: 1,
+        is_older_than_groups: false,
         ingress: "count_ingress",
         egress: "count_egress",
         splitter: None,

@@ -128,8 +128,8 @@ fn sends(net: &Direct, name: &str, more: u64) {
     assert_eq!(after[1] - before[1], more);
 }
 
-/// Counters go on when a process is killed and another goes on, when one takes over from
-/// another that runs, and when its programs are replaced.
+/// Counters go on when a process is killed and another goes on, and when its programs are
+/// replaced. A process that does not take over is refused.
 #[test]
 fn counters_go_on_from_process_to_process() {
     for (_, tc) in BOTH {

@@ -20,17 +20,17 @@ const COUNTERS: &str = "COUNTERS";
 
 /// The names of these maps, as pins and in the object. The owner first: from then on another
 /// process knows what the other pins are.
-pub const RECORDS: [&str; 4] = [OWNER, ATTACHMENTS, INTERFACES, COUNTERS];
+pub const NAMES: [&str; 4] = [OWNER, ATTACHMENTS, INTERFACES, COUNTERS];
 
 /// What is attached, and what the programs have counted.
-pub struct Records {
+pub struct EngineMaps {
     owner: Array<MapData, AsPod<Owner>>,
     attachments: HashMap<MapData, u32, AsPod<Attachment>>,
     interfaces: Array<MapData, AsPod<Member>>,
     counters: PerCpuArray<MapData, u64>,
 }
 
-impl Records {
+impl EngineMaps {
     /// The maps of this source.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Records {
     /// If the map cannot be read.
     pub fn attachments(&self) -> Result<BTreeMap<u32, Attachment>> {
         let entries = self.attachments.iter();
-        let entries = entries.map(|entry| entry.map(|(index, record)| (index, record.0)));
+        let entries = entries.map(|entry| entry.map(|(index, attachment)| (index, attachment.0)));
         let entries: Result<_, _> = entries.collect();
         entries.context("cannot read what is attached")
     }
@@ -102,7 +102,7 @@ impl Records {
     pub fn attachment(&self, ifindex: u32) -> Result<Option<Attachment>> {
         let found = absent(self.attachments.get(&ifindex, 0));
         let found = found.context("cannot read what is attached")?;
-        Ok(found.map(|record| record.0))
+        Ok(found.map(|attachment| attachment.0))
     }
 
     /// Writes what is attached to an interface.
@@ -137,7 +137,7 @@ impl Records {
     /// If there are too many interfaces, or the map cannot be read.
     pub fn free_row(&self) -> Result<u32> {
         let taken = self.attachments()?;
-        let is_free = |row: &u32| taken.values().all(|record| record.row != *row);
+        let is_free = |row: &u32| taken.values().all(|attachment| attachment.row != *row);
         match (0..ROWS).find(is_free) {
             Some(row) => Ok(row),
             None => bail!(
@@ -210,6 +210,8 @@ impl Records {
 pub fn owner(directory: &Path) -> Result<Owner> {
     let owner = Source::Pins(directory).map(OWNER, Shape::array::<Owner>())?;
     let owner: Array<MapData, AsPod<Owner>> = owner.try_into()?;
-    let owner = owner.get(&0, 0).context("cannot read who is attached")?;
+    let owner = owner
+        .get(&0, 0)
+        .context("cannot read which process is attached")?;
     Ok(owner.0)
 }

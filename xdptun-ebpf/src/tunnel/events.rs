@@ -1,4 +1,4 @@
-//! Records for the daemon.
+//! Events for the daemon.
 
 use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
 use aya_ebpf::macros::map;
@@ -6,7 +6,7 @@ use aya_ebpf::maps::RingBuf;
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::event::{
+use xdptun_common::tunnel::event::{
     Event, Kind, LARGE_FRAME, QueuedFrame, RING_BYTES, SMALL_FRAME,
 };
 
@@ -15,7 +15,7 @@ use crate::host::interface::interface;
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 
-/// Records for the daemon (`xdptun_common::report::event`).
+/// Events for the daemon (`xdptun_common::tunnel::event`).
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
@@ -56,12 +56,12 @@ fn fill<const N: usize>(
         entry.discard(0);
         return false;
     };
-    let record = entry.as_mut_ptr();
-    // SAFETY: the reserved record has room for the head and `N` bytes, and the
+    let queued = entry.as_mut_ptr();
+    // SAFETY: the reserved event has room for the head and `N` bytes, and the
     // helper writes `len` <= `N` of them.
     let copied = unsafe {
-        (&raw mut (*record).event).write(head(Kind::Queued, flow, len, interface(ctx).index()));
-        bpf_skb_load_bytes(ctx.raw().cast(), 0, (&raw mut (*record).frame).cast(), len)
+        (&raw mut (*queued).event).write(head(Kind::Queued, flow, len, interface(ctx).index()));
+        bpf_skb_load_bytes(ctx.raw().cast(), 0, (&raw mut (*queued).frame).cast(), len)
     };
     if copied != 0 {
         entry.discard(0);

@@ -1,11 +1,21 @@
 //! Calls of bpf(2) that aya does not offer.
+//!
+//! A package of its own, so that tests and measurements make them without the command.
+
+mod batch;
 
 use std::ffi::c_int;
 
 use nix::errno::Errno;
 use nix::libc;
 
+pub use batch::{Cursor, lookup_batch};
+
 /// Runs a command of `enum bpf_cmd`, and returns its result.
+///
+/// # Errors
+///
+/// The error of the system call.
 ///
 /// # Safety
 ///

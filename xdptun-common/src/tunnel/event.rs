@@ -1,9 +1,9 @@
-//! Records that the programs send to the daemon through the `EVENTS` ring buffer.
+//! Events that the programs tell the daemon through the `EVENTS` ring buffer.
 
 use crate::flow::key::FlowKey;
 
-/// The head of every record. A [`Kind::Queued`] record goes on with `len` bytes
-/// of frame, from its link header.
+/// An event. One of [`Kind::Queued`] goes on with `len` bytes of frame, from its link
+/// header.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Event {
@@ -15,7 +15,7 @@ pub struct Event {
     pub at: u64,
     /// The flow it is about.
     pub flow: FlowKey,
-    /// Index of the interface that a queued frame leaves by; zero in other records.
+    /// Index of the interface that a queued frame leaves by; zero in other events.
     pub interface: u32,
 }
 
@@ -40,7 +40,7 @@ crate::from_raw! {
     pub Kind: u32 { Queued, Established, Finished, Reset }
 }
 
-/// A record with room for a frame of up to `N` bytes. The kernel reserves fixed
+/// An event with room for a frame of up to `N` bytes. The kernel reserves fixed
 /// sizes only, so there is one for common frames and one for any.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -51,9 +51,9 @@ pub struct QueuedFrame<const N: usize> {
     pub frame: [u8; N],
 }
 
-/// Frame bytes in the small record: an Ethernet MTU of 1500 with tags and to spare.
+/// Frame bytes of the small size: an Ethernet MTU of 1500 with tags and to spare.
 pub const SMALL_FRAME: usize = 2048 - size_of::<Event>();
-/// Frame bytes in the large record: any IP packet with its link header.
+/// Frame bytes of the large size: any IP packet with its link header.
 pub const LARGE_FRAME: usize = 65536 + 64;
 /// Size of the ring buffer in bytes.
 pub const RING_BYTES: u32 = 4 << 20;

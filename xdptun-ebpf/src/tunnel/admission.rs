@@ -1,0 +1,63 @@
+//! The handshake by the rules of this host.
+
+use aya_ebpf::bindings::__sk_buff;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::tunnel::handshake::{Admission, Reaction, Segment, receive};
+use xdptun_common::tunnel::state::State;
+
+use crate::host::socket::Socket;
+use crate::tunnel::calls::host_socket;
+use crate::tunnel::cookie::{gave, next_iss};
+use crate::tunnel::proof::is_proven;
+use crate::tunnel::rules::has_secret;
+
+/// Runs the state machine: `decision` comes with the endpoint before the
+/// segment. A subprogram, as both IP versions share it.
+#[inline(never)]
+pub fn decide(
+    skb: *mut __sk_buff,
+    key: &FlowKey,
+    segment: &Segment,
+    now: u64,
+    decision: &mut Reaction,
+) {
+    let mut before = decision.endpoint;
+    if before.state == State::Closed {
+        before.iss = next_iss(&before, key, now);
+    }
+    let listener = Listener {
+        skb,
+        flow: key,
+        now,
+    };
+    *decision = receive(before, segment, &listener);
+}
+
+/// The rules of a port for its callers.
+struct Listener<'a> {
+    skb: *mut __sk_buff,
+    flow: &'a FlowKey,
+    now: u64,
+}
+
+impl Admission for Listener<'_> {
+    #[inline(always)]
+    fn gave(&self, iss: u32) -> bool {
+        gave(iss, self.flow, self.now)
+    }
+
+    #[inline(always)]
+    fn admits(&self, syn: &Segment) -> bool {
+        !has_secret() || is_proven(self.skb, syn.sequence, self.flow)
+    }
+
+    #[inline(always)]
+    fn is_contested(&self) -> bool {
+        has_secret() && host_socket(self.skb, self.flow) == Socket::Connected
+    }
+
+    #[inline(always)]
+    fn is_hidden(&self) -> bool {
+        has_secret()
+    }
+}
