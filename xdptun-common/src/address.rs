@@ -98,6 +98,9 @@ pub const fn address_bytes(address: IpAddr) -> [u8; 16] {
     }
 }
 
+/// Capacity of the `LOCAL` map, in networks.
+pub const MAX_LOCAL: u32 = 65536;
+
 /// What the kernel takes for this host itself: what the value of an address in a map stands
 /// for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

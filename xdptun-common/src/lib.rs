@@ -30,6 +30,7 @@ pub mod attachment;
 pub mod checksum;
 pub mod count;
 pub mod flow;
+pub mod gateway;
 pub mod global;
 pub mod member;
 pub mod parse;

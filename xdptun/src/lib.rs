@@ -50,6 +50,7 @@ pub mod control;
 pub mod datapath;
 pub mod doctor;
 pub mod error;
+pub mod gateway;
 pub mod group;
 pub mod host;
 pub mod observe;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::read_to_string;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -74,7 +74,7 @@ pub fn for_worker() -> Result<()> {
 /// every captured segment while the download competes for the same cores.
 pub const WORKER: &str = "xtask";
 
-/// Builds the kernel side as a file, for another machine if one is named.
+/// Builds the kernel side of each function as a file, for another machine if one is named.
 pub fn object(target: Option<&str>) -> Result<()> {
     let mut folder = workspace::target_dir();
     if let Some(target) = target {
@@ -92,23 +92,31 @@ pub fn object(target: Option<&str>) -> Result<()> {
     let messages = read_to_string(output)?;
     let status = cargo.wait()?;
     ensure!(status.success(), "the kernel side does not compile");
-    let made = object_of(&messages).context("cargo did not say where the object is")?;
-    let object = folder.join("release/xdptun-ebpf.o");
-    fs::copy(&made, &object)
-        .with_context(|| format!("{}: cannot copy to {}", made.display(), object.display()))?;
+    let made = objects_of(&messages).context("cargo did not say where the objects are")?;
+    for function in FUNCTIONS {
+        let (made, object) = (
+            made.join(function),
+            folder.join(format!("release/{function}.o")),
+        );
+        fs::copy(&made, &object)
+            .with_context(|| format!("{}: cannot copy to {}", made.display(), object.display()))?;
+    }
     Ok(())
 }
 
-/// The package whose build script makes the object.
+/// The package whose build script makes the objects.
 const OBJECT: &str = "xdptun-object";
 
-/// Where cargo's messages say that the build script left the object.
-fn object_of(messages: &str) -> Option<PathBuf> {
+/// The functions whose objects tests load as files.
+const FUNCTIONS: [&str; 2] = ["tunnel", "gateway"];
+
+/// Where cargo's messages say that the build script left the objects.
+fn objects_of(messages: &str) -> Option<PathBuf> {
     let messages = messages.lines().map(serde_json::from_str::<Value>);
     messages.map_while(Result::ok).find_map(|message| {
         let is_made = message["reason"] == "build-script-executed"
             && message["package_id"].as_str()?.contains(OBJECT);
-        is_made.then_some(Path::new(message["out_dir"].as_str()?).join("tunnel"))
+        is_made.then_some(PathBuf::from(message["out_dir"].as_str()?))
     })
 }
 

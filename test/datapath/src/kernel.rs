@@ -40,10 +40,10 @@ const LOOPBACK: u32 = 1;
 /// The MTU that the programs are told unless a test says otherwise.
 pub const MTU: u16 = 1500;
 
-/// A shared record as aya wants it.
+/// A value that the kernel side shares, as aya wants it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Record<T>(T);
+pub struct Record<T>(pub T);
 
 // SAFETY: `Plain` promises what `Pod` asks for: no padding, any bytes valid.
 unsafe impl<T: Plain> Pod for Record<T> {}
@@ -199,7 +199,7 @@ impl Datapath {
             .map_max_entries("PROOFS", MAX_PROOFS)
             .map_max_entries("SEEN", if config.hidden { PAGES } else { 1 })
             .map_max_entries("COUNTERS", COUNTERS)
-            .load_file(workspace::object())
+            .load_file(workspace::object("tunnel"))
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
         set_peers(&mut ebpf);
@@ -646,7 +646,12 @@ impl Datapath {
     }
 }
 
-fn take<T: TryFrom<Map, Error: std::fmt::Debug>>(ebpf: &mut Ebpf, name: &str) -> T {
+/// A map of a loaded object.
+///
+/// # Panics
+///
+/// If the object has none of that name, or it is of another type.
+pub fn take<T: TryFrom<Map, Error: std::fmt::Debug>>(ebpf: &mut Ebpf, name: &str) -> T {
     let map = ebpf.take_map(name);
     let map = map.unwrap_or_else(|| panic!("the object has no map {name}"));
     map.try_into().expect("the map has its type")

@@ -16,12 +16,14 @@
 //! | [`counters`] | reads all counters at once |
 //! | [`case`] | one run and what it must lead to; runs tables |
 //! | [`fuzz`] | random packets against rules, rather than rows |
+//! | [`gateway`] | the same for the programs of the gateway: conversations rather than rows |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
 pub mod counters;
 pub mod diff;
 pub mod fuzz;
+pub mod gateway;
 pub mod icmp;
 pub mod kernel;
 pub mod moment;

@@ -143,6 +143,18 @@ impl Packet {
         }
     }
 
+    /// With the link header of another packet.
+    ///
+    /// # Panics
+    ///
+    /// If that has none.
+    #[must_use]
+    pub fn linked_as(mut self, other: &Self) -> Self {
+        assert!(other.link.is_some(), "no link header");
+        self.link = other.link;
+        self
+    }
+
     /// The same packet as a TCP segment: IP header and payload stay.
     #[must_use]
     pub fn segment(mut self, flags: u8, sequence: u32, acknowledgment: u32) -> Self {

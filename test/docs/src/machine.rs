@@ -216,6 +216,11 @@ impl Machine {
         Ok(attached)
     }
 
+    /// Runs a command that forwards packets that come in by `iface`.
+    pub fn forward_too(&self, iface: &str, command: &str) -> Result<Attached> {
+        Attached::forwarding(&self.netns, iface, &mut self.shell(command)?)
+    }
+
     /// Runs a command that attaches to `iface`, when a page tells so of several hosts.
     pub fn attach_too(&self, iface: &str, command: &str) -> Result<Attached> {
         Attached::by(&self.netns, iface, &mut self.shell(command)?)

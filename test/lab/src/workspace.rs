@@ -18,9 +18,10 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The kernel side as a file, which `cargo xtask test datapath` and `cargo xtask fuzz` build.
-pub fn object() -> PathBuf {
-    target_dir().join("release/xdptun-ebpf.o")
+/// The kernel side of a function as a file, which `cargo xtask test datapath` and
+/// `cargo xtask fuzz` build.
+pub fn object(function: &str) -> PathBuf {
+    target_dir().join(format!("release/{function}.o"))
 }
 
 /// A program that `cargo xtask setup` installs into the project's own folder.

@@ -57,9 +57,17 @@ pub fn status(netns: &Netns) -> Result<Value> {
 /// as its index.
 pub fn pin_dir(netns: &Netns, iface: &str) -> Result<PathBuf> {
     let index = link::index(netns, iface)?.to_string();
-    let groups = PathBuf::from(format!("/sys/fs/bpf/xdptun/{}/tunnel", netns.cookie()?));
+    let groups = groups_of(netns, "tunnel")?;
     let found = group_of(&groups, &index);
     Ok(found.unwrap_or_else(|| groups.join(index)))
+}
+
+/// Where the groups of a function are pinned.
+fn groups_of(netns: &Netns, function: &str) -> Result<PathBuf> {
+    let namespace = netns.cookie()?;
+    Ok(PathBuf::from(format!(
+        "/sys/fs/bpf/xdptun/{namespace}/{function}"
+    )))
 }
 
 /// The group below this directory that has the interface of this index.
@@ -114,15 +122,33 @@ impl Attached {
         Ok(())
     }
 
-    /// Runs a command that attaches to `iface`, and returns when that is ready.
+    /// Runs a command that attaches the tunnel to `iface`, and returns when that is ready.
     pub fn by(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
+        Self::to_function(netns, iface, command, "tunnel")
+    }
+
+    /// Forwards packets that come in by `iface`, and returns when it is ready.
+    pub fn forward(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
+        let mut command = netns.command(binary()?);
+        command.args(["forward", "--iface", iface]).args(args);
+        Self::forwarding(netns, iface, &mut command)
+    }
+
+    /// Runs a command that forwards packets that come in by `iface`, and returns when it is
+    /// ready.
+    pub fn forwarding(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
+        Self::to_function(netns, iface, command, "gateway")
+    }
+
+    fn to_function(
+        netns: &Netns,
+        iface: &str,
+        command: &mut Command,
+        function: &str,
+    ) -> Result<Self> {
         let binary = binary()?;
         let index = link::index(netns, iface)?.to_string();
-        let groups = pin_dir(netns, iface)?;
-        let groups = groups
-            .parent()
-            .context("a group is below others")?
-            .to_owned();
+        let groups = groups_of(netns, function)?;
         let process = Process::spawn(command)?;
         let ((), guard) = guarded(|| {
             let ender = process.ender();

@@ -15,9 +15,20 @@ const BYTES: usize = 1 << 20;
 /// Connects from one namespace to a listener in another, sends a payload each
 /// way at the same time, closes, and compares every byte.
 pub fn exchange(from: &Netns, local: SocketAddr, to: &Netns, remote: SocketAddr) -> Result<()> {
+    exchange_through(from, local, remote, to, remote)
+}
+
+/// The same by an address, `remote`, that leads to that of the listener, `service`.
+pub fn exchange_through(
+    from: &Netns,
+    local: SocketAddr,
+    remote: SocketAddr,
+    to: &Netns,
+    service: SocketAddr,
+) -> Result<()> {
     let listener = to
-        .enter(|| TcpListener::bind(remote))?
-        .with_context(|| format!("cannot listen on {remote}"))?;
+        .enter(|| TcpListener::bind(service))?
+        .with_context(|| format!("cannot listen on {service}"))?;
     let connect = || -> Result<TcpStream> {
         let domain = socket2::Domain::for_address(remote);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
@@ -37,6 +48,17 @@ pub fn exchange(from: &Netns, local: SocketAddr, to: &Netns, remote: SocketAddr)
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .with_context(|| format!("to {remote}"))
     })
+}
+
+/// Sends bytes by one end of a connection, and compares them at the other.
+pub fn send_and_receive(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) -> Result<()> {
+    let limit = wait::stretched(LIMIT)?;
+    to.set_read_timeout(Some(limit))?;
+    from.write_all(bytes).context("cannot send")?;
+    let mut received = vec![0; bytes.len()];
+    to.read_exact(&mut received).context("cannot receive")?;
+    ensure!(received == bytes, "other bytes arrived");
+    Ok(())
 }
 
 fn talk(stream: &TcpStream, own: u8, other: u8) -> Result<()> {

@@ -68,9 +68,6 @@ impl TcpDefaults {
 /// Capacity of the `PEERS` map, in networks.
 pub const MAX_PEERS: u32 = 1024;
 
-/// Capacity of the `LOCAL` map, in networks.
-pub const MAX_LOCAL: u32 = 65536;
-
 /// Marks of packets that carry a request to the `egress` program: a clone made
 /// by `ingress`, or a frame sent by the daemon. Each is one of xdptun's own
 /// ([`is_own`](crate::again::is_own)). `SO_MARK` needs CAP_NET_ADMIN

@@ -29,6 +29,13 @@ impl IcmpHeader {
         }
     }
 
+    /// The checksum field as it lies in memory.
+    #[inline(always)]
+    #[must_use]
+    pub const fn checksum(&self) -> [u8; 2] {
+        self.checksum
+    }
+
     /// The same header with another checksum field.
     #[inline(always)]
     #[must_use]

@@ -1,4 +1,4 @@
-//! What any function needs of this host: its interface, clock and sockets, counters,
+//! What any function needs of this host: its interface, addresses, clock and sockets, counters,
 //! captures, limits, redirects, marks of these, the splitter, and the kernel's verdicts.
 
 pub mod again;
@@ -7,6 +7,7 @@ pub mod capture;
 pub mod clock;
 pub mod counters;
 pub mod interface;
+pub mod local;
 pub mod rate_limit;
 pub mod redirect;
 pub mod socket;

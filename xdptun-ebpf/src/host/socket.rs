@@ -1,7 +1,7 @@
-//! Which TCP socket of this host would get a segment.
+//! Which socket of this host would get a packet.
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_NETNS};
-use aya_ebpf::helpers::generated::{bpf_sk_release, bpf_skc_lookup_tcp};
+use aya_ebpf::helpers::generated::{bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lookup_tcp};
 use xdptun_common::flow::key::FlowKey;
 
 /// What the host has for a segment.
@@ -31,22 +31,56 @@ struct Ipv4Tuple {
     destination_port: [u8; 2],
 }
 
-/// Looks for a socket in the interface's network namespace.
+impl Ipv4Tuple {
+    #[inline(always)]
+    fn of(key: &FlowKey) -> Self {
+        let last = |[.., a, b, c, d]: [u8; 16]| [a, b, c, d];
+        Self {
+            source: last(key.remote_address()),
+            destination: last(key.local_address()),
+            source_port: key.remote_port().to_be_bytes(),
+            destination_port: key.local_port().to_be_bytes(),
+        }
+    }
+}
+
+/// Looks for a TCP socket in the interface's network namespace.
 #[inline(always)]
 pub fn own_socket(skb: *mut __sk_buff, key: &FlowKey) -> Socket {
     if key.is_ipv4() {
-        let last = |[.., a, b, c, d]: [u8; 16]| [a, b, c, d];
-        look_up(
-            skb,
-            &Ipv4Tuple {
-                source: last(key.remote_address()),
-                destination: last(key.local_address()),
-                source_port: key.remote_port().to_be_bytes(),
-                destination_port: key.local_port().to_be_bytes(),
-            },
-        )
+        look_up(skb, &Ipv4Tuple::of(key))
     } else {
         look_up(skb, &key.reversed())
+    }
+}
+
+/// Whether there is a UDP socket in the interface's network namespace that would get a datagram.
+#[inline(always)]
+pub fn has_udp_socket(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+    if key.is_ipv4() {
+        has_udp(skb, &Ipv4Tuple::of(key))
+    } else {
+        has_udp(skb, &key.reversed())
+    }
+}
+
+#[inline(always)]
+fn has_udp<T>(skb: *mut __sk_buff, tuple: &T) -> bool {
+    let tuple_ptr: *const T = tuple;
+    // SAFETY: as in `look_up`.
+    unsafe {
+        let socket = bpf_sk_lookup_udp(
+            skb.cast(),
+            tuple_ptr.cast_mut().cast(),
+            size_of::<T>() as u32,
+            i64::from(BPF_F_CURRENT_NETNS) as u64,
+            0,
+        );
+        if socket.is_null() {
+            return false;
+        }
+        bpf_sk_release(socket.cast());
+        true
     }
 }
 

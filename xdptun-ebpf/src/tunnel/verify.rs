@@ -13,30 +13,22 @@ use aya_ebpf::bindings::{
     BPF_FIB_LKUP_RET_UNSUPP_LWT, bpf_fib_lookup,
 };
 use aya_ebpf::helpers::generated::bpf_fib_lookup as look_up;
-use aya_ebpf::macros::map;
-use aya_ebpf::maps::LpmTrie;
-use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::Local;
 use xdptun_common::address::{
     address_words, is_link_local, is_loopback, is_multicast_or_broadcast, is_unspecified,
 };
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::config::MAX_LOCAL;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::interface::interface;
+use crate::host::local::local;
 use crate::packet::access::Packet as _;
 use crate::packet::link::link_len;
 use crate::packet::payload;
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
 use crate::packet::verifier::bounded;
-
-/// Networks of this host's own addresses, 16-byte addresses, and what they are
-/// (`xdptun_common::address::Local`). User space fills it before programs run.
-#[map]
-pub static LOCAL: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_LOCAL, 0);
 
 /// Why the segment in the packet goes no further; `None` if nothing is wrong with it. The
 /// caller has found that it is one, in the plain shape, of the flow `key`, and that it ends
@@ -113,7 +105,6 @@ fn on_loopback(ctx: &TcContext) -> bool {
 /// comes from another host.
 #[inline(always)]
 fn is_ours<I: Ip>(ctx: &TcContext, key: &FlowKey) -> bool {
-    let local = |address| LOCAL.get(Key::new(128, address)).copied();
     // `fib_validate_source` refuses such a source as well. A neighbour may have the same
     // link-local address as this host has on another link.
     if !on_loopback(ctx)

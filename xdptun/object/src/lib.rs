@@ -7,5 +7,8 @@
 /// The programs and maps of the tunnel: an ELF object with BTF.
 pub static TUNNEL: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tunnel"));
 
+/// The same of the gateway.
+pub static GATEWAY: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/gateway"));
+
 /// The same of a function that only counts: for the tests; nothing that is shipped refers to it.
 pub static COUNT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/count"));

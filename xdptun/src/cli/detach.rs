@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::gateway::Gateway;
+use crate::group::Function;
 use crate::group::detach::{self, Detached};
 use crate::tunnel::Tunnel;
 
@@ -21,17 +23,25 @@ pub struct Arguments {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let name = &arguments.iface;
+    let tunnel = end::<Tunnel>(name)?;
+    let gateway = end::<Gateway>(name)?;
+    if !tunnel && !gateway {
+        bail!("{name}: nothing is attached");
+    }
+    Ok(())
+}
+
+/// Ends what a function has there; whether it has anything.
+fn end<F: Function>(name: &str) -> Result<bool> {
     let Detached {
         stopped,
         interfaces,
-    } = detach::detach::<Tunnel>(name)?;
+    } = detach::detach::<F>(name)?;
     if let Some(process) = stopped {
         println!("{name}: stopped process {process}");
-    } else if interfaces.is_empty() {
-        bail!("{name}: nothing is attached");
     }
-    for interface in interfaces {
+    for interface in &interfaces {
         println!("{interface}: detached");
     }
-    Ok(())
+    Ok(stopped.is_some() || !interfaces.is_empty())
 }

@@ -5,8 +5,10 @@ use std::io;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::gateway::Gateway;
+use crate::group::Function as _;
 use crate::group::counter::Counter;
-use crate::tunnel::counters;
+use crate::tunnel::Tunnel;
 
 /// Say what a counter of `xdptun status` means and what to do about it.
 #[derive(Args)]
@@ -17,17 +19,22 @@ pub struct Arguments {
     counter: Option<String>,
 }
 
+/// Every counter of every function.
+fn all() -> impl Iterator<Item = Counter> {
+    Tunnel::counters().into_iter().chain(Gateway::counters())
+}
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut out = io::stdout().lock();
     let Some(wanted) = &arguments.counter else {
-        for entry in counters::all() {
+        for entry in all() {
             print(&mut out, &entry)?;
         }
         return Ok(());
     };
-    let Some(entry) = counters::all().find(|entry| entry.name == wanted) else {
-        let similar: Vec<&str> = counters::all()
+    let Some(entry) = all().find(|entry| entry.name == wanted) else {
+        let similar: Vec<&str> = all()
             .map(|entry| entry.name)
             .filter(|name| name.contains(wanted.as_str()))
             .collect();
@@ -63,15 +70,16 @@ mod tests {
             .collect();
         assert!(!named.is_empty());
         for name in named {
-            assert!(counters::all().any(|entry| entry.name == name), "{name}");
+            assert!(all().any(|entry| entry.name == name), "{name}");
         }
     }
 
     /// Each drop has advice, or needs none.
     #[test]
     fn every_drop_has_advice() {
-        for entry in counters::all() {
+        for entry in all() {
             let closing = entry.name == "tx_drop_closing" || entry.name == "rx_drop_icmp";
+            let closing = closing || entry.name == "out_drop_redirect";
             assert!(
                 !entry.name.contains("_drop_") || closing || !entry.advice.is_empty(),
                 "{}",

@@ -9,12 +9,14 @@ mod doctor;
 mod explain;
 mod flow_log;
 mod flows;
+mod forward;
 mod limit;
 #[cfg(test)]
 mod reference;
 mod reload;
 mod report;
 mod run;
+mod sessions;
 mod status;
 mod terminal;
 mod watch;
@@ -46,6 +48,7 @@ const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820        WireGuard's port, until Ctrl-C
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
+  xdptun forward --iface eth0 --listen 7000 --to 10.0.0.5:7000
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   flows and rates, live
@@ -59,9 +62,11 @@ Examples:
 #[derive(Subcommand)]
 enum Verb {
     Attach(attach::Arguments),
+    Forward(forward::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
+    Sessions(sessions::Arguments),
     Watch(watch::Arguments),
     Capture(capture::Arguments),
     Explain(explain::Arguments),
@@ -82,8 +87,10 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Attach(arguments) => attach::run(arguments),
+        Verb::Forward(arguments) => forward::run(arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Sessions(arguments) => sessions::run(&arguments),
         Verb::Flows(arguments) => flows::run(&arguments),
         Verb::Watch(arguments) => watch::run(&arguments),
         Verb::Capture(arguments) => capture::run(arguments),

@@ -115,7 +115,7 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
             hidden.join(", "),
             pinned::PINS_ARE_HIDDEN
         )?;
-    } else if status.interfaces.is_empty() {
+    } else if status.interfaces.is_empty() && status.gateways.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;
     }
     Ok(())
@@ -127,7 +127,8 @@ pub fn join(values: &[impl ToString]) -> String {
     texts.join(", ")
 }
 
-fn traffic(packets: u64, bytes: u64) -> String {
+/// Packets and bytes.
+pub fn traffic(packets: u64, bytes: u64) -> String {
     format!("{packets} / {}", size(bytes))
 }
 
@@ -144,7 +145,8 @@ fn size(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-fn duration(time: Duration) -> String {
+/// A time in its largest unit.
+pub fn duration(time: Duration) -> String {
     let whole = time.as_secs();
     match whole {
         0..60 => format!("{whole} s"),

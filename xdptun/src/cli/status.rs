@@ -9,7 +9,7 @@ use xdptun_common::tunnel::state::State;
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
-use crate::observe::status::{InterfaceStatus, Status};
+use crate::observe::status::{AttachmentStatus, GatewayStatus, InterfaceStatus, Status};
 
 /// Show what is attached in this network namespace, with counters and flows.
 #[derive(Args)]
@@ -41,6 +41,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     say_if_nothing(&mut out, &status)?;
     for interface in &status.interfaces {
         print(&mut out, interface)?;
+    }
+    for gateway in &status.gateways {
+        print_gateway(&mut out, gateway)?;
     }
     for report in status.service.iter().flatten() {
         let name = &report.name;
@@ -115,7 +118,59 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         )?,
     }
     print_flows(out, interface)?;
-    print_counters(out, interface)
+    print_counters(out, &interface.attachment)
+}
+
+fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()> {
+    let attachment = &gateway.attachment;
+    writeln!(out, "{}  gateway", attachment.name)?;
+    let others = attachment
+        .group
+        .iter()
+        .filter(|name| **name != attachment.name);
+    let others: Vec<_> = others.collect();
+    if !others.is_empty() {
+        writeln!(out, "  group  shares its sessions with {}", join(&others))?;
+    }
+    match &attachment.hooks[..] {
+        [] => writeln!(out, "  hooks  none: nothing is forwarded")?,
+        hooks => writeln!(out, "  hooks  {}", hooks.join(", "))?,
+    }
+    match attachment.daemon {
+        Some(process) => writeln!(out, "  daemon process {process}")?,
+        None => writeln!(
+            out,
+            "  daemon not running: sessions go on; `xdptun forward` with the same interfaces \
+             goes on with them, `xdptun detach --iface {}` ends them",
+            attachment.name
+        )?,
+    }
+    for rule in &gateway.forwards {
+        let address = rule
+            .address
+            .map(|address| format!("{address} "))
+            .unwrap_or_default();
+        writeln!(
+            out,
+            "  listen {address}{}/{} -> {}",
+            rule.port,
+            rule.protocol,
+            join(&rule.to)
+        )?;
+    }
+    let states = gateway.session_states.iter();
+    let states: Vec<_> = states
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    match &states[..] {
+        [] => writeln!(out, "  no sessions")?,
+        states => writeln!(
+            out,
+            "  sessions {}; `xdptun sessions` lists them",
+            states.join(", ")
+        )?,
+    }
+    print_counters(out, attachment)
 }
 
 fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
@@ -136,9 +191,9 @@ fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<
     Ok(())
 }
 
-fn print_counters(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
+fn print_counters(out: &mut impl io::Write, attachment: &AttachmentStatus) -> Result<()> {
     let mut counters = table(["COUNTER", "PACKETS"], 1);
-    let counts = interface.attachment.counters.iter();
+    let counts = attachment.counters.iter();
     for (counter, value) in counts.filter(|(_, value)| *value != 0) {
         counters.add_row([counter.name.to_owned(), value.to_string()]);
     }

@@ -2,12 +2,17 @@
 //! one.
 
 mod file;
+mod forward;
 mod interface;
 mod peer;
 mod secrets;
 mod values;
 
 pub use file::{Config, DEFAULT_PATH, SAMPLE};
+pub use forward::{
+    Forward, ForwardError, Listen, Protocols, SOURCE_PORTS, Source, To, check_all, parse_table,
+    read_table,
+};
 pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
 pub use secrets::Secrets;

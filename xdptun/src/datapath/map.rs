@@ -58,6 +58,11 @@ impl Shape {
         Self(MapType::Hash, size_of::<K>(), size_of::<V>())
     }
 
+    /// The same whose entries the kernel evicts when it is full.
+    pub const fn lru_hash<K, V>() -> Self {
+        Self(MapType::LruHash, size_of::<K>(), size_of::<V>())
+    }
+
     /// Checks that a map has this shape. Another user may own the pins. The kernel copies as
     /// many bytes as a value of the map has, even if the buffer is smaller: a per-CPU array in
     /// the place of an array would write beyond it.
@@ -90,6 +95,7 @@ impl Shape {
             .with_context(|| path.display().to_string())?;
         Ok(match self.0 {
             MapType::Hash => Map::HashMap(data),
+            MapType::LruHash => Map::LruHashMap(data),
             MapType::LpmTrie => Map::LpmTrie(data),
             MapType::PerCpuArray => Map::PerCpuArray(data),
             _ => Map::Array(data),
@@ -104,9 +110,11 @@ impl Shape {
     /// As [`Shape::check`].
     fn check_loaded(self, name: &str, map: &Map) -> Result<()> {
         match map {
-            Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data) | Map::Array(data) => {
-                self.check(data).with_context(|| name.to_owned())
-            }
+            Map::HashMap(data)
+            | Map::LruHashMap(data)
+            | Map::LpmTrie(data)
+            | Map::PerCpuArray(data)
+            | Map::Array(data) => self.check(data).with_context(|| name.to_owned()),
             _ => bail!(Other, "{name} is of another kind"),
         }
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use serde::Serializer;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[must_use]
@@ -29,4 +30,12 @@ pub fn realtime_ahead() -> Duration {
 #[must_use]
 pub const fn since(now_ns: u64, then_ns: u64) -> Duration {
     Duration::from_nanos(now_ns.saturating_sub(then_ns))
+}
+
+/// A time as a number of seconds, to the millisecond: how JSON output shows it.
+pub(crate) fn as_seconds<S: Serializer>(
+    duration: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((duration.as_secs_f64() * 1000.0).round() / 1000.0)
 }

@@ -1,9 +1,11 @@
-//! TCP servers of this host that become unreachable because their port is owned.
+//! Servers of this host that become unreachable because packets to their port go elsewhere.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+
+use xdptun_common::wire::Protocol;
 
 use crate::error::{Context as _, Result};
 use crate::host::ports::PortRange;
@@ -28,17 +30,58 @@ pub fn listening(owned: &[PortRange]) -> Result<Vec<String>> {
     Ok(ports.map(|port| port.to_string()).collect())
 }
 
+/// Whether a server of this host waits for packets to a port that other hosts can send: to this
+/// address, or to any if there is none.
+///
+/// # Errors
+///
+/// If the kernel's tables cannot be read.
+pub fn is_served(address: Option<IpAddr>, port: u16, protocol: Protocol) -> Result<bool> {
+    let (tables, state) = match protocol {
+        Protocol::TCP => (["/proc/net/tcp", "/proc/net/tcp6"], LISTENING),
+        _ => (["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED),
+    };
+    for table in tables {
+        match fs::read_to_string(table) {
+            Ok(text) => {
+                let overlaps = |own: IpAddr| {
+                    own.is_unspecified() || address.is_none_or(|address| address == own)
+                };
+                if sockets_in(&text, state).any(|(own, at)| at == port && overlaps(own)) {
+                    return Ok(true);
+                }
+            }
+            // No IPv6 on this host.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).context(table),
+        }
+    }
+    Ok(false)
+}
+
+/// `TCP_LISTEN` of the kernel's `tcp_states.h`, as its tables write it.
+const LISTENING: &str = "0A";
+
+/// `TCP_CLOSE`, which stands for a UDP socket that is connected to no peer.
+const UNCONNECTED: &str = "07";
+
 /// The local ports of the listening sockets in one of the kernel's tables.
 fn listening_in(table: &str) -> impl Iterator<Item = u16> {
-    const LISTEN: &str = "0A";
-    table.lines().filter_map(|line| {
+    sockets_in(table, LISTENING).map(|(_, port)| port)
+}
+
+/// The local ends of the sockets of a state in one of the kernel's tables that other hosts can
+/// reach.
+fn sockets_in(table: &str, wanted: &'static str) -> impl Iterator<Item = (IpAddr, u16)> {
+    table.lines().filter_map(move |line| {
         let mut words = line.split_whitespace();
         let local = words.nth(1)?;
         let state = words.nth(1)?;
         let (words, port) = local.rsplit_once(':')?;
+        let own = address(words)?.to_canonical();
         // Other hosts cannot reach the loopback anyway.
-        let reachable = !address(words)?.to_canonical().is_loopback();
-        (state == LISTEN && reachable).then(|| u16::from_str_radix(port, 16).ok())?
+        let is_one = state == wanted && !own.is_loopback();
+        is_one.then(|| Some((own, u16::from_str_radix(port, 16).ok()?)))?
     })
 }
 

@@ -12,3 +12,4 @@ pub mod netlink;
 pub mod netns;
 pub mod ports;
 pub mod preflight;
+pub mod route;

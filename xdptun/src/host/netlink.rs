@@ -68,11 +68,37 @@ where
     })
 }
 
-/// Notifications that interfaces of this network namespace come, go or change.
-pub struct LinkChanges {
-    changes: BoxStream<'static, ()>,
-    connection: JoinHandle<()>,
+/// Notifications that routes of this network namespace come, go or change, or addresses, with
+/// which routes do.
+pub struct RouteChanges(Changes);
+
+impl RouteChanges {
+    /// Subscribes, from now on. Needs a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is no netlink.
+    pub fn subscribe() -> Result<Self> {
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ];
+        Changes::subscribe(&groups, |_| true)
+            .context("cannot watch the routes")
+            .map(Self)
+    }
+
+    /// Waits for the next change, as [`LinkChanges::next`].
+    pub async fn next(&mut self) {
+        self.0.next().await;
+    }
 }
+
+/// Notifications that interfaces of this network namespace come, go or change.
+pub struct LinkChanges(Changes);
 
 impl LinkChanges {
     /// Subscribes, from now on. Needs a runtime.
@@ -81,17 +107,42 @@ impl LinkChanges {
     ///
     /// If there is no netlink.
     pub fn subscribe() -> Result<Self> {
-        let (connection, _, messages) =
-            rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
-                .context("cannot watch the interfaces")?;
-        let changes = messages.filter_map(async |(message, _)| {
-            let is_link = matches!(
-                message.payload,
-                NetlinkPayload::InnerMessage(
-                    RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_)
-                )
-            );
-            is_link.then_some(())
+        let is_link = |message: &RouteNetlinkMessage| {
+            matches!(
+                message,
+                RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_)
+            )
+        };
+        Changes::subscribe(&[MulticastGroup::Link], is_link)
+            .context("cannot watch the interfaces")
+            .map(Self)
+    }
+
+    /// Waits for the next change. It does not say which one: the kernel drops notifications
+    /// if there are many, so the caller has to look.
+    pub async fn next(&mut self) {
+        self.0.next().await;
+    }
+}
+
+/// Notifications of some kinds.
+struct Changes {
+    changes: BoxStream<'static, ()>,
+    connection: JoinHandle<()>,
+}
+
+impl Changes {
+    fn subscribe(
+        groups: &[MulticastGroup],
+        is_one: fn(&RouteNetlinkMessage) -> bool,
+    ) -> io::Result<Self> {
+        let (connection, _, messages) = rtnetlink::new_multicast_connection(groups)?;
+        let changes = messages.filter_map(move |(message, _)| {
+            let found = match message.payload {
+                NetlinkPayload::InnerMessage(message) => is_one(&message).then_some(()),
+                _ => None,
+            };
+            std::future::ready(found)
         });
         Ok(Self {
             changes: changes.boxed(),
@@ -99,9 +150,7 @@ impl LinkChanges {
         })
     }
 
-    /// Waits for the next change. It does not say which one: the kernel drops notifications
-    /// if there are many, so the caller has to look.
-    pub async fn next(&mut self) {
+    async fn next(&mut self) {
         if self.changes.next().await.is_none() {
             // The callers look from time to time anyway.
             std::future::pending::<()>().await;
@@ -109,7 +158,7 @@ impl LinkChanges {
     }
 }
 
-impl Drop for LinkChanges {
+impl Drop for Changes {
     fn drop(&mut self) {
         self.connection.abort();
     }

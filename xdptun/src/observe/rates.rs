@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::Serialize;
 use xdptun_common::tunnel::outcome::Outcome;
 
-use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status, as_seconds};
+use crate::host::clock::as_seconds;
+use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status};
 use carried::{Carried, growth, per_second};
 
 pub use carried::Traffic;
@@ -228,6 +229,7 @@ mod tests {
 
     fn rates(before: &[InterfaceStatus], after: &[InterfaceStatus]) -> Vec<InterfaceRates> {
         let status = |interfaces: &[InterfaceStatus]| Status {
+            gateways: Vec::new(),
             schema: SCHEMA,
             interfaces: interfaces.to_vec(),
             service: None,

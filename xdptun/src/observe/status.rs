@@ -4,20 +4,23 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
+use xdptun_common::address::ip_addr;
 use xdptun_common::flow::key::FlowKey;
+use xdptun_common::gateway::rule::ANY;
 use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::control::Report;
 use crate::error::{Result, bail};
+use crate::gateway::{Gateway, session};
 use crate::group::Function;
 use crate::group::counter::Counts;
 use crate::group::pinned::{Pinned, daemon_of};
-use crate::host::clock::{monotonic_ns, since};
+use crate::host::clock::{as_seconds, monotonic_ns, since};
 use crate::host::interface::Interface;
 use crate::host::mtu::WireguardMtu;
 use crate::host::ports::PortRange;
@@ -34,6 +37,9 @@ pub struct Status {
     pub schema: u32,
     /// The attachments, by interface index.
     pub interfaces: Vec<InterfaceStatus>,
+    /// What the gateway has attached, by interface index; left out if there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayStatus>,
     /// The state of each interface of the running `xdptun run`, by name; left out if none
     /// runs, or it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +71,34 @@ pub struct AttachmentStatus {
     /// Packets of this interface by counter, since it was attached; `xdptun explain` tells
     /// the meaning of each.
     pub counters: Counts,
+}
+
+/// What the gateway does on an interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct GatewayStatus {
+    /// What is attached. The interfaces of its group share sessions.
+    #[serde(flatten)]
+    pub attachment: AttachmentStatus,
+    /// What is forwarded, by listen address.
+    pub forwards: Vec<Forwarded>,
+    /// How many sessions that both ends have used there may be.
+    pub max_sessions: u32,
+    /// How many sessions are in each state, by
+    /// [`State::name`](crate::gateway::session::State::name).
+    pub session_states: BTreeMap<&'static str, usize>,
+}
+
+/// A port that is forwarded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forwarded {
+    /// The listen address; any of this host's if there is none.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// `tcp` or `udp`.
+    pub protocol: &'static str,
+    /// The back ends, each once.
+    pub to: Vec<SocketAddr>,
 }
 
 /// What the tunnel carries on an interface.
@@ -135,9 +169,12 @@ impl Status {
             };
             interfaces.push(InterfaceStatus::read(&pinned, flows)?);
         }
+        let gateways = Pinned::<Gateway>::all()?;
+        let gateways: Result<_> = gateways.iter().map(GatewayStatus::read).collect();
         Ok(Self {
             schema: SCHEMA,
             interfaces,
+            gateways: gateways?,
             service: None,
         })
     }
@@ -145,6 +182,8 @@ impl Status {
     /// Keeps only the attachment of one interface.
     pub fn retain(&mut self, interface: &str) {
         self.interfaces
+            .retain(|found| found.attachment.name == interface);
+        self.gateways
             .retain(|found| found.attachment.name == interface);
     }
 
@@ -201,6 +240,36 @@ impl AsRef<AttachmentStatus> for InterfaceStatus {
     }
 }
 
+impl GatewayStatus {
+    fn read(pinned: &Pinned<Gateway>) -> Result<Self> {
+        let maps = &pinned.group.maps;
+        let mut session_states = BTreeMap::new();
+        for session in session::all(maps)? {
+            *session_states.entry(session.state.name()).or_default() += 1;
+        }
+        let forwards = maps.listen()?.into_iter().map(|(key, listen)| {
+            let mut to: Vec<SocketAddr> = maps
+                .back_ends(&listen)?
+                .iter()
+                .map(|back_end| back_end.end(listen.offset).socket_addr())
+                .collect();
+            to.dedup();
+            Ok(Forwarded {
+                address: (key.address() != ANY).then(|| ip_addr(key.address())),
+                port: key.port(),
+                protocol: session::protocol_name(key.protocol()),
+                to,
+            })
+        });
+        Ok(Self {
+            attachment: AttachmentStatus::read(pinned)?,
+            forwards: forwards.collect::<Result<_>>()?,
+            max_sessions: maps.max_sessions(),
+            session_states,
+        })
+    }
+}
+
 impl InterfaceStatus {
     fn read(pinned: &Pinned<Tunnel>, of_group: &[(FlowKey, Flow)]) -> Result<Self> {
         let now = monotonic_ns();
@@ -247,14 +316,6 @@ impl FlowStatus {
             idle: since(now, flow.data_at),
         }
     }
-}
-
-/// To the millisecond.
-pub(crate) fn as_seconds<S: Serializer>(
-    duration: &Duration,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64((duration.as_secs_f64() * 1000.0).round() / 1000.0)
 }
 
 fn as_name<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {

@@ -7,8 +7,8 @@ use aya::maps::{Array, LpmTrie, MapData};
 use ipnet::IpNet;
 use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS};
 
-use super::maps::{PeerKey, peer_key};
 use crate::datapath::map::absent;
+use crate::datapath::network::{NetworkKey, network_key};
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Error, Kind, Result};
 
@@ -61,7 +61,7 @@ impl KeyMaps {
     /// If the maps cannot be written.
     pub fn set(&mut self, keys: &Keys) -> Result<()> {
         // Sets in use stay as they are; the new ones go to the other half.
-        let bank = match absent(self.of.get(&PeerKey::new(0, [0; 16]), 0))? {
+        let bank = match absent(self.of.get(&NetworkKey::new(0, [0; 16]), 0))? {
             Some(set) if set < MAX_KEY_SETS => MAX_KEY_SETS,
             _ => 0,
         };
@@ -71,11 +71,11 @@ impl KeyMaps {
         }
         // The set for all other peers last, as it tells which half is in use.
         for ((prefix_len, address), index) in of.iter().rev() {
-            let network = PeerKey::new(*prefix_len, *address);
+            let network = NetworkKey::new(*prefix_len, *address);
             self.of.insert(&network, bank + index, 0)?;
         }
         let present: Vec<_> = self.of.keys().collect::<Result<_, _>>()?;
-        let wanted = |key: &&PeerKey| !of.contains_key(&(key.prefix_len(), key.data()));
+        let wanted = |key: &&NetworkKey| !of.contains_key(&(key.prefix_len(), key.data()));
         let mut gone = present.iter().filter(wanted);
         Ok(gone.try_for_each(|key| self.of.remove(key))?)
     }
@@ -96,7 +96,7 @@ fn numbered(keys: &Keys) -> Result<(Vec<KeySet>, BTreeMap<Network, u32>)> {
                 sets.len() - 1
             }
         };
-        let key = peer_key(*network);
+        let key = network_key(*network);
         of.insert((key.prefix_len(), key.data()), u32::try_from(index)?);
     }
     if sets.len() > MAX_KEY_SETS as usize {

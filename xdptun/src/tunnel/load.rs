@@ -12,13 +12,13 @@ use xdptun_object::TUNNEL;
 
 use super::Tunnel;
 use super::keys::KeyMaps;
-use super::local::LocalMap;
 use super::maps::{PINNED, PROOFS, group};
 use super::settings::Settings;
 use super::sizes::forgetful;
 use super::tcp_defaults;
 use crate::config::{IngressChoice, TcChoice};
 use crate::datapath::hook::load_all;
+use crate::datapath::local::LocalMap;
 use crate::datapath::pins;
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Result};

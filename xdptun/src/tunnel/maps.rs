@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, RingBuf, lpm_trie};
-use ipnet::{IpNet, Ipv6Net};
-use xdptun_common::address::{address_bytes, ip_addr};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, RingBuf};
+use ipnet::IpNet;
+use xdptun_common::address::ip_addr;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::ports::PORT_WORDS;
 use xdptun_common::tunnel::group::Group;
@@ -16,6 +16,7 @@ use xdptun_common::tunnel::state::Flow;
 
 use crate::datapath::batch;
 use crate::datapath::map::{Shape, Source, absent, take_map};
+use crate::datapath::network::{NetworkKey, network_key};
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::{PortRange, from_words, to_words};
@@ -79,7 +80,7 @@ impl Maps {
         };
         let table = data.fd().as_fd().try_clone_to_owned()?;
         let max_flows = data.info()?.max_entries();
-        let peers = Shape(MapType::LpmTrie, size_of::<PeerKey>(), size_of::<u32>());
+        let peers = Shape(MapType::LpmTrie, size_of::<NetworkKey>(), size_of::<u32>());
         let events = match source {
             Source::Object(ebpf) => Some(take_map(ebpf, EVENTS)?.try_into()?),
             Source::Pins(_) => None,
@@ -219,7 +220,7 @@ impl Maps {
     /// If the map cannot be written.
     pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<()> {
         let mut peers = peers.iter();
-        Ok(peers.try_for_each(|peer| self.peers.insert(&peer_key(*peer), 1, 0))?)
+        Ok(peers.try_for_each(|peer| self.peers.insert(&network_key(*peer), 1, 0))?)
     }
 
     /// Removes all networks of peers but these.
@@ -228,8 +229,8 @@ impl Maps {
     ///
     /// If the map cannot be read or written.
     pub fn retain_peers(&mut self, peers: &[IpNet]) -> Result<()> {
-        let retained = |key: &PeerKey| {
-            peers.iter().map(|peer| peer_key(*peer)).any(|wanted| {
+        let retained = |key: &NetworkKey| {
+            peers.iter().map(|peer| network_key(*peer)).any(|wanted| {
                 wanted.prefix_len() == key.prefix_len() && wanted.data() == key.data()
             })
         };
@@ -300,23 +301,4 @@ pub fn group(directory: &Path) -> Result<Group> {
 fn read_group(group: &Array<MapData, AsPod<Group>>) -> Result<Group> {
     let group = group.get(&0, 0);
     Ok(group.context("cannot read what is attached")?.0)
-}
-
-/// A network in a map.
-pub(super) type PeerKey = lpm_trie::Key<[u8; 16]>;
-
-pub(super) fn peer_key(peer: IpNet) -> PeerKey {
-    let network = as_v6(peer);
-    PeerKey::new(network.prefix_len().into(), network.network().octets())
-}
-
-/// The programs compare 16-byte addresses, IPv4 as v4-mapped.
-fn as_v6(network: IpNet) -> Ipv6Net {
-    let address = address_bytes(network.addr()).into();
-    let prefix_len = match network {
-        IpNet::V4(network) => 96 + network.prefix_len(),
-        IpNet::V6(network) => network.prefix_len(),
-    };
-    // 96 + at most 32, or at most 128.
-    Ipv6Net::new_assert(address, prefix_len)
 }

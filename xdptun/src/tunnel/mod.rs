@@ -5,7 +5,6 @@ pub mod daemon;
 mod function;
 mod keys;
 mod load;
-mod local;
 pub mod maps;
 mod pinned;
 mod plan;

@@ -7,7 +7,7 @@ use xdptun_test_datapath::stack::{MOST, deepest};
 
 #[test]
 fn every_kernel_has_room_for_the_deepest_chain_of_calls() {
-    let object = fs::read(workspace::object()).unwrap();
+    let object = fs::read(workspace::object("tunnel")).unwrap();
     let chains = deepest(&object).unwrap();
     assert_eq!(chains.len(), 5, "a chain for each program: {chains:#?}");
     for chain in chains {

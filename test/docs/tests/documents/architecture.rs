@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use xdptun::datapath::engine_maps;
 use xdptun::flow::State;
+use xdptun::gateway;
 use xdptun::tunnel::maps::{PINNED, PROOFS};
 use xdptun_lab::workspace;
 use xdptun_test_docs::page::inline_code;
@@ -63,6 +64,7 @@ fn maps() {
         let name = row[0].as_str();
         let pinned = match name {
             _ if PINNED.contains(&name) || engine_maps::NAMES.contains(&name) => "yes",
+            _ if gateway::maps::PINNED.contains(&name) => "yes",
             _ if PROOFS.contains(&name) => "with a secret",
             _ => "no",
         };
@@ -83,7 +85,11 @@ fn states() {
 fn programs() {
     let programs = rows("The path of a packet");
     let names: BTreeSet<String> = programs.iter().map(|row| row[0].clone()).collect();
-    let found = defined(&read("xdptun-ebpf/src/bin/tunnel.rs"), "]\npub fn ", '(');
+    let mut found = BTreeSet::new();
+    for function in ["tunnel", "gateway"] {
+        let text = read(&format!("xdptun-ebpf/src/bin/{function}.rs"));
+        found.append(&mut defined(&text, "]\npub fn ", '('));
+    }
     assert_eq!(names, found);
 }
 

@@ -56,9 +56,15 @@ fn machine() -> [Machine; 2] {
         .unwrap();
     let settings = "[interface.eth0]\nports = [51820]\n";
     host.write("/etc/xdptun/config.toml", settings).unwrap();
+    host.write(
+        "/etc/xdptun/table",
+        "# port = back end\n7000=10.0.0.5|7000\n",
+    )
+    .unwrap();
+    let table = "cp /etc/xdptun/table port_fwd_table.config";
     let copy = "cp /etc/xdptun/config.toml two-links.toml";
     let keys = "echo a secret of tomorrow > new.key; echo a secret of yesterday > old.key";
-    for command in [copy, keys] {
+    for command in [table, copy, keys] {
         run(&mut host.shell(command).unwrap()).unwrap();
     }
     hosts
@@ -88,8 +94,13 @@ fn those_that_stay_attached() {
     host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
-    for example in examples.filter(|example| ["attach", "run"].contains(&verb(example))) {
-        attach(&host, &example).stop().unwrap();
+    for example in examples.filter(|example| ["attach", "forward", "run"].contains(&verb(example)))
+    {
+        let attached = match verb(&example) {
+            "forward" => host.forward_too("eth0", &example).unwrap(),
+            _ => attach(&host, &example),
+        };
+        attached.stop().unwrap();
         count += 1;
     }
     assert_ne!(count, 0);
@@ -102,7 +113,7 @@ fn those_that_look_or_change() {
     for example in all_examples() {
         match verb(&example) {
             // Of the other tests.
-            "attach" | "detach" | "run" => {}
+            "attach" | "detach" | "forward" | "run" => {}
             "watch" if example == TOO_LONG => {
                 let words = example.split(' ');
                 xdptun::cli::command().try_get_matches_from(words).unwrap();
@@ -123,7 +134,7 @@ fn those_that_look_or_change() {
                 let status = process.wait(LIMIT).unwrap();
                 assert!(status.success(), "`{example}`: {status}");
             }
-            "check" | "doctor" | "explain" | "flows" | "reload" | "status" => {
+            "check" | "doctor" | "explain" | "flows" | "reload" | "sessions" | "status" => {
                 let process = Process::spawn(&mut host.shell(&example).unwrap()).unwrap();
                 let lines = process.wait_success(PATIENCE);
                 let lines = lines.unwrap_or_else(|error| panic!("`{example}`: {error:#}"));

@@ -6,6 +6,7 @@ mod multihomed;
 mod relayed;
 mod routed;
 mod router;
+mod served;
 mod uplinked;
 
 pub use direct::Direct;
@@ -14,4 +15,5 @@ pub use multihomed::Multihomed;
 pub use relayed::Relayed;
 pub use routed::Routed;
 pub use router::{Dropped, Router};
+pub use served::Served;
 pub use uplinked::Uplinked;

@@ -82,6 +82,12 @@ pub trait Ip: crate::Plain {
     fn source(&self) -> [u8; 16];
     /// Destination address, IPv4 as v4-mapped.
     fn destination(&self) -> [u8; 16];
+    /// The same header with another source, of its version; the IPv4 checksum follows.
+    #[must_use]
+    fn with_source(self, source: [u8; 16]) -> Self;
+    /// The same header with another destination, of its version; the IPv4 checksum follows.
+    #[must_use]
+    fn with_destination(self, destination: [u8; 16]) -> Self;
     /// The same header around another payload; the IPv4 checksum follows.
     #[must_use]
     fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self;

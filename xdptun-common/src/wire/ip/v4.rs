@@ -84,6 +84,35 @@ impl Ip for Ipv4Header {
     }
 
     #[inline(always)]
+    fn with_source(self, source: [u8; 16]) -> Self {
+        let source = unmapped(source);
+        // As in `with_payload`: a header that was damaged stays so.
+        let checksum = Sum::of_checksum(self.checksum)
+            .without(Sum::new().words(self.source))
+            .words(source)
+            .checksum();
+        Self {
+            source,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
+    fn with_destination(self, destination: [u8; 16]) -> Self {
+        let destination = unmapped(destination);
+        let checksum = Sum::of_checksum(self.checksum)
+            .without(Sum::new().words(self.destination))
+            .words(destination)
+            .checksum();
+        Self {
+            destination,
+            checksum,
+            ..self
+        }
+    }
+
+    #[inline(always)]
     fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self {
         let total_len = (self.header_len() as u16)
             .wrapping_add(payload_len)

@@ -70,6 +70,19 @@ impl Ip for Ipv6Header {
     }
 
     #[inline(always)]
+    fn with_source(self, source: [u8; 16]) -> Self {
+        Self { source, ..self }
+    }
+
+    #[inline(always)]
+    fn with_destination(self, destination: [u8; 16]) -> Self {
+        Self {
+            destination,
+            ..self
+        }
+    }
+
+    #[inline(always)]
     fn with_payload(self, protocol: Protocol, payload_len: u16) -> Self {
         Self {
             payload_len: payload_len.to_be_bytes(),

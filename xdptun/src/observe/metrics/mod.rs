@@ -90,6 +90,7 @@ mod tests {
 
     fn rendered(interfaces: Vec<InterfaceStatus>) -> String {
         render(Status {
+            gateways: Vec::new(),
             schema: SCHEMA,
             interfaces,
             service: None,

@@ -6,7 +6,7 @@ use aya::Ebpf;
 use aya::maps::{LpmTrie, MapData};
 use xdptun_common::address::Local;
 
-use super::maps::{PeerKey, peer_key};
+use super::network::{NetworkKey, network_key};
 use crate::error::{Context as _, Result};
 use crate::host::addresses::Addresses;
 
@@ -41,14 +41,14 @@ impl LocalMap {
         let wanted: BTreeMap<_, _> = addresses
             .iter()
             .map(|(network, kind)| {
-                let key = peer_key(*network);
+                let key = network_key(*network);
                 ((key.prefix_len(), key.data()), *kind)
             })
             .collect();
         for (network, kind) in &wanted {
             if self.present.get(network) != Some(kind) {
                 self.map
-                    .insert(&PeerKey::new(network.0, network.1), *kind as u32, 0)
+                    .insert(&NetworkKey::new(network.0, network.1), *kind as u32, 0)
                     .context("cannot write the addresses of this host")?;
                 self.present.insert(*network, *kind);
             }
@@ -56,7 +56,7 @@ impl LocalMap {
         let gone = self.present.keys().filter(|had| !wanted.contains_key(*had));
         for gone in gone.copied().collect::<Vec<_>>() {
             self.map
-                .remove(&PeerKey::new(gone.0, gone.1))
+                .remove(&NetworkKey::new(gone.0, gone.1))
                 .context("cannot write the addresses of this host")?;
             self.present.remove(&gone);
         }

@@ -1,0 +1,375 @@
+//! The gateway's programs, and packets through them one after the other.
+//!
+//! A session is made by packets, so a test is a conversation: each step says what goes in, and
+//! all that comes out: verdict, bytes, counters.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
+use xdptun_common::address::{Local, address_bytes};
+use xdptun_common::gateway::global;
+use xdptun_common::gateway::outcome::{Count, Outcome};
+use xdptun_common::gateway::rule::{ANY, BackEnd, Listen, ListenKey};
+use xdptun_common::gateway::session::Entry;
+use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::global::LINK_LEN;
+use xdptun_common::member::{self, Member};
+use xdptun_common::wire::{LINK_ETHERNET, Protocol};
+use xdptun_lab::workspace;
+
+use crate::case::Verdict;
+use crate::diff;
+use crate::kernel::{Record, require_root, take};
+use crate::path::Family;
+use crate::program::{Program, Skb};
+
+/// Sessions that last for which there is room.
+pub const MAX_SESSIONS: u32 = 4;
+
+/// Index of the loopback device, where packets are if a step names no other.
+const LOOPBACK: u32 = 1;
+
+/// What is forwarded.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The listen address; any of this host's own if there is none.
+    pub address: Option<IpAddr>,
+    /// The port there.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The back end.
+    pub to: SocketAddr,
+    /// The source that the back end sees, and the ports that it may have.
+    pub source: Option<(IpAddr, [u16; 2])>,
+}
+
+impl Rule {
+    /// Forwards a port of any own address, for both protocols, the client's address kept.
+    #[must_use]
+    pub fn both(port: u16, to: SocketAddr) -> [Self; 2] {
+        [Protocol::TCP, Protocol::UDP].map(|protocol| Self {
+            address: None,
+            port,
+            protocol,
+            to,
+            source: None,
+        })
+    }
+}
+
+/// The programs and their maps.
+pub struct Gateway {
+    ebpf: Ebpf,
+    loaded: [bool; 2],
+    counters: PerCpuArray<MapData, u64>,
+    counted: BTreeMap<&'static str, u64>,
+    sessions: HashMap<MapData, Record<Tuple>, Record<Entry>>,
+    embryonic: HashMap<MapData, Record<Tuple>, Record<Entry>>,
+    lasting: Array<MapData, u64>,
+    back_ends: Array<MapData, Record<BackEnd>>,
+}
+
+impl Gateway {
+    /// Loads the programs with these rules, each with one back end.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn new(rules: &[Rule]) -> Self {
+        require_root();
+        let mut ebpf = EbpfLoader::new()
+            .override_global(LINK_LEN, &LINK_ETHERNET, true)
+            .override_global(global::MAX_SESSIONS, &MAX_SESSIONS, true)
+            .map_max_entries("SESSIONS", 4 * MAX_SESSIONS)
+            .load_file(workspace::object("gateway"))
+            .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
+        let mut interfaces: Array<_, Record<Member>> = within(&mut ebpf, "INTERFACES");
+        let member = Member {
+            met_at: LOOPBACK,
+            index: LOOPBACK,
+            mtu: 1500,
+            ..Member::default()
+        };
+        interfaces
+            .set(member::slot(LOOPBACK, 0), Record(member), 0)
+            .expect("the interfaces can be written");
+        let mut local: LpmTrie<_, [u8; 16], u32> = within(&mut ebpf, "LOCAL");
+        for family in Family::ALL {
+            let key = Key::new(128, address_bytes(family.host()));
+            local
+                .insert(&key, Local::Host as u32, 0)
+                .expect("the addresses can be written");
+        }
+        let mut gateway = Self {
+            counters: take(&mut ebpf, "COUNTERS"),
+            counted: BTreeMap::new(),
+            sessions: take(&mut ebpf, "SESSIONS"),
+            embryonic: take(&mut ebpf, "EMBRYONIC"),
+            lasting: take(&mut ebpf, "LASTING"),
+            back_ends: take(&mut ebpf, "BACK_ENDS"),
+            loaded: [false; 2],
+            ebpf,
+        };
+        gateway.set_rules(rules);
+        gateway.listens(true);
+        gateway
+    }
+
+    fn set_rules(&mut self, rules: &[Rule]) {
+        let mut listen: HashMap<_, Record<ListenKey>, Record<Listen>> =
+            within(&mut self.ebpf, "LISTEN");
+        let mut back_ends = Vec::new();
+        for (place, rule) in (0..).zip(rules) {
+            let address = rule.address.map_or(ANY, address_bytes);
+            let key = ListenKey::new(address, rule.port, rule.protocol);
+            let value = Listen {
+                rule: place,
+                first: place,
+                places: 1,
+                offset: 0,
+            };
+            listen
+                .insert(Record(key), Record(value), 0)
+                .expect("the rules can be written");
+            back_ends.push((place, rule));
+        }
+        for (place, rule) in back_ends {
+            let (source, ports) = rule.source.map_or(([0; 16], [0; 2]), |(source, ports)| {
+                (address_bytes(source), ports)
+            });
+            self.set_back_end(
+                place,
+                BackEnd {
+                    to: rule.to.into(),
+                    ports,
+                    source,
+                    unreachable: 0,
+                },
+            );
+        }
+    }
+
+    /// Sets the back end at a place.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_back_end(&mut self, place: u32, back_end: BackEnd) {
+        self.back_ends
+            .set(place, Record(back_end), 0)
+            .expect("the back ends can be written");
+    }
+
+    /// Whether sessions may begin on the interface.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn listens(&mut self, listens: bool) {
+        let mut listeners: HashMap<_, u32, u32> = within(&mut self.ebpf, "LISTENERS");
+        let written = match listens {
+            true => listeners.insert(LOOPBACK, 1, 0),
+            false => listeners.remove(&LOOPBACK),
+        };
+        written.expect("the interfaces can be written");
+    }
+
+    /// How many entries there are that last, and that wait for proof.
+    ///
+    /// # Panics
+    ///
+    /// If the maps cannot be read.
+    #[must_use]
+    pub fn entries(&self) -> [usize; 2] {
+        [&self.sessions, &self.embryonic].map(|map| {
+            let keys: Result<Vec<_>, _> = map.keys().collect();
+            keys.expect("no other process writes to the map").len()
+        })
+    }
+
+    /// How many sessions began to last, and how many of these were removed.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn lasting(&self) -> [u64; 2] {
+        [0, 1].map(|index| self.lasting.get(&index, 0).expect("it can be read"))
+    }
+
+    /// The entry for a packet, in whichever table it is.
+    #[must_use]
+    pub fn entry(&self, tuple: &Tuple) -> Option<Entry> {
+        let found = self.sessions.get(&Record(*tuple), 0);
+        let found = found.or_else(|_| self.embryonic.get(&Record(*tuple), 0));
+        found.ok().map(|entry| entry.0)
+    }
+
+    /// Makes all sessions so many ticks older.
+    ///
+    /// # Panics
+    ///
+    /// If the maps cannot be written.
+    pub fn age(&mut self, ticks: u32) {
+        for map in [&mut self.sessions, &mut self.embryonic] {
+            let entries: Result<Vec<_>, MapError> = map.iter().collect();
+            for (key, Record(mut entry)) in entries.expect("no other process writes to the map") {
+                entry.seen = entry.seen.wrapping_sub(ticks);
+                map.insert(key, Record(entry), 0)
+                    .expect("the entry was there a moment ago");
+            }
+        }
+    }
+
+    /// Runs the program of a side; what it returned, and the packet after it.
+    ///
+    /// # Panics
+    ///
+    /// If the verifier rejects the program, or the kernel does not take the packet.
+    pub fn run(&mut self, side: Side, packet: &[u8], skb: Skb) -> (u32, Vec<u8>) {
+        let name = match side {
+            Side::In => "gateway_ingress",
+            Side::Out => "gateway_egress",
+        };
+        let program = self.ebpf.program_mut(name).expect("the object has it");
+        let program: &mut SchedClassifier = program.try_into().expect("a tc program");
+        if !self.loaded[side as usize] {
+            if let Err(error) = program.load() {
+                panic!("cannot load {name}: {error}");
+            }
+            self.loaded[side as usize] = true;
+        }
+        let mut data_out = vec![0; packet.len() + 4096];
+        let (context, mut context_out) = (skb.context(), [0; Skb::LEN]);
+        let options = TestRunOptions {
+            data_in: Some(packet),
+            data_out: Some(&mut data_out),
+            ctx_in: Some(&context),
+            ctx_out: Some(&mut context_out),
+            ..TestRunOptions::default()
+        };
+        let result = program.test_run(options);
+        let result = result.unwrap_or_else(|error| {
+            panic!("the kernel does not run {name} on {packet:02x?}: {error:?}")
+        });
+        data_out.truncate(result.data_size_out as usize);
+        (result.return_value, data_out)
+    }
+
+    /// Which counters moved since the last call, and how far.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    pub fn moved(&mut self) -> BTreeMap<&'static str, u64> {
+        let outcomes = Outcome::ALL.iter().map(|one| (one.index(), one.name()));
+        let counts = Count::ALL.iter().map(|one| (one.index(), one.name()));
+        let mut moved = BTreeMap::new();
+        for (index, name) in outcomes.chain(counts) {
+            let value = self.counters.get(&index, 0).expect("it can be read");
+            let value = value.iter().sum::<u64>();
+            let before = self.counted.insert(name, value).unwrap_or(0);
+            if value != before {
+                moved.insert(name, value - before);
+            }
+        }
+        moved
+    }
+
+    /// Begins a step: this packet comes in.
+    pub fn comes_in(&mut self, packet: impl Into<Vec<u8>>) -> Step<'_> {
+        Step::new(self, Side::In, packet.into())
+    }
+
+    /// Begins a step: this packet leaves.
+    pub fn leaves(&mut self, packet: impl Into<Vec<u8>>) -> Step<'_> {
+        Step::new(self, Side::Out, packet.into())
+    }
+}
+
+/// A packet at a hook.
+#[must_use]
+pub struct Step<'a> {
+    gateway: &'a mut Gateway,
+    side: Side,
+    packet: Vec<u8>,
+    skb: Skb,
+}
+
+impl<'a> Step<'a> {
+    fn new(gateway: &'a mut Gateway, side: Side, packet: Vec<u8>) -> Self {
+        gateway.moved();
+        Self {
+            gateway,
+            side,
+            packet,
+            skb: Skb::default(),
+        }
+    }
+
+    /// It carries a mark.
+    pub fn marked(mut self, mark: u32) -> Self {
+        self.skb.mark = mark;
+        self
+    }
+
+    /// It goes on as another one, and these are counted, once each.
+    ///
+    /// # Panics
+    ///
+    /// If anything else comes of it.
+    #[track_caller]
+    pub fn becomes(self, expected: impl Into<Vec<u8>>, counters: &[&str]) {
+        self.judge(Verdict::Pass, Some(expected.into()), counters);
+    }
+
+    /// It goes on as it is, and nothing is counted.
+    ///
+    /// # Panics
+    ///
+    /// If anything else comes of it.
+    #[track_caller]
+    pub fn passes(self) {
+        let packet = self.packet.clone();
+        self.judge(Verdict::Pass, Some(packet), &[]);
+    }
+
+    /// It is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If anything else comes of it.
+    #[track_caller]
+    pub fn is_dropped(self, outcome: Outcome) {
+        self.judge(Verdict::Drop, None, &[outcome.name()]);
+    }
+
+    #[track_caller]
+    fn judge(self, verdict: Verdict, packet: Option<Vec<u8>>, counters: &[&str]) {
+        let (value, after) = self.gateway.run(self.side, &self.packet, self.skb);
+        let found = Verdict::of(Program::Ingress, value);
+        let moved = self.gateway.moved();
+        assert_eq!(found, Some(verdict), "verdict; counted {moved:?}");
+        if let Some(expected) = packet {
+            assert!(expected == after, "{}", diff::hexdump(&expected, &after));
+        }
+        let expected: BTreeMap<&str, u64> = counters.iter().map(|name| (*name, 1)).collect();
+        assert_eq!(moved, expected, "counters");
+    }
+}
+
+/// A map of an object that goes on to hold it: its programs are not loaded yet.
+fn within<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> T
+where
+    T: TryFrom<&'a mut Map, Error: std::fmt::Debug>,
+{
+    let map = ebpf.map_mut(name);
+    let map = map.unwrap_or_else(|| panic!("the object has no map {name}"));
+    map.try_into().expect("the map has its type")
+}

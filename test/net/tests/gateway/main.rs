@@ -1,0 +1,3 @@
+//! Packets to this host that go on to other hosts.
+
+mod forward;

@@ -1,0 +1,263 @@
+//! One direction of a session.
+//!
+//! A session has an entry for each direction, whose key is the packet as its hook meets it. An
+//! entry says what the packet becomes, and what has been seen of its direction. So a packet of
+//! an open session costs one look-up, and the two ends write different cache lines.
+//! [`Tuple::answer`] leads from either entry to the other.
+
+use crate::gateway::tuple::{End, Tuple};
+use crate::wire::Flags;
+
+/// What a hook does with the packets of one direction of a session, and what it has seen of
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub struct Entry {
+    /// Packets of this direction.
+    pub packets: u64,
+    /// Bytes of their IP packets.
+    pub bytes: u64,
+    /// [`Marks`] of this direction.
+    pub marks: u32,
+    /// When the last packet of this direction was seen, in ticks.
+    pub seen: u32,
+    /// When the session began, in ticks.
+    pub began: u32,
+    /// Which rule it follows.
+    pub rule: u32,
+    /// The sequence number of the last SYN of this direction, in network byte order; of
+    /// sessions that are not proven.
+    pub number: [u8; 4],
+    /// What the end that the hook translates becomes.
+    pub to: End,
+    reserved: [u8; 2],
+}
+
+crate::plain!(Entry: 56);
+
+impl Entry {
+    /// The entry for a packet that was seen just now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(to: End, rule: u32, marks: Marks, now: u32) -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            marks: marks.0,
+            seen: now,
+            began: now,
+            rule,
+            number: [0; 4],
+            to,
+            reserved: [0; 2],
+        }
+    }
+
+    /// What has been seen of this direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn marks(&self) -> Marks {
+        Marks(self.marks)
+    }
+}
+
+/// Whether an acknowledgement number shows that its sender has seen the SYN of the other end:
+/// that SYN, and at most as much data as fits a first window with it (RFC 6928, RFC 7413). One
+/// of 262,144 guesses is right.
+#[inline(always)]
+#[must_use]
+pub const fn acknowledges(acknowledgement: u32, syn: u32) -> bool {
+    const DATA: u32 = 16_384;
+    acknowledgement.wrapping_sub(syn).wrapping_sub(1) < DATA
+}
+
+/// Both directions of a session, as one that looks at the table finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The packets of the end that began it.
+    pub call: (Tuple, Entry),
+    /// The packets of the other end.
+    pub answer: (Tuple, Entry),
+}
+
+/// What has been seen of one direction of a session, or of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(pub u32);
+
+impl Marks {
+    /// The direction answers the one that began the session.
+    const ANSWER: u32 = 1;
+    /// The other direction was seen, and then this one again: no stranger can have made that
+    /// up. Both entries are among those that last.
+    const PROVEN: u32 = 1 << 1;
+    /// The session translates the source of another session.
+    const MASQUERADE: u32 = 1 << 2;
+    /// The caller ended with FIN.
+    const CALLER_FIN: u32 = 1 << 3;
+    /// The called end did.
+    const CALLED_FIN: u32 = 1 << 4;
+    /// The end whose direction this is has sent RST, and nothing since.
+    const RST: u32 = 1 << 5;
+    /// A packet of this direction was seen.
+    const USED: u32 = 1 << 6;
+
+    /// Those of the direction that answers.
+    #[inline(always)]
+    #[must_use]
+    pub const fn in_answer(self) -> Self {
+        // What was noted for the caller is the called end's.
+        let fin = if self.0 & Self::CALLER_FIN != 0 {
+            Self::CALLED_FIN
+        } else {
+            0
+        };
+        Self(self.0 & !Self::CALLER_FIN | Self::ANSWER | fin)
+    }
+
+    /// Whether the direction answers the one that began the session.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_answer(self) -> bool {
+        self.0 & Self::ANSWER != 0
+    }
+
+    /// Those of a session that translates the source of another.
+    #[inline(always)]
+    #[must_use]
+    pub const fn masquerading(self) -> Self {
+        Self(self.0 | Self::MASQUERADE)
+    }
+
+    /// Whether the session translates the source of another.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_masquerade(self) -> bool {
+        self.0 & Self::MASQUERADE != 0
+    }
+
+    /// Those of a session that both ends have used.
+    #[inline(always)]
+    #[must_use]
+    pub const fn proven(self) -> Self {
+        Self(self.0 | Self::PROVEN)
+    }
+
+    /// Whether both ends have used the session.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_proven(self) -> bool {
+        self.0 & Self::PROVEN != 0
+    }
+
+    /// Whether a packet of this direction was seen.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_used(self) -> bool {
+        self.0 & Self::USED != 0
+    }
+
+    /// Those after a packet of this direction with these TCP flags, none for other protocols.
+    #[inline(always)]
+    #[must_use]
+    pub const fn after(self, flags: Flags) -> Self {
+        let mut marks = self.0 | Self::USED;
+        if flags.intersects(Flags::RST) {
+            marks |= Self::RST;
+        } else {
+            // An end that has reset a connection sends no more of it: the reset was forged, or
+            // about a connection before.
+            marks &= !Self::RST;
+        }
+        if flags.intersects(Flags::FIN) {
+            marks |= match self.is_answer() {
+                true => Self::CALLED_FIN,
+                false => Self::CALLER_FIN,
+            };
+        }
+        Self(marks)
+    }
+
+    /// Those of a direction whose connection begins anew.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reopened(self) -> Self {
+        Self(self.0 & !(Self::CALLER_FIN | Self::CALLED_FIN | Self::RST))
+    }
+
+    /// Those of both directions together.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a connection with these marks, of both directions together, has ended: by both
+    /// ends, or by a reset of either.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        const BOTH: u32 = Marks::CALLER_FIN | Marks::CALLED_FIN;
+        self.0 & Self::RST != 0 || self.0 & BOTH == BOTH
+    }
+
+    /// Whether any mark of an end is among them: a FIN or a reset.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_ending(self) -> bool {
+        self.0 & (Self::CALLER_FIN | Self::CALLED_FIN | Self::RST) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_ends_by_two_fins_or_one_reset() {
+        let call = Marks::default().proven();
+        let answer = call.in_answer();
+        let ended = |call: Marks, answer: Marks| call.with(answer).has_ended();
+        let fin = Flags::FIN.with(Flags::ACK);
+        assert!(!ended(call.after(fin), answer));
+        assert!(!ended(call, answer.after(fin)));
+        assert!(!ended(call.after(fin).after(fin), answer));
+        assert!(ended(call.after(fin), answer.after(fin)));
+        assert!(ended(call.after(Flags::RST), answer));
+        assert!(ended(call, answer.after(Flags::RST)));
+    }
+
+    #[test]
+    fn only_the_number_of_the_syn_is_acknowledged() {
+        for (acknowledgement, syn, expected) in [
+            (1, 0, true),
+            (0, u32::MAX, true),
+            (0, 0, false),
+            (16_384, 0, true),
+            (16_385, 0, false),
+            (5000, 4000, true),
+            (4000, 5000, false),
+        ] {
+            assert_eq!(acknowledges(acknowledgement, syn), expected);
+        }
+    }
+
+    #[test]
+    fn a_forged_reset_is_over_with_the_next_segment_of_its_end() {
+        let call = Marks::default().proven().after(Flags::ACK);
+        let reset = call.after(Flags::RST);
+        assert!(reset.has_ended());
+        assert_eq!(reset.after(Flags::ACK), call);
+        // The other end knows nothing of it.
+        let answer = call.in_answer().after(Flags::ACK);
+        assert!(reset.with(answer).has_ended());
+    }
+
+    #[test]
+    fn a_new_connection_of_the_same_ends_is_open() {
+        let ended = Marks::default().proven().after(Flags::FIN);
+        let ended = ended.with(ended.in_answer());
+        assert!(ended.has_ended());
+        let reopened = ended.reopened();
+        assert!(!reopened.is_ending() && reopened.is_proven());
+    }
+}

@@ -1,0 +1,118 @@
+//! How long a session lives without a packet.
+
+use crate::flow::tick::Tick;
+use crate::gateway::session::Marks;
+use crate::wire::Protocol;
+
+/// Times without a packet after which a session ends, in ticks ([`Tick`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Timers {
+    /// UDP.
+    pub udp: u32,
+    /// TCP before both ends have proved themselves, and once it has ended.
+    pub tcp_transitory: u32,
+    /// TCP in between.
+    pub tcp_established: u32,
+    /// Any other protocol.
+    pub other: u32,
+}
+
+crate::plain!(Timers: 16);
+
+impl Timers {
+    /// In ticks, from seconds.
+    #[must_use]
+    pub const fn from_seconds(
+        udp: u32,
+        tcp_transitory: u32,
+        tcp_established: u32,
+        other: u32,
+    ) -> Self {
+        Self {
+            udp: ticks(udp),
+            tcp_transitory: ticks(tcp_transitory),
+            tcp_established: ticks(tcp_established),
+            other: ticks(other),
+        }
+    }
+
+    /// Five minutes for UDP (RFC 4787 REQ-5), four for TCP that is not established, two hours
+    /// and four minutes for TCP that is (RFC 5382 REQ-5), a minute for all else (RFC 5508
+    /// REQ-2).
+    pub const DEFAULT: Self = Self::from_seconds(300, 240, 7440, 60);
+
+    /// How long a session lives without a packet that has these marks, in both directions
+    /// together.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(&self, protocol: Protocol, marks: Marks) -> u32 {
+        match protocol {
+            Protocol::TCP if marks.is_proven() && !marks.has_ended() => self.tcp_established,
+            Protocol::TCP => self.tcp_transitory,
+            Protocol::UDP => self.udp,
+            _ => self.other,
+        }
+    }
+
+    /// The shortest of these times for a protocol: nothing that was used since has ended.
+    #[inline(always)]
+    #[must_use]
+    pub const fn shortest(&self, protocol: Protocol) -> u32 {
+        match protocol {
+            Protocol::TCP if self.tcp_established < self.tcp_transitory => self.tcp_established,
+            Protocol::TCP => self.tcp_transitory,
+            Protocol::UDP => self.udp,
+            _ => self.other,
+        }
+    }
+
+    /// Whether a session has ended whose directions have these marks together, and the later
+    /// of whose packets was seen then.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_over(&self, protocol: Protocol, marks: Marks, seen: u32, now: Tick) -> bool {
+        now.since(seen) > self.of(protocol, marks)
+    }
+}
+
+/// Seconds in ticks of 2^20 ns.
+const fn ticks(seconds: u32) -> u32 {
+    ((seconds as u64 * 1_000_000_000) >> 20) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Flags;
+
+    const NOW: Tick = Tick(50_000_000);
+
+    /// Whether a session is over, so many seconds after its last packet.
+    fn over(protocol: Protocol, marks: Marks, seconds: u32) -> bool {
+        let seen = NOW.0 - ticks(seconds) - 1;
+        Timers::DEFAULT.is_over(protocol, marks, seen, NOW)
+    }
+
+    #[test]
+    fn each_state_has_its_time() {
+        let open = Marks::default().proven();
+        let half = open.after(Flags::FIN.with(Flags::ACK));
+        let reset = open.after(Flags::RST);
+        let closed = half.with(open.after(Flags::FIN).in_answer());
+        for (protocol, marks, seconds) in [
+            (Protocol::UDP, Marks::default(), 300),
+            (Protocol::UDP, open, 300),
+            (Protocol::TCP, Marks::default(), 240),
+            (Protocol::TCP, open, 7440),
+            // One end may go on for long after the other has nothing more to say.
+            (Protocol::TCP, half, 7440),
+            (Protocol::TCP, closed, 240),
+            (Protocol::TCP, reset, 240),
+            (Protocol::ICMP, open, 60),
+        ] {
+            assert!(!over(protocol, marks, seconds - 1), "{marks:?}");
+            assert!(over(protocol, marks, seconds), "{marks:?}");
+        }
+    }
+}

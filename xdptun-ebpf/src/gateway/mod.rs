@@ -1,0 +1,25 @@
+//! The gateway: packets to this host go on to other hosts, and their answers come back.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`at_hand`] | what is known of the packet at hand |
+//! | [`process`] | a packet at a hook: finds its session and translates it |
+//! | [`open`] | the first packet of a session: rules, back ends, the session's entries |
+//! | [`source`] | the source address and port of a masqueraded session |
+//! | [`sessions`] | the table: look-ups, what is seen of a session, which ones last |
+//! | [`rewrite`] | changes an address and a port in a packet |
+//! | [`fragments`] | fragments without ports follow the one with them |
+//! | [`errors`] | ICMP errors about translated packets |
+//! | [`rules`] | what is forwarded, and to where |
+//! | [`scope`] | which packets a capture copies |
+
+pub mod at_hand;
+pub mod errors;
+pub mod fragments;
+pub mod open;
+pub mod process;
+pub mod rewrite;
+pub mod rules;
+pub mod scope;
+pub mod sessions;
+pub mod source;

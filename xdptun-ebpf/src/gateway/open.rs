@@ -1,0 +1,99 @@
+//! The first packet of a session.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
+use xdptun_common::gateway::outcome::{Count, Outcome};
+use xdptun_common::gateway::session::Marks;
+use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::wire::{Flags, Protocol};
+
+use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::{rules, sessions, source};
+use crate::host::counters::count;
+use crate::host::interface::interface;
+
+/// What becomes of a packet that came in and belongs to no session.
+#[derive(Clone, Copy)]
+pub enum Opened {
+    /// It is not the gateway's.
+    NotOurs,
+    /// Its session is in the table now.
+    Yes,
+    /// It ends here.
+    Refused(Outcome),
+}
+
+/// Opens a session for the packet at hand, which came in, if a rule says so.
+#[inline(never)]
+pub fn open(ctx: &TcContext) -> Opened {
+    let Some(at_hand) = at_hand() else {
+        return Opened::NotOurs;
+    };
+    let flags = at_hand.flags;
+    let begins = at_hand.packet.protocol() != Protocol::TCP
+        || flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK.with(Flags::RST));
+    if !begins {
+        // This host's own TCP answers.
+        return Opened::NotOurs;
+    }
+    let Some(rule) = rules::rule(interface(ctx), &at_hand.packet) else {
+        return beside(at_hand);
+    };
+    if !can_be_answered(&at_hand.packet) {
+        return Opened::NotOurs;
+    }
+    let Some(back_end) = rules::back_end(rule.place(&at_hand.packet)) else {
+        return Opened::NotOurs;
+    };
+    if back_end.unreachable != 0 {
+        return Opened::Refused(Outcome::InDropUnreachable);
+    }
+    if !sessions::has_room() {
+        return Opened::Refused(Outcome::InDropFull);
+    }
+    at_hand.rule = rule.rule;
+    let to = back_end.end(rule.offset);
+    at_hand.back_end = back_end;
+    at_hand.answer = at_hand.packet.answer(to);
+    if sessions::is_taken(&at_hand.answer, at_hand.now) {
+        return Opened::Refused(Outcome::InDropClash);
+    }
+    if at_hand.back_end.masquerades() {
+        at_hand.leaving = at_hand.packet.with_translated(to).at(Side::Out);
+        if !source::choose(ctx, at_hand) {
+            return Opened::Refused(Outcome::InDropPorts);
+        }
+    }
+    let (marks, now) = (Marks::default(), at_hand.now);
+    let listen = at_hand.packet.translated();
+    let entered = sessions::enter(&at_hand.answer, &listen, rule.rule, marks.in_answer(), now)
+        && sessions::enter(&at_hand.packet, &to, rule.rule, marks, now);
+    if !entered {
+        return Opened::Refused(Outcome::InDropFull);
+    }
+    count(interface(ctx), Count::Began);
+    Opened::Yes
+}
+
+/// Whether a packet comes from an end that a host can have.
+#[inline(always)]
+fn can_be_answered(packet: &Tuple) -> bool {
+    let client = packet.source();
+    !is_multicast_or_broadcast(client.address())
+        && !is_unspecified(client.address())
+        && client.port() != 0
+}
+
+/// A connection that no rule names. Its answers may look like those of a session: the client
+/// calls a back end by its own address, from the port from which it called the listen address.
+#[inline(always)]
+fn beside(at_hand: &mut AtHand) -> Opened {
+    if at_hand.packet.protocol() != Protocol::TCP {
+        return Opened::NotOurs;
+    }
+    at_hand.answer = at_hand.packet.reversed().at(Side::Out);
+    match sessions::is_taken(&at_hand.answer, at_hand.now) {
+        true => Opened::Refused(Outcome::InDropClash),
+        false => Opened::NotOurs,
+    }
+}

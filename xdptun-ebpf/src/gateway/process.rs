@@ -1,0 +1,159 @@
+//! A packet at a hook: finds its session and translates it.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::outcome::{Count, Outcome};
+use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::wire::{Flags, Icmp, Protocol, TcpHeader, UdpHeader};
+
+use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::fragments;
+use crate::gateway::rewrite::{MAX_OFFSET, rewrite};
+use crate::gateway::sessions::{Found, Noted, find};
+use crate::host::clock::now;
+use crate::host::counters::count;
+use crate::host::interface::interface;
+use crate::packet::access::View;
+use crate::packet::error::PacketError;
+use crate::packet::link::link_len;
+use crate::packet::skb::Skb as _;
+use crate::packet::verifier::bounded;
+
+/// What comes of a packet.
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// It is not the gateway's.
+    Pass,
+    /// It ended.
+    Done(Outcome),
+    /// It belongs to no session, and may begin one. It is [at hand](at_hand).
+    Begin,
+    /// It is an ICMP message, and may be an error about a packet of a session.
+    Message,
+}
+
+/// Handles a packet.
+#[inline(always)]
+pub fn process<I: Icmp>(ctx: &TcContext, side: Side) -> Step {
+    step::<I>(ctx, side).unwrap_or(Step::Pass)
+}
+
+/// The same; `None` if it is not the gateway's.
+#[inline(always)]
+fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
+    if ctx.is_in_vlan() {
+        return None;
+    }
+    let located = locate::<I>(&View(ctx), link_len())?;
+    if located.shape == Shape::LaterFragment {
+        let outcome = match fragments::follow(ctx, &located, side)? {
+            Ok(()) => followed(side),
+            Err(error) => refused(error, side),
+        };
+        return Some(Step::Done(outcome));
+    }
+    match located.protocol {
+        Protocol::TCP | Protocol::UDP => {}
+        protocol if protocol == I::ICMP => return Some(Step::Message),
+        _ => return None,
+    }
+    let ports = located.ports(&View(ctx))?;
+    let at_hand = at_hand()?;
+    at_hand.packet = Tuple::of(&located.ip, located.protocol, ports, side);
+    at_hand.now = Tick::at(now());
+    let is_whole = look(ctx, &located, at_hand).is_some();
+    let found = find(&at_hand.packet, at_hand.now);
+    Some(match (found, is_whole) {
+        (Some(_), false) => Step::Done(malformed(side)),
+        (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)),
+        (None, true) if side == Side::In => Step::Begin,
+        (None, _) => return None,
+    })
+}
+
+/// Notes what a session has to know of the packet; `None` if its header does not fit into it.
+#[inline(always)]
+fn look<I: Icmp>(ctx: &TcContext, located: &Located<I>, at_hand: &mut AtHand) -> Option<()> {
+    at_hand.len = (located.ip.header_len() + located.ip.payload_len()?) as u32;
+    at_hand.flags = Flags(0);
+    if located.protocol != Protocol::TCP {
+        return (located.len >= UdpHeader::LEN).then_some(());
+    }
+    if located.len < TcpHeader::LEN {
+        return None;
+    }
+    let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
+    // Behind the ports: both numbers, and with the flags the data offset and the window.
+    let [sequence, acknowledgement, flags]: [u32; 3] = View(ctx).read(at + 4)?;
+    at_hand.sequence = u32::from_be(sequence);
+    at_hand.acknowledgement = u32::from_be(acknowledgement);
+    at_hand.flags = Flags((u32::from_be(flags) >> 16) as u8);
+    Some(())
+}
+
+#[inline(always)]
+fn translate<I: Icmp>(
+    ctx: &TcContext,
+    located: &Located<I>,
+    at_hand: &AtHand,
+    found: Found,
+) -> Outcome {
+    let side = at_hand.packet.side();
+    if located.shape == Shape::Extensions {
+        return match side {
+            Side::In => Outcome::InDropExtensions,
+            Side::Out => Outcome::OutDropExtensions,
+        };
+    }
+    let (to, marks) = (found.to(), found.marks());
+    match found.note(at_hand) {
+        Noted::GoesOn => {}
+        Noted::Proven => count(interface(ctx), Count::Proven),
+        Noted::Reopened => count(interface(ctx), Count::Reopened),
+        Noted::Full => return Outcome::InDropFull,
+    }
+    if located.shape == Shape::FirstFragment {
+        fragments::note(located, side, to);
+    }
+    match rewrite::<I>(ctx, located.offset as u32, &at_hand.packet, to) {
+        Ok(()) => match (side, marks.is_masquerade()) {
+            (Side::In, false) => Outcome::InForwarded,
+            (Side::In, true) => Outcome::InReturned,
+            (Side::Out, false) => Outcome::OutReturned,
+            (Side::Out, true) => Outcome::OutMasqueraded,
+        },
+        Err(error) => refused(error, side),
+    }
+}
+
+/// The outcome of a later fragment that follows its first.
+#[inline(always)]
+const fn followed(side: Side) -> Outcome {
+    match side {
+        Side::In => Outcome::InForwarded,
+        Side::Out => Outcome::OutReturned,
+    }
+}
+
+#[inline(always)]
+const fn malformed(side: Side) -> Outcome {
+    match side {
+        Side::In => Outcome::InDropMalformed,
+        Side::Out => Outcome::OutDropMalformed,
+    }
+}
+
+/// The outcome of a packet that could not be changed.
+#[inline(always)]
+pub const fn refused(error: PacketError, side: Side) -> Outcome {
+    match (error, side) {
+        (PacketError::OutOfBounds | PacketError::TooLong, side) => malformed(side),
+        (PacketError::Access | PacketError::Resize | PacketError::NoScratch, Side::In) => {
+            Outcome::InDropAccess
+        }
+        (PacketError::Access | PacketError::Resize | PacketError::NoScratch, Side::Out) => {
+            Outcome::OutDropAccess
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The source address and port of a masqueraded session.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::flow::key::FlowKey;
+use xdptun_common::gateway::port::{ATTEMPTS, candidate};
+use xdptun_common::gateway::session::Marks;
+use xdptun_common::gateway::tuple::{End, Tuple};
+use xdptun_common::wire::Protocol;
+
+use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::sessions;
+use crate::host::socket::{Socket, has_udp_socket, own_socket};
+use crate::packet::skb::Skb as _;
+
+/// Enters a session that translates the source of the packets to the back end at hand, as they
+/// are met when they leave ([`AtHand::leaving`]). Whether a port was free.
+///
+/// Each attempt is a call of a global function (the verifier's word), which the verifier walks
+/// once.
+#[inline(always)]
+pub fn choose(ctx: &TcContext, at_hand: &AtHand) -> bool {
+    if sessions::find(&at_hand.leaving, at_hand.now).is_some() {
+        return true;
+    }
+    // SAFETY: no pointers are involved.
+    let random = unsafe { bpf_get_prandom_u32() };
+    (0..ATTEMPTS).any(|attempt| gateway_try_port(ctx.raw(), random, attempt) != 0)
+}
+
+/// Tries a port for the session at hand: 1 if the session has it now, else 0.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -> u32 {
+    let Some(at_hand) = at_hand() else {
+        return 0;
+    };
+    let client = at_hand.leaving.source();
+    let Some(port) = candidate(client.port(), at_hand.back_end.ports, random, attempt) else {
+        return 0;
+    };
+    let source = End::new(at_hand.back_end.source, port);
+    at_hand.returning = at_hand.leaving.answer(source);
+    let now = at_hand.now;
+    if sessions::is_taken(&at_hand.returning, now) || has_socket(skb, &at_hand.returning) {
+        return 0;
+    }
+    let (marks, rule) = (Marks::default().masquerading(), at_hand.rule);
+    let entered = sessions::enter(&at_hand.returning, &client, rule, marks.in_answer(), now)
+        && sessions::enter(&at_hand.leaving, &source, rule, marks, now);
+    entered.into()
+}
+
+/// Whether a socket of this host would get the answer.
+#[inline(never)]
+fn has_socket(skb: *mut __sk_buff, answer: &Tuple) -> bool {
+    let (local, remote) = (answer.destination(), answer.source());
+    let flow = FlowKey::from_parts(
+        local.address(),
+        local.port(),
+        remote.address(),
+        remote.port(),
+    );
+    match answer.protocol() {
+        Protocol::TCP => own_socket(skb, &flow) != Socket::Absent,
+        _ => has_udp_socket(skb, &flow),
+    }
+}

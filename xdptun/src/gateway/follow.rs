@@ -1,0 +1,59 @@
+//! The routes to the back ends, and what changes with them.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::plan::Plan;
+use crate::error::Result;
+use crate::group::{Handle, Order, Reason};
+use crate::host::netlink::RouteChanges;
+
+/// How long changes are taken together.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// Follows the routes to the back ends of a plan: tells the group other addresses, and adds
+/// interfaces that they lead to. One that no route leads to any more stays, for the sessions that
+/// it has. Never returns.
+///
+/// # Errors
+///
+/// If there is no netlink.
+pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
+    let mut changes = RouteChanges::subscribe()?;
+    let mut attached = plan.interfaces();
+    loop {
+        changes.next().await;
+        // A routing daemon changes many at once.
+        sleep(TOGETHER).await;
+        while changes.next().now_or_never().is_some() {}
+        match plan.refresh() {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                warn!("cannot follow the routes to back ends: {error:#}");
+                continue;
+            }
+        }
+        for back_end in plan.unreachable() {
+            warn!("{back_end}: no route leads to this back end");
+        }
+        for name in plan.interfaces() {
+            if attached.contains(&name) {
+                continue;
+            }
+            match handle.join(name.clone()).await {
+                Ok(()) => {
+                    info!("{name}: attached, as a route to a back end leads there now");
+                    attached.push(name);
+                }
+                Err(error) => error!("{name}: cannot attach: {error:#}"),
+            }
+        }
+        let present = plan.clone();
+        let amend = Box::new(move |plan: &mut Plan| *plan = present);
+        handle.order(Order::Pause(Reason::Amend(amend)));
+    }
+}

@@ -1,0 +1,134 @@
+//! The gateway as a function of a group of interfaces.
+
+use std::path::Path;
+
+use aya::Ebpf;
+use xdptun_common::gateway::outcome::{Count, Outcome};
+
+use super::daemon;
+use super::load::{Own, load};
+use super::maps::Maps;
+use super::plan::Plan;
+use super::settings::Settings;
+use crate::datapath::map::Source;
+use crate::datapath::programs::Programs;
+use crate::error::Result;
+use crate::group::counter::{self, Counter, Metric, PacketEnd};
+use crate::group::options::Contradiction;
+use crate::group::{Attached, End, Function, Options, Orders, Reason};
+use crate::host::addresses::{self, Addresses};
+use crate::host::interface::{Interface, name_of};
+
+/// Packets to this host that go on to other hosts.
+#[derive(Debug)]
+pub enum Gateway {}
+
+static SESSIONS: Metric = Metric {
+    name: "xdptun_sessions",
+    help: "Sessions begun, and what became of them; `xdptun explain OUTCOME` tells more.",
+};
+
+impl Function for Gateway {
+    const PROGRAMS: &'static Programs = &Programs {
+        function: "gateway",
+        // Behind the tunnel: it sees datagrams.
+        order: 1,
+        is_older_than_groups: false,
+        ingress: "gateway_ingress",
+        egress: "gateway_egress",
+        splitter: None,
+        xdp: None,
+    };
+
+    type Plan = Plan;
+    type Settings = Settings;
+    type Maps = Maps;
+    type Own = Own;
+    type Observer = ();
+
+    fn counters() -> Vec<Counter> {
+        let counts = Count::ALL.iter();
+        let counts =
+            counts.map(|one| Counter::kept_by_programs(*one, PacketEnd::Unseen, &SESSIONS));
+        counter::of_endings::<Outcome>().chain(counts).collect()
+    }
+
+    fn options(plan: &Plan) -> Options<Settings> {
+        plan.options()
+    }
+
+    fn contradiction(settings: &Settings, maps: &Maps) -> Option<Contradiction> {
+        let (wanted, has) = (settings.max_sessions, maps.max_sessions());
+        (wanted != has).then(|| Contradiction {
+            option: "max-sessions",
+            wanted: wanted.to_string(),
+            has: has.to_string(),
+        })
+    }
+
+    fn takes_other_programs(_: &Settings, _: &Settings) -> bool {
+        false
+    }
+
+    fn load(
+        options: &Options<Settings>,
+        interface: &Interface,
+        directory: &Path,
+    ) -> Result<(Ebpf, Own)> {
+        load(options, interface, directory)
+    }
+
+    fn maps(source: &mut Source<'_>) -> Result<Maps> {
+        Maps::open(source)
+    }
+
+    fn set_up(maps: &mut Maps, _: &Own, settings: &Settings) -> Result<()> {
+        maps.listens_on.clone_from(&settings.listeners);
+        maps.set_rules(&settings.rules)
+    }
+
+    fn tidy(_: &mut Maps, _: &Settings) -> Result<()> {
+        Ok(())
+    }
+
+    fn change(attached: &mut Attached<Self>, settings: &Settings) -> Result<()> {
+        attached.maps.listens_on.clone_from(&settings.listeners);
+        attached.maps.set_rules(&settings.rules)?;
+        let indices = attached.indices();
+        Self::interfaces_changed(attached, &indices)
+    }
+
+    fn interfaces_changed(attached: &mut Attached<Self>, interfaces: &[u32]) -> Result<()> {
+        attached.set_local(&addresses::now(interfaces)?)?;
+        let maps = &mut attached.maps;
+        let listens = |index: &u32| {
+            let name = name_of(*index).unwrap_or_default();
+            maps.listens_on.contains(&name)
+        };
+        let listeners: Vec<u32> = interfaces.iter().copied().filter(listens).collect();
+        Ok(maps.set_listeners(&listeners)?)
+    }
+
+    async fn run(
+        attached: &mut Attached<Self>,
+        _: &Plan,
+        missing: &[String],
+        orders: &mut Orders<Reason<Plan>>,
+        (): &(),
+        ready: impl FnOnce(&mut Attached<Self>) -> Result<()>,
+    ) -> Result<End<Reason<Plan>>> {
+        daemon::run(attached, missing, orders, ready).await
+    }
+}
+
+impl Attached<Gateway> {
+    /// Gives the programs the addresses of this host.
+    ///
+    /// # Errors
+    ///
+    /// If the maps cannot be written.
+    pub(super) fn set_local(&mut self, addresses: &Addresses) -> Result<()> {
+        let mut all = self.loaded.iter_mut();
+        all.try_for_each(|loaded| loaded.own.local.set(addresses))
+    }
+}

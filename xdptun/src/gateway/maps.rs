@@ -1,0 +1,220 @@
+//! The maps of the kernel side, typed.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey};
+use xdptun_common::gateway::session::Entry;
+use xdptun_common::gateway::tuple::Tuple;
+
+use super::rules::Tables;
+use super::settings::Rule;
+use crate::datapath::batch;
+use crate::datapath::map::{Shape, Source, absent};
+use crate::datapath::pod::AsPod;
+use crate::error::{Context as _, Result, bail};
+
+/// The maps that outlive the daemon.
+pub struct Maps {
+    sessions: HashMap<MapData, AsPod<Tuple>, AsPod<Entry>>,
+    /// Programs that are not loaded yet name it by its number.
+    _embryonic: HashMap<MapData, AsPod<Tuple>, AsPod<Entry>>,
+    /// Both of these maps.
+    tables: [OwnedFd; 2],
+    max_entries: u32,
+    lasting: Array<MapData, u64>,
+    listen: HashMap<MapData, AsPod<ListenKey>, AsPod<Listen>>,
+    back_ends: Array<MapData, AsPod<BackEnd>>,
+    listeners: HashMap<MapData, u32, u32>,
+    /// The names of the interfaces by which sessions may begin.
+    pub(super) listens_on: Vec<String>,
+}
+
+/// Their names, as pins and in the object.
+const SESSIONS: &str = "SESSIONS";
+const EMBRYONIC: &str = "EMBRYONIC";
+const LASTING: &str = "LASTING";
+const LISTEN: &str = "LISTEN";
+const BACK_ENDS: &str = "BACK_ENDS";
+const LISTENERS: &str = "LISTENERS";
+
+/// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES).
+pub const PINNED: [&str; 7] = [
+    SESSIONS,
+    EMBRYONIC,
+    LASTING,
+    LISTEN,
+    BACK_ENDS,
+    LISTENERS,
+    "FRAGMENTS",
+];
+
+/// Entries of the table for a session: one for each direction, and as many again if its source
+/// is translated.
+pub const ENTRIES: u32 = 4;
+
+/// Every session that lasts, and every one that waits for proof.
+pub type Entries = [Vec<(Tuple, Entry)>; 2];
+
+impl Maps {
+    /// The maps of this source.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing or not what its name says.
+    pub fn open(source: &mut Source<'_>) -> Result<Self> {
+        let sessions = source.map(SESSIONS, Shape::hash::<Tuple, Entry>())?;
+        let embryonic = source.map(EMBRYONIC, Shape::lru_hash::<Tuple, Entry>())?;
+        let (Map::HashMap(lasting), Map::LruHashMap(waiting)) = (&sessions, &embryonic) else {
+            bail!(Other, "{SESSIONS} or {EMBRYONIC} is of another kind");
+        };
+        let tables = [
+            lasting.fd().as_fd().try_clone_to_owned()?,
+            waiting.fd().as_fd().try_clone_to_owned()?,
+        ];
+        let max_entries = lasting.info()?.max_entries();
+        let mut map = |name, shape| source.map(name, shape);
+        Ok(Self {
+            sessions: sessions.try_into()?,
+            _embryonic: embryonic.try_into()?,
+            tables,
+            max_entries,
+            lasting: map(LASTING, Shape::array::<u64>())?.try_into()?,
+            listen: map(LISTEN, Shape::hash::<ListenKey, Listen>())?.try_into()?,
+            back_ends: map(BACK_ENDS, Shape::array::<BackEnd>())?.try_into()?,
+            listeners: map(LISTENERS, Shape::hash::<u32, u32>())?.try_into()?,
+            listens_on: Vec::new(),
+        })
+    }
+
+    /// How many sessions that last there may be.
+    #[must_use]
+    pub const fn max_sessions(&self) -> u32 {
+        self.max_entries / ENTRIES
+    }
+
+    /// The entries of all sessions. One that comes or goes meanwhile may be left out.
+    ///
+    /// # Errors
+    ///
+    /// If a table cannot be read.
+    pub fn entries(&self) -> Result<Entries> {
+        let [lasting, waiting] = &self.tables;
+        let read = |table| batch::entries(table).context("cannot read the sessions");
+        Ok([read(lasting)?, read(waiting)?])
+    }
+
+    /// The entries of the sessions that last.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn lasting_entries(&self) -> Result<Vec<(Tuple, Entry)>> {
+        batch::entries(&self.tables[0]).context("cannot read the sessions")
+    }
+
+    /// An entry as it is now, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>, MapError> {
+        absent(self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0))
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub fn remove(&mut self, tuple: &Tuple) -> Result<(), MapError> {
+        absent(self.sessions.remove(&AsPod(*tuple))).map(|_| ())
+    }
+
+    /// How many sessions the programs have moved to those that last.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn moved(&self) -> Result<u64, MapError> {
+        self.lasting.get(&0, 0)
+    }
+
+    /// Tells the programs how many of these are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_gone(&mut self, gone: u64) -> Result<(), MapError> {
+        self.lasting.set(1, gone, 0)
+    }
+
+    /// Makes these the rules. A port whose rule stays is forwarded all the time.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many, or a map cannot be written.
+    pub fn set_rules(&mut self, rules: &[Rule]) -> Result<()> {
+        let tables = Tables::of(rules)?;
+        for (place, back_end) in (0..).zip(&tables.back_ends) {
+            self.back_ends.set(place, AsPod(*back_end), 0)?;
+        }
+        for (key, listen) in &tables.listen {
+            self.listen
+                .insert(AsPod(*key), AsPod(*listen), 0)
+                .context("cannot write the rules")?;
+        }
+        let present: Vec<_> = self.listen.keys().collect::<Result<_, _>>()?;
+        for key in present {
+            if !tables.listen.contains_key(&key.0) {
+                absent(self.listen.remove(&key))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is forwarded.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn listen(&self) -> Result<Vec<(ListenKey, Listen)>> {
+        let all = self.listen.iter();
+        let all: Result<Vec<_>, _> = all
+            .map(|entry| entry.map(|(key, listen)| (key.0, listen.0)))
+            .collect();
+        let mut all = all.context("cannot read the rules")?;
+        all.sort_unstable_by_key(|(key, _)| *key);
+        Ok(all)
+    }
+
+    /// The back ends of a rule, one for each place.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn back_ends(&self, listen: &Listen) -> Result<Vec<BackEnd>, MapError> {
+        let places = listen.first..listen.first + listen.places;
+        places
+            .map(|place| self.back_ends.get(&place, 0).map(|back_end| back_end.0))
+            .collect()
+    }
+
+    /// Lets sessions begin by these interfaces, and no others.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_listeners(&mut self, interfaces: &[u32]) -> Result<(), MapError> {
+        for interface in interfaces {
+            self.listeners.insert(interface, 1, 0)?;
+        }
+        let present: Vec<u32> = self.listeners.keys().collect::<Result<_, _>>()?;
+        for interface in present {
+            if !interfaces.contains(&interface) {
+                absent(self.listeners.remove(&interface))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! The gateway: packets to this host go on to other hosts, and their answers come back.
+
+mod daemon;
+pub mod follow;
+mod function;
+mod load;
+pub mod maps;
+mod plan;
+mod rules;
+pub mod session;
+pub mod settings;
+
+pub use function::Gateway;
+pub use plan::Plan;
+pub use settings::Settings;
+
+use crate::group;
+
+/// What the gateway has attached to a group of interfaces.
+pub type Attached = group::Attached<Gateway>;
+/// What the gateway has attached to one interface.
+pub type Pinned = group::pinned::Pinned<Gateway>;

@@ -1,0 +1,51 @@
+//! What the programs and maps of the gateway are set up with.
+
+use std::net::{IpAddr, SocketAddr};
+
+use xdptun_common::wire::Protocol;
+
+/// What the programs and maps of the gateway are set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The names of the interfaces by which sessions may begin.
+    pub listeners: Vec<String>,
+    /// What is forwarded.
+    pub rules: Vec<Rule>,
+    /// How many sessions that both ends have used there may be.
+    pub max_sessions: u32,
+}
+
+/// A port that is forwarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The listen address; any of this host's if there is none.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The back ends.
+    pub back_ends: Vec<BackEnd>,
+}
+
+/// Where packets of a rule go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackEnd {
+    /// Its address and port.
+    pub to: SocketAddr,
+    /// How many clients it gets, as a share of the sum of all weights.
+    pub weight: u16,
+    /// What it sees as the source.
+    pub source: Source,
+}
+
+/// The source that a back end sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The client's.
+    Kept,
+    /// This address, with a port of this range.
+    Address(IpAddr, [u16; 2]),
+    /// An address of this host, and there is none now: no route leads to the back end.
+    Unreachable,
+}
