@@ -13,7 +13,7 @@ use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
 use xdptun_common::gateway::global;
 use xdptun_common::gateway::outcome::{Count, Outcome};
-use xdptun_common::gateway::rule::{ANY, BackEnd, Listen, ListenKey};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey};
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{Side, Tuple};
 use xdptun_common::global::LINK_LEN;
@@ -126,8 +126,11 @@ impl Gateway {
             within(&mut self.ebpf, "LISTEN");
         let mut back_ends = Vec::new();
         for (place, rule) in (0..).zip(rules) {
-            let address = rule.address.map_or(ANY, address_bytes);
-            let key = ListenKey::new(address, rule.port, rule.protocol);
+            let key = ListenKey::new(address_bytes(rule.to.ip()), rule.port, rule.protocol);
+            let key = match rule.address {
+                Some(address) => ListenKey::new(address_bytes(address), rule.port, rule.protocol),
+                None => key.of_any(),
+            };
             let value = Listen {
                 rule: place,
                 first: place,

@@ -8,7 +8,7 @@ outcomes! {
     InForwarded "in_forwarded" Pass "Packets to a listen address, sent on to a back end." "";
     InReturned "in_returned" Pass "Packets of back ends to a masqueraded source, sent on to the client." "";
     InError "in_error" Pass "ICMP errors about forwarded packets that came in, sent on to the end that they concern." "";
-    InDropFull "in_drop_full" Lose "Packets dropped because there are as many sessions as the table has room for; sessions that are open go on." "Raise `--max-sessions`; `xdptun sessions` shows what is open.";
+    InDropFull "in_drop_full" Lose "Packets dropped because there are as many sessions as the table has room for; sessions that are open go on." "`xdptun sessions` shows what is open. For more room detach, and start with a larger `--max-sessions`; that ends all sessions.";
     InDropPorts "in_drop_ports" Lose "Packets dropped because no source port was found free." "Give `--source` a larger range of ports, or one more address.";
     InDropUnreachable "in_drop_unreachable" Lose "Packets dropped because no route leads to their back end, so that there is no address to masquerade them with." "Look at the route: `ip route get BACK-END`.";
     InDropClash "in_drop_clash" Lose "Connections dropped that a client opens to a back end directly, from a port from which it has one open to the listen address: the answers could not be told apart." "Nothing to do: the client tries another port.";

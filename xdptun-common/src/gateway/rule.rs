@@ -1,10 +1,11 @@
 //! What is forwarded, and to where.
 
+use crate::address::{address_words, is_mapped, mapped};
 use crate::gateway::tuple::{End, Tuple};
 use crate::wire::Protocol;
 
-/// An address and port at which packets are forwarded. An address of zeros stands for all of
-/// this host's own.
+/// An address and port at which packets are forwarded. 0.0.0.0 and `::` stand for all of this
+/// host's own addresses of their family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C, align(4))]
 pub struct ListenKey {
@@ -15,9 +16,6 @@ pub struct ListenKey {
 }
 
 crate::plain!(ListenKey: 20);
-
-/// The address that stands for all of this host's own.
-pub const ANY: [u8; 16] = [0; 16];
 
 impl ListenKey {
     /// A 16-byte address, IPv4 as v4-mapped, and a native port.
@@ -50,14 +48,15 @@ impl ListenKey {
         Protocol(self.protocol)
     }
 
-    /// The same port of all of this host's addresses.
+    /// The same port of all of this host's addresses of the family.
     #[inline(always)]
     #[must_use]
     pub const fn of_any(self) -> Self {
-        Self {
-            address: ANY,
-            ..self
-        }
+        let address = match is_mapped(self.address) {
+            true => mapped([0; 4]),
+            false => [0; 16],
+        };
+        Self { address, ..self }
     }
 }
 
@@ -65,7 +64,7 @@ impl ListenKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Listen {
-    /// Which rule it belongs to, for people.
+    /// Which rule it belongs to, for `xdptun status`.
     pub rule: u32,
     /// The first of its places in the `BACK_ENDS` map.
     pub first: u32,
@@ -133,12 +132,12 @@ impl BackEnd {
     #[inline(always)]
     #[must_use]
     pub const fn masquerades(&self) -> bool {
-        !matches!(crate::address::address_words(self.source), [0, 0, 0, 0])
+        !matches!(address_words(self.source), [0, 0, 0, 0])
     }
 }
 
-/// Capacity of the `LISTEN` map: every port of TCP and of UDP.
-pub const MAX_LISTEN: u32 = 131_072;
+/// Capacity of the `LISTEN` map: every port of TCP and of UDP, over IPv4 and IPv6.
+pub const MAX_LISTEN: u32 = 262_144;
 
 /// Capacity of the `BACK_ENDS` map, in weights.
 pub const MAX_BACK_ENDS: u32 = 65_536;
@@ -173,6 +172,18 @@ mod tests {
             counts.iter().all(|count| count.abs_diff(10_000) < 500),
             "{counts:?}"
         );
+    }
+
+    #[test]
+    fn any_address_is_one_of_a_family() {
+        let any = |address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            let address = crate::address::address_bytes(address);
+            ListenKey::new(address, 80, Protocol::TCP).of_any()
+        };
+        assert_eq!(any("192.0.2.1"), any("0.0.0.0"));
+        assert_eq!(any("2001:db8::1"), any("::"));
+        assert_ne!(any("192.0.2.1"), any("2001:db8::1"));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! A session has an entry for each direction, whose key is the packet as its hook meets it. An
 //! entry says what the packet becomes, and what has been seen of its direction. So a packet of
 //! an open session costs one look-up, and the two ends write different cache lines.
-//! [`Tuple::answer`] leads from either entry to the other.
+//! [`Tuple::answer`](super::tuple::Tuple::answer) leads from either entry to the other.
 
-use crate::gateway::tuple::{End, Tuple};
+use crate::flow::tick::Tick;
+use crate::gateway::tuple::End;
 use crate::wire::Flags;
 
 /// What a hook does with the packets of one direction of a session, and what it has seen of
@@ -23,14 +24,12 @@ pub struct Entry {
     pub seen: u32,
     /// When the session began, in ticks.
     pub began: u32,
-    /// Which rule it follows.
-    pub rule: u32,
     /// The sequence number of the last SYN of this direction, in network byte order; of
     /// sessions that are not proven.
     pub number: [u8; 4],
     /// What the end that the hook translates becomes.
     pub to: End,
-    reserved: [u8; 2],
+    reserved: [u8; 6],
 }
 
 crate::plain!(Entry: 56);
@@ -39,17 +38,16 @@ impl Entry {
     /// The entry for a packet that was seen just now.
     #[inline(always)]
     #[must_use]
-    pub const fn new(to: End, rule: u32, marks: Marks, now: u32) -> Self {
+    pub const fn new(to: End, marks: Marks, now: u32) -> Self {
         Self {
             packets: 0,
             bytes: 0,
             marks: marks.0,
             seen: now,
             began: now,
-            rule,
             number: [0; 4],
             to,
-            reserved: [0; 2],
+            reserved: [0; 6],
         }
     }
 
@@ -58,6 +56,19 @@ impl Entry {
     #[must_use]
     pub const fn marks(&self) -> Marks {
         Marks(self.marks)
+    }
+
+    /// What has been seen of the session, and the time of its last packet.
+    #[must_use]
+    pub const fn with(&self, opposite: Option<&Self>, now: Tick) -> (Marks, u32) {
+        match opposite {
+            None => (self.marks(), self.seen),
+            Some(opposite) => {
+                let marks = self.marks().with(opposite.marks());
+                let is_later = now.since(opposite.seen) < now.since(self.seen);
+                (marks, if is_later { opposite.seen } else { self.seen })
+            }
+        }
     }
 }
 
@@ -71,15 +82,6 @@ pub const fn acknowledges(acknowledgement: u32, syn: u32) -> bool {
     acknowledgement.wrapping_sub(syn).wrapping_sub(1) < DATA
 }
 
-/// Both directions of a session, as one that looks at the table finds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// The packets of the end that began it.
-    pub call: (Tuple, Entry),
-    /// The packets of the other end.
-    pub answer: (Tuple, Entry),
-}
-
 /// What has been seen of one direction of a session, or of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub u32);
@@ -87,8 +89,9 @@ pub struct Marks(pub u32);
 impl Marks {
     /// The direction answers the one that began the session.
     const ANSWER: u32 = 1;
-    /// The other direction was seen, and then this one again: no stranger can have made that
-    /// up. Both entries are among those that last.
+    /// The caller went on after an answer. With TCP it has acknowledged the number of the answer,
+    /// so it has its address; with UDP that can be forged. Both entries are among those that
+    /// last.
     const PROVEN: u32 = 1 << 1;
     /// The session translates the source of another session.
     const MASQUERADE: u32 = 1 << 2;
@@ -200,11 +203,11 @@ impl Marks {
         self.0 & Self::RST != 0 || self.0 & BOTH == BOTH
     }
 
-    /// Whether any mark of an end is among them: a FIN or a reset.
+    /// Whether the session counts by the entry with these marks: each session once.
     #[inline(always)]
     #[must_use]
-    pub const fn is_ending(self) -> bool {
-        self.0 & (Self::CALLER_FIN | Self::CALLED_FIN | Self::RST) != 0
+    pub const fn is_counted(self) -> bool {
+        !self.is_answer() && !self.is_masquerade()
     }
 }
 
@@ -258,6 +261,6 @@ mod tests {
         let ended = ended.with(ended.in_answer());
         assert!(ended.has_ended());
         let reopened = ended.reopened();
-        assert!(!reopened.is_ending() && reopened.is_proven());
+        assert!(!reopened.has_ended() && reopened.is_proven());
     }
 }

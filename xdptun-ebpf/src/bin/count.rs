@@ -10,23 +10,22 @@
 
 use aya_ebpf::bindings::TC_ACT_UNSPEC;
 use aya_ebpf::macros::classifier;
-use aya_ebpf::programs::{TcContext, XdpContext};
+use aya_ebpf::programs::TcContext;
 use xdptun_common::count::Count;
 use xdptun_common::report::copy::Hook;
 use xdptun_common::wire::{EtherType, IpVersion};
 
 use xdptun_ebpf::host::again::is_again;
-use xdptun_ebpf::host::capture::{Scope, recorded};
+use xdptun_ebpf::host::capture::{EveryPacket, recorded};
 use xdptun_ebpf::host::interface::enter;
 use xdptun_ebpf::host::verdict::end_at_tc;
-use xdptun_ebpf::packet::direction::Direction;
-use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
+use xdptun_ebpf::packet::version::skb_ip_version;
 
 /// tc egress: IP packets that leave.
 #[classifier]
 pub fn count_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<Everything>(&ctx, Hook::Egress, || {
+    recorded::<EveryPacket<Count>>(&ctx, Hook::Egress, || {
         if is_again(&ctx) {
             return TC_ACT_UNSPEC;
         }
@@ -38,7 +37,7 @@ pub fn count_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn count_ingress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<Everything>(&ctx, Hook::Ingress, || count(&ctx, Count::InPackets))
+    recorded::<EveryPacket<Count>>(&ctx, Hook::Ingress, || count(&ctx, Count::InPackets))
 }
 
 #[inline(always)]
@@ -49,28 +48,6 @@ fn count(ctx: &TcContext, ending: Count) -> i32 {
         None => return TC_ACT_UNSPEC,
     };
     end_at_tc(ctx, ending, ether_type)
-}
-
-/// Every IP packet.
-struct Everything;
-
-impl Scope for Everything {
-    type Ending = Count;
-
-    #[inline(always)]
-    fn shortens(_ending: Count) -> usize {
-        0
-    }
-
-    #[inline(always)]
-    fn has_skb(ctx: &TcContext, _direction: Direction) -> bool {
-        skb_ip_version(ctx).is_some()
-    }
-
-    #[inline(always)]
-    fn has_frame(ctx: &XdpContext) -> bool {
-        frame_ip_version(ctx).is_some()
-    }
 }
 
 xdptun_ebpf::object!();

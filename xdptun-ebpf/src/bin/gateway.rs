@@ -20,9 +20,8 @@ use xdptun_common::wire::{Icmp, IpVersion, Ipv4Header, Ipv6Header};
 use xdptun_ebpf::gateway::errors;
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{Step, process};
-use xdptun_ebpf::gateway::scope::Gateway;
 use xdptun_ebpf::host::again::is_again;
-use xdptun_ebpf::host::capture::recorded;
+use xdptun_ebpf::host::capture::{EveryPacket, recorded};
 use xdptun_ebpf::host::interface::enter;
 use xdptun_ebpf::host::verdict::end_at_tc;
 use xdptun_ebpf::packet::skb::Skb as _;
@@ -32,7 +31,7 @@ use xdptun_ebpf::packet::version::skb_ip_version;
 #[classifier]
 pub fn gateway_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<Gateway>(&ctx, Hook::Egress, || {
+    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Egress, || {
         if is_again(&ctx) {
             return TC_ACT_UNSPEC;
         }
@@ -49,7 +48,7 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn gateway_ingress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<Gateway>(&ctx, Hook::Ingress, || {
+    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || {
         if ctx.is_for_another_host() {
             return TC_ACT_UNSPEC;
         }

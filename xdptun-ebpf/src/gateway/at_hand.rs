@@ -30,8 +30,6 @@ pub struct AtHand {
     pub entry: Entry,
     /// Where the packet is forwarded to.
     pub back_end: BackEnd,
-    /// Which rule says so.
-    pub rule: u32,
     /// The packet's TCP flags, none if it is not TCP.
     pub flags: Flags,
     reserved: [u8; 3],

@@ -5,6 +5,7 @@ use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::tuple::{End, Side};
 use xdptun_common::parse::{FragmentKey, Located};
 use xdptun_common::wire::Ip;
@@ -17,7 +18,7 @@ use crate::packet::resize::make_linear;
 
 /// Datagrams whose first fragment was translated.
 #[map]
-pub static FRAGMENTS: LruHashMap<FragmentKey, Translated> = LruHashMap::with_max_entries(8192, 0);
+pub static TRANSLATED: LruHashMap<FragmentKey, Translated> = LruHashMap::with_max_entries(8192, 0);
 
 /// What became of a first fragment.
 #[derive(Clone, Copy)]
@@ -26,7 +27,8 @@ pub struct Translated {
     /// When, in nanoseconds.
     at: u64,
     to: End,
-    reserved: [u8; 6],
+    outcome: u8,
+    reserved: [u8; 5],
 }
 
 /// How long fragments of one datagram may be apart: what Linux waits for them
@@ -35,31 +37,36 @@ const LIFETIME_NS: u64 = 30_000_000_000;
 
 /// Notes what the first fragment becomes.
 #[inline(always)]
-pub fn note<I: Ip>(located: &Located<I>, side: Side, to: End) {
+pub fn note<I: Ip>(located: &Located<I>, side: Side, to: End, outcome: Outcome) {
     let translated = Translated {
         at: now(),
         to,
-        reserved: [0; 6],
+        outcome: outcome.index() as u8,
+        reserved: [0; 5],
     };
     // If the kernel has no room, the others go on as they are and lead nowhere.
-    let _ = FRAGMENTS.insert(key(located, side), translated, u64::from(BPF_ANY));
+    let _ = TRANSLATED.insert(key(located, side), translated, u64::from(BPF_ANY));
 }
 
-/// Translates a later fragment; `None` if its first was not translated.
+/// Translates a later fragment, which ends as its first; `None` if that was not translated.
 #[inline(always)]
 pub fn follow<I: Ip>(
     ctx: &TcContext,
     located: &Located<I>,
     side: Side,
-) -> Option<Result<(), PacketError>> {
-    let found = FRAGMENTS.get_ptr(key(located, side))?;
+) -> Option<Result<Outcome, PacketError>> {
+    let found = TRANSLATED.get_ptr(key(located, side))?;
     // SAFETY: a map value, which stays readable for the whole program run.
-    let Translated { at, to, .. } = unsafe { found.read() };
+    let Translated {
+        at, to, outcome, ..
+    } = unsafe { found.read() };
     if now().wrapping_sub(at) >= LIFETIME_NS {
         return None;
     }
     let written = make_linear(ctx, link_len() + I::LEN);
-    Some(written.and_then(|()| write_address::<I>(ctx, side, to)))
+    let outcome = *Outcome::ALL.get(usize::from(outcome))?;
+    let written = written.and_then(|()| write_address::<I>(ctx, side, to));
+    Some(written.map(|()| outcome))
 }
 
 #[inline(always)]

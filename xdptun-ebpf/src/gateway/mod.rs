@@ -11,7 +11,6 @@
 //! | [`fragments`] | fragments without ports follow the one with them |
 //! | [`errors`] | ICMP errors about translated packets |
 //! | [`rules`] | what is forwarded, and to where |
-//! | [`scope`] | which packets a capture copies |
 
 pub mod at_hand;
 pub mod errors;
@@ -20,6 +19,5 @@ pub mod open;
 pub mod process;
 pub mod rewrite;
 pub mod rules;
-pub mod scope;
 pub mod sessions;
 pub mod source;

@@ -51,7 +51,6 @@ pub fn open(ctx: &TcContext) -> Opened {
     if !sessions::has_room() {
         return Opened::Refused(Outcome::InDropFull);
     }
-    at_hand.rule = rule.rule;
     let to = back_end.end(rule.offset);
     at_hand.back_end = back_end;
     at_hand.answer = at_hand.packet.answer(to);
@@ -66,8 +65,8 @@ pub fn open(ctx: &TcContext) -> Opened {
     }
     let (marks, now) = (Marks::default(), at_hand.now);
     let listen = at_hand.packet.translated();
-    let entered = sessions::enter(&at_hand.answer, &listen, rule.rule, marks.in_answer(), now)
-        && sessions::enter(&at_hand.packet, &to, rule.rule, marks, now);
+    let entered = sessions::enter(&at_hand.answer, &listen, marks.in_answer(), now)
+        && sessions::enter(&at_hand.packet, &to, marks, now);
     if !entered {
         return Opened::Refused(Outcome::InDropFull);
     }

@@ -48,7 +48,7 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
     let located = locate::<I>(&View(ctx), link_len())?;
     if located.shape == Shape::LaterFragment {
         let outcome = match fragments::follow(ctx, &located, side)? {
-            Ok(()) => followed(side),
+            Ok(outcome) => outcome,
             Err(error) => refused(error, side),
         };
         return Some(Step::Done(outcome));
@@ -67,7 +67,7 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
     Some(match (found, is_whole) {
         (Some(_), false) => Step::Done(malformed(side)),
         (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)),
-        (None, true) if side == Side::In => Step::Begin,
+        (None, true) if side == Side::In && located.shape != Shape::Extensions => Step::Begin,
         (None, _) => return None,
     })
 }
@@ -113,26 +113,18 @@ fn translate<I: Icmp>(
         Noted::Reopened => count(interface(ctx), Count::Reopened),
         Noted::Full => return Outcome::InDropFull,
     }
+    let outcome = match (side, marks.is_masquerade()) {
+        (Side::In, false) => Outcome::InForwarded,
+        (Side::In, true) => Outcome::InReturned,
+        (Side::Out, false) => Outcome::OutReturned,
+        (Side::Out, true) => Outcome::OutMasqueraded,
+    };
     if located.shape == Shape::FirstFragment {
-        fragments::note(located, side, to);
+        fragments::note(located, side, to, outcome);
     }
     match rewrite::<I>(ctx, located.offset as u32, &at_hand.packet, to) {
-        Ok(()) => match (side, marks.is_masquerade()) {
-            (Side::In, false) => Outcome::InForwarded,
-            (Side::In, true) => Outcome::InReturned,
-            (Side::Out, false) => Outcome::OutReturned,
-            (Side::Out, true) => Outcome::OutMasqueraded,
-        },
+        Ok(()) => outcome,
         Err(error) => refused(error, side),
-    }
-}
-
-/// The outcome of a later fragment that follows its first.
-#[inline(always)]
-const fn followed(side: Side) -> Outcome {
-    match side {
-        Side::In => Outcome::InForwarded,
-        Side::Out => Outcome::OutReturned,
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A session begins among those that wait for proof, in a table from which the kernel evicts
 //! the one that was used least lately. It moves to those that last when its caller goes on after
-//! an answer, with the answer's number if it is TCP. So a stranger who sends from addresses that
-//! are not its own evicts only its like.
+//! an answer, with the answer's number if it is TCP. So an attacker who forges source addresses
+//! evicts only sessions that wait for proof.
 
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
@@ -146,11 +146,11 @@ pub fn has_room() -> bool {
 
 /// Enters one direction of a session that waits for proof.
 #[inline(never)]
-pub fn enter(tuple: &Tuple, to: &End, rule: u32, marks: Marks, now: Tick) -> bool {
+pub fn enter(tuple: &Tuple, to: &End, marks: Marks, now: Tick) -> bool {
     let Some(at_hand) = at_hand() else {
         return false;
     };
-    at_hand.entry = Entry::new(*to, rule, marks, now.0);
+    at_hand.entry = Entry::new(*to, marks, now.0);
     // By reference: a copy would be on the stack.
     let entry: &Entry = &at_hand.entry;
     EMBRYONIC.insert(tuple, entry, u64::from(BPF_ANY)).is_ok()
@@ -246,10 +246,10 @@ fn note_rare(found: Found) -> Noted {
     if !is_answered || !proves(at_hand, opposite) {
         return Noted::GoesOn;
     }
-    if !last(&at_hand.packet, found) || !last(&at_hand.opposite, opposite) {
+    if !promote(&at_hand.packet, found) || !promote(&at_hand.opposite, opposite) {
         return Noted::Full;
     }
-    if !marks.is_masquerade()
+    if marks.is_counted()
         && let Some(count) = LASTING.get_ptr_mut(0)
     {
         // SAFETY: a map value, aligned.
@@ -271,10 +271,9 @@ fn proves(at_hand: &AtHand, answer: Found) -> bool {
         && acknowledges(at_hand.acknowledgement, syn)
 }
 
-/// Moves one direction to those that last. Whether it is there, which another CPU may have
-/// seen to.
+/// Moves an entry to those that last. Whether it is there; another CPU may have moved it.
 #[inline(never)]
-fn last(tuple: &Tuple, found: Found) -> bool {
+fn promote(tuple: &Tuple, found: Found) -> bool {
     let Some(at_hand) = at_hand() else {
         return false;
     };

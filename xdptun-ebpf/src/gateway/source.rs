@@ -46,9 +46,9 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     if sessions::is_taken(&at_hand.returning, now) || has_socket(skb, &at_hand.returning) {
         return 0;
     }
-    let (marks, rule) = (Marks::default().masquerading(), at_hand.rule);
-    let entered = sessions::enter(&at_hand.returning, &client, rule, marks.in_answer(), now)
-        && sessions::enter(&at_hand.leaving, &source, rule, marks, now);
+    let marks = Marks::default().masquerading();
+    let entered = sessions::enter(&at_hand.returning, &client, marks.in_answer(), now)
+        && sessions::enter(&at_hand.leaving, &source, marks, now);
     entered.into()
 }
 

@@ -6,6 +6,7 @@
 //! overwrite a per-CPU map.
 
 use core::ffi::c_void;
+use core::marker::PhantomData;
 
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{__sk_buff, BPF_F_CURRENT_CPU, xdp_md};
@@ -19,6 +20,7 @@ use xdptun_common::report::outcome::Ending;
 use crate::host::interface::{Interface, interface};
 use crate::packet::direction::Direction;
 use crate::packet::skb::Skb as _;
+use crate::packet::version::{frame_ip_version, skb_ip_version};
 
 /// Copies of packets, if they are recorded. A buffer for each CPU, as only these
 /// take bytes straight from a packet, however many.
@@ -51,6 +53,28 @@ pub trait Scope {
     fn has_skb(ctx: &TcContext, direction: Direction) -> bool;
     /// Whether a frame at XDP is one.
     fn has_frame(ctx: &XdpContext) -> bool;
+}
+
+/// Every IP packet.
+pub struct EveryPacket<E>(PhantomData<E>);
+
+impl<E: Ending> Scope for EveryPacket<E> {
+    type Ending = E;
+
+    #[inline(always)]
+    fn shortens(_ending: E) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn has_skb(ctx: &TcContext, _direction: Direction) -> bool {
+        skb_ip_version(ctx).is_some()
+    }
+
+    #[inline(always)]
+    fn has_frame(ctx: &XdpContext) -> bool {
+        frame_ip_version(ctx).is_some()
+    }
 }
 
 /// Processes a packet at a tc hook, recorded if packets of the scope are.

@@ -17,7 +17,8 @@ use crate::error::{Context as _, Kind};
 use crate::gateway::session::protocol_name;
 use crate::gateway::{Gateway, Plan, follow};
 use crate::group::{Group, Handle, Order, Progress, Reason, TAKE_OVER};
-use crate::host::{listeners, preflight};
+use crate::host::listeners::Servers;
+use crate::host::preflight;
 use crate::process::signals::{Termination, catch};
 use crate::process::task::Task;
 use crate::process::{notify, privileges};
@@ -101,7 +102,7 @@ impl Args for Rules {
             .action(ArgAction::Append)
             .help(
                 "Back end of the `--listen` before it; may be repeated: a client's address and \
-                 port decide which one it gets",
+                 port decide which one a session gets",
             );
         let source = Arg::new("source")
             .long("source")
@@ -109,9 +110,10 @@ impl Args for Rules {
             .value_parser(value_parser!(Source))
             .action(ArgAction::Append)
             .help(
-                "What the back end sees as the source of the `--listen` before it: the client \
-                 (keep), whose packets then have to return through this host; the address of \
-                 this host towards the back end (masquerade); or another one [default: keep]",
+                "What the back ends of the `--listen` before it see as the source: the client (keep; \
+                 the answers then have to return through this host), the address of this host \
+                 towards the back end (masquerade), or another address of this host [default: \
+                 keep]",
             );
         command.arg(listen).arg(to).arg(source)
     }
@@ -261,12 +263,13 @@ fn advise(error: crate::error::Error) -> crate::error::Error {
 
 /// Refuses ports at which a server of this host waits.
 fn refuse_served(forwards: &[Forward]) -> Result<()> {
+    let servers = Servers::read()?;
     let mut served = Vec::new();
-    for Forward { listen, .. } in forwards {
-        let (first, last) = listen.ports.bounds();
+    for forward in forwards {
+        let (first, last) = forward.listen.ports.bounds();
         for port in first..=last {
-            for protocol in listen.protocols.list() {
-                if listeners::is_served(listen.address, port, *protocol)? {
+            for protocol in forward.listen.protocols.list() {
+                if servers.has(forward.address(), port, *protocol) {
                     served.push(format!("{port}/{}", protocol_name(*protocol)));
                 }
             }
@@ -329,10 +332,16 @@ fn announce(out: &mut impl io::Write, plan: &Plan) -> crate::error::Result<()> {
             back_ends.join(", ")
         )?;
     }
+    let ports = |forward: &Forward| {
+        let (first, last) = forward.listen.ports.bounds();
+        usize::from(last - first) + 1
+    };
+    let ports: usize = plan.forwards.iter().map(ports).sum();
     writeln!(
         out,
-        "ready: {} forwards; Ctrl-C detaches",
-        plan.listeners.join(", ")
+        "ready: {} forwards {ports} {}; Ctrl-C detaches",
+        plan.listeners.join(", "),
+        if ports == 1 { "port" } else { "ports" }
     )?;
     out.flush().context("cannot write to standard output")
 }

@@ -40,6 +40,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .into_iter()
         .map(|pinned| (pinned.group.directory.clone(), pinned.group))
         .collect();
+    let nothing = match groups.is_empty() {
+        true => "nothing is forwarded in this network namespace",
+        false => "no sessions",
+    };
     let mut sessions = Vec::new();
     for group in groups.values() {
         sessions.extend(session::all(&group.maps)?);
@@ -58,11 +62,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     if sessions.is_empty() {
-        writeln!(out, "no sessions")?;
+        writeln!(out, "{nothing}")?;
         return Ok(());
     }
     let header = [
-        "PROTOCOL", "CLIENT", "LISTEN", "BACK END", "STATE", "TO", "FROM", "AGE", "IDLE",
+        "PROTOCOL",
+        "CLIENT",
+        "LISTEN",
+        "BACK END",
+        "STATE",
+        "FROM CLIENT",
+        "FROM BACK END",
+        "AGE",
+        "IDLE",
     ];
     let mut rows = table(header, 5);
     for one in &sessions {

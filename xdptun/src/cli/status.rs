@@ -9,7 +9,7 @@ use xdptun_common::tunnel::state::State;
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
-use crate::observe::status::{AttachmentStatus, GatewayStatus, InterfaceStatus, Status};
+use crate::observe::status::{AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status};
 
 /// Show what is attached in this network namespace, with counters and flows.
 #[derive(Args)]
@@ -141,22 +141,12 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()
         None => writeln!(
             out,
             "  daemon not running: sessions go on; `xdptun forward` with the same interfaces \
-             goes on with them, `xdptun detach --iface {}` ends them",
+             goes on with them, `xdptun detach --iface {}` ends them and a tunnel there",
             attachment.name
         )?,
     }
     for rule in &gateway.forwards {
-        let address = rule
-            .address
-            .map(|address| format!("{address} "))
-            .unwrap_or_default();
-        writeln!(
-            out,
-            "  listen {address}{}/{} -> {}",
-            rule.port,
-            rule.protocol,
-            join(&rule.to)
-        )?;
+        writeln!(out, "  listen {}", forwarded(rule))?;
     }
     let states = gateway.session_states.iter();
     let states: Vec<_> = states
@@ -171,6 +161,29 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()
         )?,
     }
     print_counters(out, attachment)
+}
+
+/// What is forwarded, in the words of the command line.
+fn forwarded(rule: &Forwarded) -> String {
+    let address = match rule.address.is_unspecified() {
+        true if rule.address.is_ipv6() => "IPv6 ".to_owned(),
+        true => "IPv4 ".to_owned(),
+        false => format!("{} ", rule.address),
+    };
+    let ports = match rule.ports {
+        [first, last] if first == last => first.to_string(),
+        [first, last] => format!("{first}-{last}"),
+    };
+    let to = rule.to.iter().map(|target| {
+        let weight = match target.weight {
+            1 => String::new(),
+            weight => format!("={weight}"),
+        };
+        let source = target.source.map(|source| format!(" from {source}"));
+        format!("{}{weight}{}", target.address, source.unwrap_or_default())
+    });
+    let to: Vec<String> = to.collect();
+    format!("{address}{ports}/{} -> {}", rule.protocol, to.join(", "))
 }
 
 fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {

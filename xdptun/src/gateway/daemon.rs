@@ -82,7 +82,7 @@ fn sweep(maps: &mut Maps) -> Result<()> {
         let now = Tick::at(monotonic_ns());
         match (present?, answer?) {
             (Some(entry), answer) if !is_over(&tuple, &entry, answer.as_ref(), now) => {
-                left += u64::from(counts(&entry));
+                left += u64::from(entry.marks().is_counted());
             }
             _ => {
                 maps.remove(&tuple)?;
@@ -115,27 +115,15 @@ fn judge(entries: &HashMap<Tuple, Entry>, now: Tick) -> Judged {
         }
         match is_over(tuple, entry, answer, now) {
             true => judged.over.push([*tuple, opposite]),
-            false => judged.left += u64::from(counts(entry)),
+            false => judged.left += u64::from(entry.marks().is_counted()),
         }
     }
     judged
 }
 
-/// Whether an entry is the one by which its session counts.
-const fn counts(entry: &Entry) -> bool {
-    let marks = entry.marks();
-    !marks.is_answer() && !marks.is_masquerade()
-}
-
 /// Whether a session is over.
 fn is_over(tuple: &Tuple, entry: &Entry, opposite: Option<&Entry>, now: Tick) -> bool {
-    let (mut seen, mut marks) = (entry.seen, entry.marks());
-    if let Some(opposite) = opposite {
-        marks = marks.with(opposite.marks());
-        if now.since(opposite.seen) < now.since(seen) {
-            seen = opposite.seen;
-        }
-    }
+    let (marks, seen) = entry.with(opposite, now);
     Timers::DEFAULT.is_over(tuple.protocol(), marks, seen, now)
 }
 
@@ -160,10 +148,10 @@ mod tests {
         let seen = silence.map(|seconds| NOW.0 - seconds * SECOND);
         let to = back_end.into();
         [
-            (call, Entry::new(to, 0, marks, seen[0])),
+            (call, Entry::new(to, marks, seen[0])),
             (
                 call.answer(to),
-                Entry::new(call.translated(), 0, marks.in_answer(), seen[1]),
+                Entry::new(call.translated(), marks.in_answer(), seen[1]),
             ),
         ]
     }

@@ -46,7 +46,7 @@ pub const PINNED: [&str; 7] = [
     LISTEN,
     BACK_ENDS,
     LISTENERS,
-    "FRAGMENTS",
+    "TRANSLATED",
 ];
 
 /// Entries of the table for a session: one for each direction, and as many again if its source
@@ -149,14 +149,17 @@ impl Maps {
         self.lasting.set(1, gone, 0)
     }
 
-    /// Makes these the rules. A port whose rule stays is forwarded all the time.
+    /// Makes these the rules, one after the other. A port whose rule stays is forwarded all the
+    /// time, and each to its own back ends.
     ///
     /// # Errors
     ///
     /// If there are too many, or a map cannot be written.
     pub fn set_rules(&mut self, rules: &[Rule]) -> Result<()> {
-        let tables = Tables::of(rules)?;
-        for (place, back_end) in (0..).zip(&tables.back_ends) {
+        let present = self.listen()?;
+        let used: Vec<Listen> = present.iter().map(|(_, listen)| *listen).collect();
+        let tables = Tables::of(rules, &used)?;
+        for (place, back_end) in (tables.first..).zip(&tables.back_ends) {
             self.back_ends.set(place, AsPod(*back_end), 0)?;
         }
         for (key, listen) in &tables.listen {
@@ -164,10 +167,9 @@ impl Maps {
                 .insert(AsPod(*key), AsPod(*listen), 0)
                 .context("cannot write the rules")?;
         }
-        let present: Vec<_> = self.listen.keys().collect::<Result<_, _>>()?;
-        for key in present {
-            if !tables.listen.contains_key(&key.0) {
-                absent(self.listen.remove(&key))?;
+        for (key, _) in present {
+            if !tables.listen.contains_key(&key) {
+                absent(self.listen.remove(&AsPod(key)))?;
             }
         }
         Ok(())

@@ -117,37 +117,25 @@ impl Plan {
             record: None,
             settings: Settings {
                 listeners: self.listeners.clone(),
-                rules: self
-                    .forwards
-                    .iter()
-                    .flat_map(|one| self.rules(one))
-                    .collect(),
+                rules: self.forwards.iter().map(|one| self.rule(one)).collect(),
                 max_sessions: self.max_sessions,
             },
         }
     }
 
-    /// A rule for each port and protocol.
-    fn rules(&self, forward: &Forward) -> Vec<Rule> {
-        let (first, last) = forward.listen.ports.bounds();
-        let mut rules = Vec::new();
-        for port in first..=last {
-            let back_end = |to: &To| settings::BackEnd {
-                // As many ports as there are to listen at.
-                to: SocketAddr::new(to.address, to.ports.bounds().0 + (port - first)),
-                weight: to.weight,
-                source: self.source(forward.source, to.address),
-            };
-            for protocol in forward.listen.protocols.list() {
-                rules.push(Rule {
-                    address: forward.listen.address,
-                    port,
-                    protocol: *protocol,
-                    back_ends: forward.to.iter().map(back_end).collect(),
-                });
-            }
+    fn rule(&self, forward: &Forward) -> Rule {
+        let back_end = |to: &To| settings::BackEnd {
+            // As many ports as there are to listen at.
+            to: SocketAddr::new(to.address, to.ports.bounds().0),
+            weight: to.weight,
+            source: self.source(forward.source, to.address),
+        };
+        Rule {
+            address: forward.address(),
+            ports: forward.listen.ports.bounds(),
+            protocols: forward.listen.protocols.list(),
+            back_ends: forward.to.iter().map(back_end).collect(),
         }
-        rules
     }
 
     fn source(&self, source: Source, to: IpAddr) -> settings::Source {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use xdptun_common::address::address_bytes;
-use xdptun_common::gateway::rule::{ANY, BackEnd, Listen, ListenKey, MAX_BACK_ENDS};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, MAX_BACK_ENDS};
 
 use super::settings::{self, Rule, Source};
 use crate::error::{Result, bail};
@@ -11,53 +11,74 @@ use crate::error::{Result, bail};
 /// The contents of the maps `LISTEN` and `BACK_ENDS`.
 pub struct Tables {
     pub listen: BTreeMap<ListenKey, Listen>,
+    /// The places of the map from `first` on.
     pub back_ends: Vec<BackEnd>,
+    pub first: u32,
 }
 
 impl Tables {
-    /// Those for some rules. Rules with the same back ends share their places.
+    /// Those for some rules, beside the back ends that rules in the maps name at this moment. The
+    /// ports of a rule share its places.
     ///
     /// # Errors
     ///
     /// If there are too many back ends.
-    pub fn of(rules: &[Rule]) -> Result<Self> {
+    pub fn of(rules: &[Rule], present: &[Listen]) -> Result<Self> {
+        let places = |rule: &Rule| {
+            let all = rule.back_ends.iter();
+            all.map(|one| u32::from(one.weight)).sum::<u32>()
+        };
+        let needed: u32 = rules.iter().map(places).sum();
+        let begin = present.iter().map(|one| one.first).min().unwrap_or(0);
+        let end = present.iter().map(|one| one.first + one.places).max();
+        let end = end.unwrap_or(0);
+        let first = match (needed <= begin, end + needed <= MAX_BACK_ENDS) {
+            (true, _) => 0,
+            (false, true) => end,
+            (false, false) => bail!(
+                Invalid,
+                "back ends with weights of {needed} together are too many; there is room for {} \
+                 beside those of the rules that they replace",
+                MAX_BACK_ENDS - end
+            ),
+        };
         let mut tables = Self {
             listen: BTreeMap::new(),
             back_ends: Vec::new(),
+            first,
         };
         for (number, rule) in (0..).zip(rules) {
-            let first = tables.back_ends.len() as u32;
-            for back_end in &rule.back_ends {
-                let place = place_of(back_end);
-                let times = usize::from(back_end.weight);
-                tables.back_ends.extend(std::iter::repeat_n(place, times));
-            }
-            let listen = Listen {
-                rule: number,
-                first,
-                places: tables.back_ends.len() as u32 - first,
-                offset: 0,
-            };
-            let address = rule.address.map_or(ANY, address_bytes);
-            let key = ListenKey::new(address, rule.port, rule.protocol);
-            tables.listen.insert(key, listen);
-        }
-        if tables.back_ends.len() > MAX_BACK_ENDS as usize {
-            bail!(
-                Invalid,
-                "{} back ends (ports, protocols and weights multiplied) are too many; there is \
-                 room for {MAX_BACK_ENDS}",
-                tables.back_ends.len()
-            );
+            tables.add(number, rule, places(rule));
         }
         Ok(tables)
+    }
+
+    fn add(&mut self, number: u32, rule: &Rule, places: u32) {
+        let listen = Listen {
+            rule: number,
+            first: self.first + self.back_ends.len() as u32,
+            places,
+            offset: 0,
+        };
+        for back_end in &rule.back_ends {
+            let place = place_of(back_end);
+            let times = usize::from(back_end.weight);
+            self.back_ends.extend(std::iter::repeat_n(place, times));
+        }
+        let (first, last) = rule.ports;
+        for port in first..=last {
+            let offset = u32::from(port - first);
+            for protocol in rule.protocols {
+                let key = ListenKey::new(address_bytes(rule.address), port, *protocol);
+                self.listen.insert(key, Listen { offset, ..listen });
+            }
+        }
     }
 }
 
 fn place_of(back_end: &settings::BackEnd) -> BackEnd {
-    let to = back_end.to.into();
     let none = BackEnd {
-        to,
+        to: back_end.to.into(),
         ..BackEnd::default()
     };
     match back_end.source {
@@ -80,43 +101,64 @@ mod tests {
 
     use super::*;
 
+    fn rule(ports: (u16, u16), back_ends: &[(&str, u16)]) -> Rule {
+        let back_ends = back_ends.iter().map(|(to, weight)| settings::BackEnd {
+            to: to.parse().unwrap(),
+            weight: *weight,
+            source: Source::Kept,
+        });
+        Rule {
+            address: "0.0.0.0".parse().unwrap(),
+            ports,
+            protocols: &[Protocol::TCP],
+            back_ends: back_ends.collect(),
+        }
+    }
+
+    fn listen(tables: &Tables, port: u16) -> Listen {
+        let any = address_bytes("0.0.0.0".parse().unwrap());
+        tables.listen[&ListenKey::new(any, port, Protocol::TCP)]
+    }
+
     #[test]
     fn a_back_end_has_as_many_places_as_its_weight() {
-        let back_end = |to: &str, weight| settings::BackEnd {
-            to: to.parse().unwrap(),
-            weight,
-            source: Source::Kept,
-        };
-        let rule = |port, back_ends| Rule {
-            address: None,
-            port,
-            protocol: Protocol::TCP,
-            back_ends,
-        };
         let rules = [
-            rule(80, vec![back_end("10.0.0.1:8080", 1)]),
-            rule(
-                81,
-                vec![back_end("10.0.0.1:8081", 2), back_end("10.0.0.2:8081", 3)],
-            ),
+            rule((80, 80), &[("10.0.0.1:8080", 1)]),
+            rule((81, 83), &[("10.0.0.1:9000", 2), ("10.0.0.2:9000", 3)]),
         ];
-        let tables = Tables::of(&rules).unwrap();
-        let key = ListenKey::new(ANY, 81, Protocol::TCP);
-        let listen = tables.listen[&key];
-        assert_eq!((listen.first, listen.places, listen.rule), (1, 5, 1));
-        let ports = tables
-            .back_ends
-            .iter()
-            .map(|place| place.end(0).socket_addr());
-        let ends: Vec<String> = ports.map(|end| end.to_string()).collect();
+        let tables = Tables::of(&rules, &[]).unwrap();
+        let second = listen(&tables, 83);
+        assert_eq!((second.first, second.places, second.offset), (1, 5, 2));
+        let ends = tables.back_ends.iter().map(|place| place.end(2));
+        let ends: Vec<String> = ends.map(|end| end.socket_addr().to_string()).collect();
         let expected = [
-            "10.0.0.1:8080",
-            "10.0.0.1:8081",
-            "10.0.0.1:8081",
-            "10.0.0.2:8081",
-            "10.0.0.2:8081",
-            "10.0.0.2:8081",
+            "10.0.0.1:8082",
+            "10.0.0.1:9002",
+            "10.0.0.1:9002",
+            "10.0.0.2:9002",
+            "10.0.0.2:9002",
+            "10.0.0.2:9002",
         ];
         assert_eq!(ends, expected);
+    }
+
+    /// Programs read the old places until the last rule that names them is replaced.
+    #[test]
+    fn new_back_ends_lie_beside_those_in_use() {
+        let rules = [rule((80, 80), &[("10.0.0.1:8080", 3)])];
+        let mut present = Tables::of(&rules, &[]).unwrap();
+        for expected in [3, 0, 3, 0] {
+            let used: Vec<Listen> = present.listen.values().copied().collect();
+            present = Tables::of(&rules, &used).unwrap();
+            assert_eq!(
+                (present.first, listen(&present, 80).first),
+                (expected, expected)
+            );
+        }
+        let full = Listen {
+            places: MAX_BACK_ENDS - 2,
+            ..Listen::default()
+        };
+        assert!(Tables::of(&rules, &[full]).is_err());
     }
 }

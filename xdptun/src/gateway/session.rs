@@ -1,4 +1,4 @@
-//! Sessions, for people.
+//! Sessions as `xdptun sessions` shows them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -86,10 +86,9 @@ pub fn all(maps: &Maps) -> Result<Vec<Session>> {
     let [lasting, waiting] = maps.entries()?;
     let now = Tick::at(monotonic_ns());
     let entries: HashMap<Tuple, Entry> = waiting.into_iter().chain(lasting).collect();
-    let calls = entries.iter().filter(|(_, entry)| {
-        let marks = entry.marks();
-        !marks.is_answer() && !marks.is_masquerade()
-    });
+    let calls = entries
+        .iter()
+        .filter(|(_, entry)| entry.marks().is_counted());
     let sessions = calls.filter_map(|(tuple, entry)| session(&entries, tuple, entry, now));
     let mut sessions: Vec<Session> = sessions.collect();
     sessions.sort_unstable_by_key(|one| (one.listen, one.client, one.protocol));
@@ -103,9 +102,8 @@ fn session(
     now: Tick,
 ) -> Option<Session> {
     let answer = entries.get(&call.answer(entry.to));
-    let marks = answer.map_or(entry.marks(), |answer| entry.marks().with(answer.marks()));
-    let silence = |one: &Entry| now.since(one.seen);
-    let idle = answer.map_or(silence(entry), |answer| silence(entry).min(silence(answer)));
+    let (marks, seen) = entry.with(answer, now);
+    let idle = now.since(seen);
     let lives = Timers::DEFAULT.of(call.protocol(), marks);
     let expires = lives.checked_sub(idle)?;
     // Its packets as they leave to the back end.

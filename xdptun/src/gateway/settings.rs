@@ -15,16 +15,16 @@ pub struct Settings {
     pub max_sessions: u32,
 }
 
-/// A port that is forwarded.
+/// Ports that are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The listen address; any of this host's if there is none.
-    pub address: Option<IpAddr>,
-    /// The port.
-    pub port: u16,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The back ends.
+    /// The listen address; 0.0.0.0 or `::` stands for any of this host's of that family.
+    pub address: IpAddr,
+    /// The first and the last port.
+    pub ports: (u16, u16),
+    /// The protocols.
+    pub protocols: &'static [Protocol],
+    /// The back ends of the first port; those of the others have as much higher ports.
     pub back_ends: Vec<BackEnd>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use xdptun_common::wire::Protocol;
 
@@ -30,33 +30,52 @@ pub fn listening(owned: &[PortRange]) -> Result<Vec<String>> {
     Ok(ports.map(|port| port.to_string()).collect())
 }
 
-/// Whether a server of this host waits for packets to a port that other hosts can send: to this
-/// address, or to any if there is none.
-///
-/// # Errors
-///
-/// If the kernel's tables cannot be read.
-pub fn is_served(address: Option<IpAddr>, port: u16, protocol: Protocol) -> Result<bool> {
-    let (tables, state) = match protocol {
-        Protocol::TCP => (["/proc/net/tcp", "/proc/net/tcp6"], LISTENING),
-        _ => (["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED),
-    };
-    for table in tables {
-        match fs::read_to_string(table) {
-            Ok(text) => {
-                let overlaps = |own: IpAddr| {
-                    own.is_unspecified() || address.is_none_or(|address| address == own)
-                };
-                if sockets_in(&text, state).any(|(own, at)| at == port && overlaps(own)) {
-                    return Ok(true);
+/// The ends at which servers of this host wait for packets that other hosts can send.
+#[derive(Debug)]
+pub struct Servers {
+    tcp: BTreeSet<(u16, IpAddr)>,
+    udp: BTreeSet<(u16, IpAddr)>,
+}
+
+impl Servers {
+    /// Those of now.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel's tables cannot be read.
+    pub fn read() -> Result<Self> {
+        let read = |tables: [&str; 2], state| {
+            let mut ends = BTreeSet::new();
+            for table in tables {
+                match fs::read_to_string(table) {
+                    Ok(text) => {
+                        ends.extend(sockets_in(&text, state).map(|(own, port)| (port, own)));
+                    }
+                    // No IPv6 on this host.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error).context(table),
                 }
             }
-            // No IPv6 on this host.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).context(table),
-        }
+            Ok(ends)
+        };
+        Ok(Self {
+            tcp: read(["/proc/net/tcp", "/proc/net/tcp6"], LISTENING)?,
+            udp: read(["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED)?,
+        })
     }
-    Ok(false)
+
+    /// Whether one waits for packets of a protocol to a port of this address, or to any address
+    /// if that is 0.0.0.0 or `::`.
+    #[must_use]
+    pub fn has(&self, address: IpAddr, port: u16, protocol: Protocol) -> bool {
+        let ends = match protocol {
+            Protocol::TCP => &self.tcp,
+            _ => &self.udp,
+        };
+        let least = (port, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let mut of_port = ends.range(least..).take_while(|(at, _)| *at == port);
+        of_port.any(|(_, own)| own.is_unspecified() || address.is_unspecified() || address == *own)
+    }
 }
 
 /// `TCP_LISTEN` of the kernel's `tcp_states.h`, as its tables write it.

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use xdptun_common::address::ip_addr;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::gateway::rule::ANY;
+use xdptun_common::gateway::rule::BackEnd;
 use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::control::Report;
@@ -88,17 +88,28 @@ pub struct GatewayStatus {
     pub session_states: BTreeMap<&'static str, usize>,
 }
 
-/// A port that is forwarded.
+/// Ports that are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forwarded {
-    /// The listen address; any of this host's if there is none.
-    pub address: Option<IpAddr>,
-    /// The port.
-    pub port: u16,
+    /// The listen address; 0.0.0.0 or `::` stands for any of this host's of that family.
+    pub address: IpAddr,
+    /// The first and the last port.
+    pub ports: [u16; 2],
     /// `tcp` or `udp`.
     pub protocol: &'static str,
-    /// The back ends, each once.
-    pub to: Vec<SocketAddr>,
+    /// The back ends of the first port.
+    pub to: Vec<Target>,
+}
+
+/// A back end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Target {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// How many clients it gets, as a share of the sum of all weights.
+    pub weight: u32,
+    /// The address that it sees as the source; none if that is the client's.
+    pub source: Option<IpAddr>,
 }
 
 /// What the tunnel carries on an interface.
@@ -247,27 +258,47 @@ impl GatewayStatus {
         for session in session::all(maps)? {
             *session_states.entry(session.state.name()).or_default() += 1;
         }
-        let forwards = maps.listen()?.into_iter().map(|(key, listen)| {
-            let mut to: Vec<SocketAddr> = maps
-                .back_ends(&listen)?
-                .iter()
-                .map(|back_end| back_end.end(listen.offset).socket_addr())
-                .collect();
-            to.dedup();
-            Ok(Forwarded {
-                address: (key.address() != ANY).then(|| ip_addr(key.address())),
-                port: key.port(),
-                protocol: session::protocol_name(key.protocol()),
-                to,
-            })
-        });
+        let mut forwards: BTreeMap<(u32, u8, IpAddr), Forwarded> = BTreeMap::new();
+        for (key, listen) in maps.listen()? {
+            let address = ip_addr(key.address());
+            let rule = (listen.rule, key.protocol().0, address);
+            match forwards.entry(rule) {
+                // The keys of a rule are in the order of ports.
+                Entry::Occupied(mut found) => found.get_mut().ports[1] = key.port(),
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Forwarded {
+                        address,
+                        ports: [key.port(); 2],
+                        protocol: session::protocol_name(key.protocol()),
+                        to: targets(&maps.back_ends(&listen)?),
+                    });
+                }
+            }
+        }
         Ok(Self {
             attachment: AttachmentStatus::read(pinned)?,
-            forwards: forwards.collect::<Result<_>>()?,
+            forwards: forwards.into_values().collect(),
             max_sessions: maps.max_sessions(),
             session_states,
         })
     }
+}
+
+/// The back ends at some places, each once.
+fn targets(places: &[BackEnd]) -> Vec<Target> {
+    let mut targets: Vec<Target> = Vec::new();
+    for place in places {
+        let address = place.end(0).socket_addr();
+        match targets.last_mut() {
+            Some(last) if last.address == address => last.weight += 1,
+            _ => targets.push(Target {
+                address,
+                weight: 1,
+                source: place.masquerades().then(|| ip_addr(place.source)),
+            }),
+        }
+    }
+    targets
 }
 
 impl InterfaceStatus {

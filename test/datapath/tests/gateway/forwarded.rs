@@ -189,6 +189,18 @@ fn an_address_goes_before_any() {
     }
 }
 
+/// A rule for any address is for the family of its back end.
+#[test]
+fn the_other_family_is_left_alone() {
+    for [own, other] in [[Family::V4, Family::V6], [Family::V6, Family::V4]] {
+        let mut gateway = Hosts::new(own, 9).gateway();
+        let [call, _] = Hosts::new(other, 9).call();
+        gateway.comes_in(&call).passes();
+        let [syn, _] = Hosts::new(other, 9).call_segment(flags::SYN, (1, 0));
+        gateway.comes_in(&syn).passes();
+    }
+}
+
 /// What passes egress again was translated when it passed first.
 #[test]
 fn marked_frames_are_left_alone() {

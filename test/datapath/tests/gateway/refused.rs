@@ -133,6 +133,11 @@ fn what_cannot_be_forwarded_is_dropped() {
     let mut gateway = hosts.gateway();
     let [call, _] = hosts.call();
     let routed = call.extension(etherparse::IpNumber(43), 1);
+    gateway.comes_in(&routed).passes();
+    let [call, forwarded] = hosts.call();
+    gateway
+        .comes_in(call)
+        .becomes(forwarded, &["in_forwarded", "sessions_began"]);
     gateway
         .comes_in(routed)
         .is_dropped(Outcome::InDropExtensions);
