@@ -86,7 +86,7 @@ impl Gateway {
         let mut ebpf = EbpfLoader::new()
             .override_global(LINK_LEN, &LINK_ETHERNET, true)
             .override_global(global::MAX_SESSIONS, &MAX_SESSIONS, true)
-            .map_max_entries("SESSIONS", 4 * MAX_SESSIONS)
+            .map_max_entries("SESSIONS", 8 * MAX_SESSIONS)
             .load_file(workspace::object("gateway"))
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         let mut interfaces: Array<_, Record<Member>> = within(&mut ebpf, "INTERFACES");
@@ -212,6 +212,16 @@ impl Gateway {
         let found = self.sessions.get(&Record(*tuple), 0);
         let found = found.or_else(|_| self.embryonic.get(&Record(*tuple), 0));
         found.ok().map(|entry| entry.0)
+    }
+
+    /// Removes one entry of a session that waits for proof, as the kernel does.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn evict(&mut self, tuple: &Tuple) {
+        let removed = self.embryonic.remove(&Record(*tuple));
+        removed.expect("the entry was there a moment ago");
     }
 
     /// Makes all sessions so many ticks older.

@@ -9,10 +9,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Direct, Family, secret, udp, xdptun};
+use xdptun_lab::{Direct, Family, Served, secret, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, socket, status};
+use xdptun_test_net::{LIMIT, PORT, kernel, socket, status, tcp};
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that
@@ -108,6 +108,39 @@ fn tc_as_the_kernel_has_it() {
 #[test]
 fn native_xdp_and_clsact_filters() {
     carry_in(mode::XDP_CLSACT);
+}
+
+/// Connections and datagrams through `xdptun forward`, the client's address kept or not.
+#[test]
+fn ports_are_forwarded() {
+    let net = Served::new().unwrap();
+    for family in Family::BOTH {
+        for source in ["keep", "masquerade"] {
+            let service = net.back_end.socket(family, 8080);
+            let rule = [
+                "--listen",
+                "7000",
+                "--to",
+                &service.to_string(),
+                "--source",
+                source,
+            ];
+            let attached = xdptun::Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
+            let remote = net.listen_at(family, 7000);
+            let local = net.client.socket(family, 40_000);
+            let (near, far) = (&net.client.netns, &net.back_end.netns);
+            let exchanged = tcp::exchange_through(near, local, remote, far, service);
+            attached.explain(exchanged).unwrap();
+            let echo = udp::Server::echo(far, service).unwrap();
+            let client = udp::bind(near, local).unwrap();
+            for length in lengths(family) {
+                let exchanged = udp::exchange(&client, remote, &udp::pattern(length, 3), LIMIT);
+                attached.explain(exchanged).unwrap();
+            }
+            drop(echo);
+            attached.stop().unwrap();
+        }
+    }
 }
 
 #[test]

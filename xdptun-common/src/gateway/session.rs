@@ -27,9 +27,12 @@ pub struct Entry {
     /// The sequence number of the last SYN of this direction, in network byte order; of
     /// sessions that are not proven.
     pub number: [u8; 4],
+    /// The last acknowledgement number of this direction, in network byte order: the number that
+    /// its sender expects next.
+    pub expected: [u8; 4],
     /// What the end that the hook translates becomes.
     pub to: End,
-    reserved: [u8; 6],
+    reserved: [u8; 2],
 }
 
 crate::plain!(Entry: 56);
@@ -46,8 +49,9 @@ impl Entry {
             seen: now,
             began: now,
             number: [0; 4],
+            expected: [0; 4],
             to,
-            reserved: [0; 6],
+            reserved: [0; 2],
         }
     }
 
@@ -82,6 +86,25 @@ pub const fn acknowledges(acknowledgement: u32, syn: u32) -> bool {
     acknowledgement.wrapping_sub(syn).wrapping_sub(1) < DATA
 }
 
+/// The flags of a segment that a session believes: an end with this sequence number, when the
+/// other end expects that one, may be forged. A reset counts only with the expected number
+/// (RFC 5961 section 3.2), so that one of 2^32 guesses is right. A FIN may follow data that is
+/// under way: one of 4,096.
+#[inline(always)]
+#[must_use]
+pub const fn believed(flags: Flags, sequence: u32, expected: u32) -> Flags {
+    const UNDER_WAY: u32 = 1 << 20;
+    let ahead = sequence.wrapping_sub(expected);
+    let mut believed = flags.0;
+    if ahead != 0 {
+        believed &= !Flags::RST.0;
+    }
+    if ahead >= UNDER_WAY {
+        believed &= !Flags::FIN.0;
+    }
+    Flags(believed)
+}
+
 /// What has been seen of one direction of a session, or of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub u32);
@@ -103,6 +126,8 @@ impl Marks {
     const RST: u32 = 1 << 5;
     /// A packet of this direction was seen.
     const USED: u32 = 1 << 6;
+    /// A SYN of this direction was seen.
+    const SYN: u32 = 1 << 7;
 
     /// Those of the direction that answers.
     #[inline(always)]
@@ -159,11 +184,22 @@ impl Marks {
         self.0 & Self::USED != 0
     }
 
-    /// Those after a packet of this direction with these TCP flags, none for other protocols.
+    /// Whether a SYN of this direction was seen.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_syn(self) -> bool {
+        self.0 & Self::SYN != 0
+    }
+
+    /// Those after a packet of this direction with these TCP flags, which are
+    /// [believed](believed); none for other protocols.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, flags: Flags) -> Self {
         let mut marks = self.0 | Self::USED;
+        if flags.contains(Flags::SYN) {
+            marks |= Self::SYN;
+        }
         if flags.intersects(Flags::RST) {
             marks |= Self::RST;
         } else {
@@ -180,11 +216,11 @@ impl Marks {
         Self(marks)
     }
 
-    /// Those of a direction whose connection begins anew.
+    /// Those of a direction whose connection begins anew, and has to prove itself again.
     #[inline(always)]
     #[must_use]
     pub const fn reopened(self) -> Self {
-        Self(self.0 & !(Self::CALLER_FIN | Self::CALLED_FIN | Self::RST))
+        Self(self.0 & (Self::ANSWER | Self::MASQUERADE))
     }
 
     /// Those of both directions together.
@@ -245,6 +281,23 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_believed_by_its_number() {
+        let (fin, rst) = (Flags::FIN.with(Flags::ACK), Flags::RST);
+        for (ahead, believes) in [
+            (0, [true, true]),
+            (1, [true, false]),
+            ((1 << 20) - 1, [true, false]),
+            (1 << 20, [false, false]),
+            (u32::MAX, [false, false]),
+        ] {
+            let sequence = 0xffff_fff0_u32.wrapping_add(ahead);
+            let found = [(fin, Flags::FIN), (rst, Flags::RST)]
+                .map(|(flags, end)| believed(flags, sequence, 0xffff_fff0).contains(end));
+            assert_eq!(found, believes, "{ahead}");
+        }
+    }
+
+    #[test]
     fn a_forged_reset_is_over_with_the_next_segment_of_its_end() {
         let call = Marks::default().proven().after(Flags::ACK);
         let reset = call.after(Flags::RST);
@@ -261,6 +314,6 @@ mod tests {
         let ended = ended.with(ended.in_answer());
         assert!(ended.has_ended());
         let reopened = ended.reopened();
-        assert!(!reopened.has_ended() && reopened.is_proven());
+        assert!(!reopened.has_ended() && !reopened.is_proven());
     }
 }

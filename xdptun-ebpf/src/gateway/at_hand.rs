@@ -6,7 +6,7 @@ use aya_ebpf::maps::PerCpuArray;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::rule::BackEnd;
 use xdptun_common::gateway::session::Entry;
-use xdptun_common::gateway::tuple::Tuple;
+use xdptun_common::gateway::tuple::{End, Tuple};
 use xdptun_common::wire::Flags;
 
 /// The packet at hand.
@@ -30,9 +30,11 @@ pub struct AtHand {
     pub entry: Entry,
     /// Where the packet is forwarded to.
     pub back_end: BackEnd,
+    /// Its address and port.
+    pub to: End,
     /// The packet's TCP flags, none if it is not TCP.
     pub flags: Flags,
-    reserved: [u8; 3],
+    reserved: u8,
     /// The packet's sequence number.
     pub sequence: u32,
     /// Its acknowledgement number.

@@ -2,15 +2,18 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::session::Marks;
-use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::gateway::tuple::{End, Side, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::{rules, sessions, source};
 use crate::host::counters::count;
 use crate::host::interface::interface;
+use crate::host::socket::{Socket, udp_socket};
+use crate::packet::skb::Skb as _;
 
 /// What becomes of a packet that came in and belongs to no session.
 #[derive(Clone, Copy)]
@@ -23,9 +26,26 @@ pub enum Opened {
     Refused(Outcome),
 }
 
-/// Opens a session for the packet at hand, which came in, if a rule says so.
-#[inline(never)]
+/// Opens a session for the packet at hand, which came in, if a rule says so. Called from the entry
+/// point, where the stack is empty; its steps are subprograms.
+#[inline(always)]
 pub fn open(ctx: &TcContext) -> Opened {
+    match decide(ctx) {
+        Opened::Yes => {}
+        other => return other,
+    }
+    match at_hand() {
+        None => Opened::NotOurs,
+        Some(at_hand) if at_hand.back_end.masquerades() && !source::choose(ctx, at_hand) => {
+            Opened::Refused(Outcome::InDropPorts)
+        }
+        Some(_) => enter(ctx),
+    }
+}
+
+/// Whether the packet at hand may begin a session; to where is at hand then.
+#[inline(never)]
+fn decide(ctx: &TcContext) -> Opened {
     let Some(at_hand) = at_hand() else {
         return Opened::NotOurs;
     };
@@ -39,7 +59,7 @@ pub fn open(ctx: &TcContext) -> Opened {
     let Some(rule) = rules::rule(interface(ctx), &at_hand.packet) else {
         return beside(at_hand);
     };
-    if !can_be_answered(&at_hand.packet) {
+    if !can_be_answered(&at_hand.packet) || is_for_own_socket(ctx, &at_hand.packet) {
         return Opened::NotOurs;
     }
     let Some(back_end) = rules::back_end(rule.place(&at_hand.packet)) else {
@@ -51,22 +71,27 @@ pub fn open(ctx: &TcContext) -> Opened {
     if !sessions::has_room() {
         return Opened::Refused(Outcome::InDropFull);
     }
-    let to = back_end.end(rule.offset);
     at_hand.back_end = back_end;
-    at_hand.answer = at_hand.packet.answer(to);
-    if sessions::is_taken(&at_hand.answer, at_hand.now) {
+    at_hand.to = back_end.end(rule.offset);
+    at_hand.answer = at_hand.packet.answer(at_hand.to);
+    let listen = at_hand.packet.translated();
+    if sessions::is_taken(&at_hand.answer, &listen, at_hand.now) {
         return Opened::Refused(Outcome::InDropClash);
     }
-    if at_hand.back_end.masquerades() {
-        at_hand.leaving = at_hand.packet.with_translated(to).at(Side::Out);
-        if !source::choose(ctx, at_hand) {
-            return Opened::Refused(Outcome::InDropPorts);
-        }
-    }
+    at_hand.leaving = at_hand.packet.with_translated(at_hand.to).at(Side::Out);
+    Opened::Yes
+}
+
+/// Enters the session at hand.
+#[inline(never)]
+fn enter(ctx: &TcContext) -> Opened {
+    let Some(at_hand) = at_hand() else {
+        return Opened::NotOurs;
+    };
     let (marks, now) = (Marks::default(), at_hand.now);
     let listen = at_hand.packet.translated();
     let entered = sessions::enter(&at_hand.answer, &listen, marks.in_answer(), now)
-        && sessions::enter(&at_hand.packet, &to, marks, now);
+        && sessions::enter(&at_hand.packet, &at_hand.to, marks, now);
     if !entered {
         return Opened::Refused(Outcome::InDropFull);
     }
@@ -83,6 +108,23 @@ fn can_be_answered(packet: &Tuple) -> bool {
         && client.port() != 0
 }
 
+/// Whether a datagram answers one that a socket of this host sent: the socket is connected to its
+/// sender.
+#[inline(never)]
+fn is_for_own_socket(ctx: &TcContext, packet: &Tuple) -> bool {
+    if packet.protocol() != Protocol::UDP {
+        return false;
+    }
+    let (local, remote) = (packet.destination(), packet.source());
+    let flow = FlowKey::from_parts(
+        local.address(),
+        local.port(),
+        remote.address(),
+        remote.port(),
+    );
+    udp_socket(ctx.raw(), &flow) == Socket::Connected
+}
+
 /// A connection that no rule names. Its answers may look like those of a session: the client
 /// calls a back end by its own address, from the port from which it called the listen address.
 #[inline(always)]
@@ -91,7 +133,9 @@ fn beside(at_hand: &mut AtHand) -> Opened {
         return Opened::NotOurs;
     }
     at_hand.answer = at_hand.packet.reversed().at(Side::Out);
-    match sessions::is_taken(&at_hand.answer, at_hand.now) {
+    // No session has an end like this.
+    let own = End::default();
+    match sessions::is_taken(&at_hand.answer, &own, at_hand.now) {
         true => Opened::Refused(Outcome::InDropClash),
         false => Opened::NotOurs,
     }

@@ -66,7 +66,7 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
     let found = find(&at_hand.packet, at_hand.now);
     Some(match (found, is_whole) {
         (Some(_), false) => Step::Done(malformed(side)),
-        (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)),
+        (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)?),
         (None, true) if side == Side::In && located.shape != Shape::Extensions => Step::Begin,
         (None, _) => return None,
     })
@@ -98,20 +98,21 @@ fn translate<I: Icmp>(
     located: &Located<I>,
     at_hand: &AtHand,
     found: Found,
-) -> Outcome {
+) -> Option<Outcome> {
     let side = at_hand.packet.side();
     if located.shape == Shape::Extensions {
-        return match side {
+        return Some(match side {
             Side::In => Outcome::InDropExtensions,
             Side::Out => Outcome::OutDropExtensions,
-        };
+        });
     }
     let (to, marks) = (found.to(), found.marks());
     match found.note(at_hand) {
         Noted::GoesOn => {}
         Noted::Proven => count(interface(ctx), Count::Proven),
         Noted::Reopened => count(interface(ctx), Count::Reopened),
-        Noted::Full => return Outcome::InDropFull,
+        Noted::NotOurs => return None,
+        Noted::Full => return Some(Outcome::InDropFull),
     }
     let outcome = match (side, marks.is_masquerade()) {
         (Side::In, false) => Outcome::InForwarded,
@@ -122,10 +123,12 @@ fn translate<I: Icmp>(
     if located.shape == Shape::FirstFragment {
         fragments::note(located, side, to, outcome);
     }
-    match rewrite::<I>(ctx, located.offset as u32, &at_hand.packet, to) {
-        Ok(()) => outcome,
-        Err(error) => refused(error, side),
-    }
+    Some(
+        match rewrite::<I>(ctx, located.offset as u32, &at_hand.packet, to) {
+            Ok(()) => outcome,
+            Err(error) => refused(error, side),
+        },
+    )
 }
 
 #[inline(always)]

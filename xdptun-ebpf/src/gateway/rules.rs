@@ -35,8 +35,8 @@ pub fn rule(at: Interface, call: &Tuple) -> Option<Listen> {
         Some(rule) => rule,
         None => {
             let rule = LISTEN.get_ptr(key.of_any())?;
-            // Never what this host only forwards.
-            local(to.address()).filter(|kind| Local::is_end(*kind))?;
+            // Never what this host only forwards, or takes by a rule as for TPROXY.
+            local(to.address()).filter(|kind| *kind == Local::Host as u32)?;
             rule
         }
     };

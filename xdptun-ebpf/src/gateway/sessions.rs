@@ -11,7 +11,7 @@ use aya_ebpf::bindings::{BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use xdptun_common::flow::tick::Tick;
-use xdptun_common::gateway::session::{Entry, Marks, acknowledges};
+use xdptun_common::gateway::session::{Entry, Marks, acknowledges, believed};
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::{End, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
@@ -60,17 +60,26 @@ pub fn find(tuple: &Tuple, now: Tick) -> Option<Found> {
     let found = either(tuple)?;
     let protocol = tuple.protocol();
     let own_seen = word!(found, seen).load();
-    // Most packets follow another one closely.
-    if now.since(own_seen) <= TIMERS.load().shortest(protocol) {
+    // Most packets belong to a session that lasts, and follow another one closely.
+    if found.marks().is_proven() && now.since(own_seen) <= TIMERS.load().shortest(protocol) {
         return Some(found);
     }
-    is_alive(tuple, found, now).then_some(found)
+    is_alive_alone(tuple, found, now).then_some(found)
 }
 
-/// Whether a session of which one direction was silent for long is not over.
+/// [`is_alive`] with a stack of its own.
 #[inline(never)]
+fn is_alive_alone(tuple: &Tuple, found: Found, now: Tick) -> bool {
+    is_alive(tuple, found, now)
+}
+
+/// Whether a session is not over of which one direction was silent for long, or which waits for
+/// proof: of those the kernel may have evicted one entry, and then the other is worth nothing.
+#[inline(always)]
 fn is_alive(tuple: &Tuple, found: Found, now: Tick) -> bool {
-    !is_over(tuple.protocol(), found, opposite(tuple, found), now)
+    let opposite = opposite(tuple, found);
+    (found.marks().is_proven() || opposite.is_some())
+        && !is_over(tuple.protocol(), found, opposite, now)
 }
 
 /// The other direction of a session, if it is in a table. Its key is in [`AtHand::opposite`]
@@ -102,20 +111,16 @@ fn is_over(protocol: Protocol, found: Found, opposite: Option<Found>, now: Tick)
     TIMERS.load().is_over(protocol, marks, seen, now)
 }
 
-/// Whether an answer with this tuple belongs to a session that is open, and so cannot be
-/// another's. A session that is over, or whose connection has ended, makes room.
+/// Whether an answer with this tuple belongs to another session than the one whose answers become
+/// `own`, so that they could not be told apart. A session that is over makes room. One that has
+/// ended does not yet: whoever has its ends could still read or write its connection.
 #[inline(never)]
-pub fn is_taken(answer: &Tuple, now: Tick) -> bool {
+pub fn is_taken(answer: &Tuple, own: &End, now: Tick) -> bool {
     let Some(found) = either(answer) else {
         return false;
     };
-    let opposite = opposite(answer, found);
-    let marks = match opposite {
-        Some(opposite) => found.marks().with(opposite.marks()),
-        None => found.marks(),
-    };
-    if !marks.has_ended() && !is_over(answer.protocol(), found, opposite, now) {
-        return true;
+    if is_alive(answer, found, now) {
+        return found.to() != *own;
     }
     if let Some(at_hand) = at_hand() {
         remove(&at_hand.opposite);
@@ -144,16 +149,28 @@ pub fn has_room() -> bool {
     count(0).wrapping_sub(count(1)) < u64::from(MAX_SESSIONS.load())
 }
 
-/// Enters one direction of a session that waits for proof.
-#[inline(never)]
+/// Enters one direction of a session that waits for proof, in the place of another with the same
+/// key.
+#[inline(always)]
 pub fn enter(tuple: &Tuple, to: &End, marks: Marks, now: Tick) -> bool {
+    insert(tuple, to, marks, now, BPF_ANY)
+}
+
+/// The same unless there is another with this key.
+#[inline(always)]
+pub fn enter_new(tuple: &Tuple, to: &End, marks: Marks, now: Tick) -> bool {
+    insert(tuple, to, marks, now, BPF_NOEXIST)
+}
+
+#[inline(never)]
+fn insert(tuple: &Tuple, to: &End, marks: Marks, now: Tick, mode: u32) -> bool {
     let Some(at_hand) = at_hand() else {
         return false;
     };
     at_hand.entry = Entry::new(*to, marks, now.0);
     // By reference: a copy would be on the stack.
     let entry: &Entry = &at_hand.entry;
-    EMBRYONIC.insert(tuple, entry, u64::from(BPF_ANY)).is_ok()
+    EMBRYONIC.insert(tuple, entry, u64::from(mode)).is_ok()
 }
 
 /// What came of a packet for its session.
@@ -161,6 +178,8 @@ pub fn enter(tuple: &Tuple, to: &End, marks: Marks, now: Tick) -> bool {
 pub enum Noted {
     /// It goes on.
     GoesOn,
+    /// It is no answer of the session: the back end talks to the client beside it.
+    NotOurs,
     /// It moved to those that last.
     Proven,
     /// It should last, and there is no room.
@@ -199,76 +218,132 @@ impl Found {
     /// Notes the packet at hand, which is of this direction.
     #[inline(always)]
     pub fn note(self, at_hand: &AtHand) -> Noted {
+        let before = self.marks();
+        let flags = at_hand.flags;
+        const RARE: Flags = Flags::SYN.with(Flags::FIN).with(Flags::RST);
+        if !before.is_proven() || flags.intersects(RARE) {
+            return note_rare(self);
+        }
+        self.count(at_hand, flags);
+        Noted::GoesOn
+    }
+
+    /// Counts the packet at hand, with the flags that are believed.
+    #[inline(always)]
+    fn count(self, at_hand: &AtHand, believed: Flags) {
         word!(self, packets).fetch_add(1);
         word!(self, bytes).fetch_add(u64::from(at_hand.len));
         let seen = word!(self, seen);
         if seen.load() != at_hand.now.0 {
             seen.store(at_hand.now.0);
         }
+        if at_hand.flags.contains(Flags::ACK) {
+            // SAFETY: a field of a map value.
+            let expected = unsafe { Word::new((&raw mut (*self.0).expected).cast::<u32>()) };
+            let number = at_hand.acknowledgement.to_be();
+            if expected.load() != number {
+                expected.store(number);
+            }
+        }
         let before = self.marks();
-        let after = before.after(at_hand.flags);
+        let after = before.after(believed);
         if after != before {
             // If another CPU was faster, what it noted stays.
             word!(self, marks).replace(before.0, after.0);
         }
-        if after.is_proven() && !at_hand.flags.contains(Flags::SYN) {
-            return Noted::GoesOn;
-        }
-        note_rare(self)
+    }
+
+    /// The number that the sender of this direction expects next.
+    #[inline(always)]
+    fn expected(self) -> u32 {
+        // SAFETY: a field of a map value.
+        u32::from_be_bytes(unsafe { (&raw const (*self.0).expected).read() })
+    }
+
+    /// The number of the last SYN of this direction.
+    #[inline(always)]
+    fn number(self) -> u32 {
+        // SAFETY: a field of a map value.
+        u32::from_be_bytes(unsafe { (&raw const (*self.0).number).read() })
     }
 }
 
-/// Notes a packet of a session that waits for proof, or one with SYN.
+/// Notes a packet of a session that waits for proof, or one that begins or ends a connection.
 #[inline(never)]
 fn note_rare(found: Found) -> Noted {
     let Some(at_hand) = at_hand() else {
         return Noted::GoesOn;
     };
-    let marks = found.marks();
-    if at_hand.flags.contains(Flags::SYN) {
-        // SAFETY: a field of a map value.
-        unsafe { (&raw mut (*found.0).number).write(at_hand.sequence.to_be_bytes()) };
-    }
+    let (marks, flags) = (found.marks(), at_hand.flags);
     let Some(opposite) = opposite(&at_hand.packet, found) else {
+        found.count(at_hand, flags);
         return Noted::GoesOn;
     };
-    if marks.is_proven() {
-        let begins = !marks.is_answer() && !at_hand.flags.contains(Flags::ACK);
-        if !begins || !marks.with(opposite.marks()).has_ended() {
-            return Noted::GoesOn;
-        }
+    let is_tcp = at_hand.packet.protocol() == Protocol::TCP;
+    if is_tcp && marks.is_answer() && !marks.is_proven() && !answers(at_hand, opposite) {
+        return Noted::NotOurs;
+    }
+    let begins = !marks.is_answer() && flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
+    let reopens = begins && marks.is_proven() && marks.with(opposite.marks()).has_ended();
+    if reopens {
         for one in [found, opposite] {
             word!(one, marks).store(one.marks().reopened().0);
         }
+    }
+    if flags.contains(Flags::SYN) {
+        // SAFETY: a field of a map value.
+        unsafe { (&raw mut (*found.0).number).write(at_hand.sequence.to_be_bytes()) };
+    }
+    found.count(
+        at_hand,
+        believed(flags, at_hand.sequence, opposite.expected()),
+    );
+    if reopens {
         return Noted::Reopened;
     }
-    let is_answered = !marks.is_answer() && opposite.marks().is_used();
-    if !is_answered || !proves(at_hand, opposite) {
+    let waits = !marks.is_proven() && !marks.is_answer();
+    if !waits || !opposite.marks().is_used() || is_tcp && !proves(at_hand, opposite) {
         return Noted::GoesOn;
     }
-    if !promote(&at_hand.packet, found) || !promote(&at_hand.opposite, opposite) {
-        return Noted::Full;
+    match promote_both(at_hand, found, opposite) {
+        true => Noted::Proven,
+        false => Noted::Full,
     }
-    if marks.is_counted()
+}
+
+/// Moves both entries of a session to those that last, and counts it if it was not there.
+#[inline(always)]
+fn promote_both(at_hand: &AtHand, found: Found, opposite: Found) -> bool {
+    let is_new = SESSIONS.get_ptr(&at_hand.packet).is_none();
+    if !promote(&at_hand.packet, found) || !promote(&at_hand.opposite, opposite) {
+        return false;
+    }
+    if is_new
+        && found.marks().is_counted()
         && let Some(count) = LASTING.get_ptr_mut(0)
     {
         // SAFETY: a map value, aligned.
         unsafe { Word::new(count) }.fetch_add(1);
     }
-    Noted::Proven
+    true
 }
 
-/// Whether the packet at hand shows that its sender got the answer.
+/// Whether the segment at hand answers the SYN of a connection that waits for proof: by a SYN, or
+/// by a reset.
+#[inline(always)]
+fn answers(at_hand: &AtHand, call: Found) -> bool {
+    at_hand.flags.intersects(Flags::SYN.with(Flags::RST))
+        && at_hand.flags.contains(Flags::ACK)
+        && at_hand.acknowledgement == call.number().wrapping_add(1)
+}
+
+/// Whether the segment at hand shows that its sender got the SYN of the answer.
 #[inline(always)]
 fn proves(at_hand: &AtHand, answer: Found) -> bool {
-    if at_hand.packet.protocol() != Protocol::TCP {
-        return true;
-    }
-    // SAFETY: a field of a map value.
-    let syn = u32::from_be_bytes(unsafe { (&raw const (*answer.0).number).read() });
-    at_hand.flags.contains(Flags::ACK)
+    answer.marks().has_syn()
+        && at_hand.flags.contains(Flags::ACK)
         && !at_hand.flags.intersects(Flags::SYN.with(Flags::RST))
-        && acknowledges(at_hand.acknowledgement, syn)
+        && acknowledges(at_hand.acknowledgement, answer.number())
 }
 
 /// Moves an entry to those that last. Whether it is there; another CPU may have moved it.
@@ -280,10 +355,19 @@ fn promote(tuple: &Tuple, found: Found) -> bool {
     found.copy_to(&mut at_hand.entry);
     at_hand.entry.marks = at_hand.entry.marks().proven().0;
     let entry: &Entry = &at_hand.entry;
-    let inserted = SESSIONS.insert(tuple, entry, u64::from(BPF_NOEXIST));
-    if inserted.is_err() && SESSIONS.get_ptr(tuple).is_none() {
-        return false;
+    if SESSIONS
+        .insert(tuple, entry, u64::from(BPF_NOEXIST))
+        .is_ok()
+    {
+        // It may be gone already.
+        let _ = EMBRYONIC.remove(tuple);
+        return true;
     }
-    let _ = EMBRYONIC.remove(tuple);
+    // One that was opened anew is there already, and has proved itself again.
+    let Some(there) = SESSIONS.get_ptr_mut(tuple).map(Found) else {
+        return false;
+    };
+    let marks = there.marks();
+    word!(there, marks).replace(marks.0, marks.proven().0);
     true
 }

@@ -11,7 +11,7 @@ use xdptun_common::wire::Protocol;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::sessions;
-use crate::host::socket::{Socket, has_udp_socket, own_socket};
+use crate::host::socket::{Socket, own_socket, udp_socket};
 use crate::packet::skb::Skb as _;
 
 /// Enters a session that translates the source of the packets to the back end at hand, as they
@@ -43,11 +43,11 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     let source = End::new(at_hand.back_end.source, port);
     at_hand.returning = at_hand.leaving.answer(source);
     let now = at_hand.now;
-    if sessions::is_taken(&at_hand.returning, now) || has_socket(skb, &at_hand.returning) {
+    if sessions::is_taken(&at_hand.returning, &client, now) || has_socket(skb, &at_hand.returning) {
         return 0;
     }
     let marks = Marks::default().masquerading();
-    let entered = sessions::enter(&at_hand.returning, &client, marks.in_answer(), now)
+    let entered = sessions::enter_new(&at_hand.returning, &client, marks.in_answer(), now)
         && sessions::enter(&at_hand.leaving, &source, marks, now);
     entered.into()
 }
@@ -64,6 +64,6 @@ fn has_socket(skb: *mut __sk_buff, answer: &Tuple) -> bool {
     );
     match answer.protocol() {
         Protocol::TCP => own_socket(skb, &flow) != Socket::Absent,
-        _ => has_udp_socket(skb, &flow),
+        _ => udp_socket(skb, &flow) != Socket::Absent,
     }
 }

@@ -20,6 +20,9 @@ pub enum Socket {
 /// `TCP_LISTEN` of the kernel's `tcp_states.h`.
 const TCP_LISTEN: u32 = 10;
 
+/// `TCP_ESTABLISHED`, the state of a UDP socket that is connected to a peer as well.
+const TCP_ESTABLISHED: u32 = 1;
+
 /// Addresses and ports of an IPv4 segment as the kernel asks for them
 /// (`struct bpf_sock_tuple`), all big-endian. For IPv6 that is the flow from the
 /// other end.
@@ -54,18 +57,18 @@ pub fn own_socket(skb: *mut __sk_buff, key: &FlowKey) -> Socket {
     }
 }
 
-/// Whether there is a UDP socket in the interface's network namespace that would get a datagram.
+/// Looks for the UDP socket in the interface's network namespace that would get a datagram.
 #[inline(always)]
-pub fn has_udp_socket(skb: *mut __sk_buff, key: &FlowKey) -> bool {
+pub fn udp_socket(skb: *mut __sk_buff, key: &FlowKey) -> Socket {
     if key.is_ipv4() {
-        has_udp(skb, &Ipv4Tuple::of(key))
+        look_up_udp(skb, &Ipv4Tuple::of(key))
     } else {
-        has_udp(skb, &key.reversed())
+        look_up_udp(skb, &key.reversed())
     }
 }
 
 #[inline(always)]
-fn has_udp<T>(skb: *mut __sk_buff, tuple: &T) -> bool {
+fn look_up_udp<T>(skb: *mut __sk_buff, tuple: &T) -> Socket {
     let tuple_ptr: *const T = tuple;
     // SAFETY: as in `look_up`.
     unsafe {
@@ -77,10 +80,15 @@ fn has_udp<T>(skb: *mut __sk_buff, tuple: &T) -> bool {
             0,
         );
         if socket.is_null() {
-            return false;
+            return Socket::Absent;
         }
+        let state = (&raw const (*socket).state).read_volatile();
         bpf_sk_release(socket.cast());
-        true
+        if state == TCP_ESTABLISHED {
+            Socket::Connected
+        } else {
+            Socket::Listening
+        }
     }
 }
 

@@ -204,8 +204,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
         )?;
         warn_of_routing(&plan);
         let incumbent = super::incumbent(arguments.take_over);
-        let group = Group::<Gateway>::attach(&plan.interfaces(), plan.clone(), incumbent)
-            .map_err(advise)?;
+        let group =
+            Group::<Gateway>::attach(&plan.interfaces_to_attach()?, plan.clone(), incumbent)
+                .map_err(advise)?;
         let (handle, mut orders) = Handle::new();
         let following = follow::follow(plan.clone(), handle.clone());
         let _routes = Task::from(spawn_local(async move {

@@ -82,11 +82,14 @@ fn sweep(maps: &mut Maps) -> Result<()> {
         let now = Tick::at(monotonic_ns());
         match (present?, answer?) {
             (Some(entry), answer) if !is_over(&tuple, &entry, answer.as_ref(), now) => {
-                left += u64::from(entry.marks().is_counted());
+                left += counted(&entry, answer.as_ref(), now);
             }
-            _ => {
+            (_, answer) => {
                 maps.remove(&tuple)?;
-                maps.remove(&opposite)?;
+                // It may be a newer session's by now.
+                if answer.is_some_and(|answer| opposite.answer(answer.to) == tuple) {
+                    maps.remove(&opposite)?;
+                }
             }
         }
     }
@@ -115,10 +118,16 @@ fn judge(entries: &HashMap<Tuple, Entry>, now: Tick) -> Judged {
         }
         match is_over(tuple, entry, answer, now) {
             true => judged.over.push([*tuple, opposite]),
-            false => judged.left += u64::from(entry.marks().is_counted()),
+            false => judged.left += counted(entry, answer, now),
         }
     }
     judged
+}
+
+/// 1 if a session takes room from others by this entry: each does once, until it has ended.
+fn counted(entry: &Entry, opposite: Option<&Entry>, now: Tick) -> u64 {
+    let (marks, _) = entry.with(opposite, now);
+    u64::from(entry.marks().is_counted() && !marks.has_ended())
 }
 
 /// Whether a session is over.
@@ -180,6 +189,11 @@ mod tests {
         assert_eq!(judged(&[[call, answer]]), (0, 1));
         answer.1.marks = open.in_answer().after(Flags::FIN).0;
         assert_eq!(judged(&[[call, answer]]), (1, 0));
+        // It takes no room from others once it has ended.
+        let [mut call, mut answer] = session(1, half, [100, 100]);
+        answer.1.marks = open.in_answer().after(Flags::FIN).0;
+        call.1.marks = half.0;
+        assert_eq!(judged(&[[call, answer]]), (0, 0));
     }
 
     #[test]

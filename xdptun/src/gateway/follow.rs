@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 use tracing::{error, info, warn};
 
 use super::plan::Plan;
@@ -13,6 +13,9 @@ use crate::host::netlink::RouteChanges;
 
 /// How long changes are taken together.
 const TOGETHER: Duration = Duration::from_millis(100);
+
+/// How often to look without a notification: the kernel drops some if there are many.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Follows the routes to the back ends of a plan: tells the group other addresses, and adds
 /// interfaces that they lead to. One that no route leads to any more stays, for the sessions that
@@ -24,11 +27,17 @@ const TOGETHER: Duration = Duration::from_millis(100);
 pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
     let mut changes = RouteChanges::subscribe()?;
     let mut attached = plan.interfaces();
+    let mut look = interval(LOOK);
     loop {
-        changes.next().await;
-        // A routing daemon changes many at once.
-        sleep(TOGETHER).await;
-        while changes.next().now_or_never().is_some() {}
+        // At once: routes may have changed before the subscription.
+        tokio::select! {
+            _ = look.tick() => {}
+            () = changes.next() => {
+                // A routing daemon changes many at once.
+                sleep(TOGETHER).await;
+                while changes.next().now_or_never().is_some() {}
+            }
+        }
         match plan.refresh() {
             Ok(true) => {}
             Ok(false) => continue,

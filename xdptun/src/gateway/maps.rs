@@ -49,9 +49,9 @@ pub const PINNED: [&str; 7] = [
     "TRANSLATED",
 ];
 
-/// Entries of the table for a session: one for each direction, and as many again if its source
-/// is translated.
-pub const ENTRIES: u32 = 4;
+/// Entries of the table for a session: one for each direction, as many again if its source is
+/// translated, and as many as these for one that has ended and is kept for a while.
+pub const ENTRIES: u32 = 8;
 
 /// Every session that lasts, and every one that waits for proof.
 pub type Entries = [Vec<(Tuple, Entry)>; 2];

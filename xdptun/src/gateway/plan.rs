@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::gateway::rule::MAX_BACK_ENDS;
+
+use super::Pinned;
 use super::settings::{self, Rule, Settings};
 use crate::config::{Forward, IngressChoice, Source, TcChoice, To};
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
-use crate::host::interface::name_of;
+use crate::host::interface::{Interface, name_of};
 use crate::host::route::{Way, ways_to};
 
 /// What the configuration asks for.
@@ -26,6 +29,10 @@ pub struct Plan {
     ways: BTreeMap<IpAddr, Option<Way>>,
 }
 
+/// The sum of all weights: half of the programs' table, so that other rules fit beside those that
+/// they replace.
+const MAX_WEIGHTS: u32 = MAX_BACK_ENDS / 2;
+
 impl Plan {
     /// Asks for the ways to the back ends.
     ///
@@ -39,6 +46,14 @@ impl Plan {
         max_sessions: u32,
         tc: TcChoice,
     ) -> Result<Self> {
+        let weights = forwards.iter().flat_map(|forward| &forward.to);
+        let weights: u32 = weights.map(|to| u32::from(to.weight)).sum();
+        if weights > MAX_WEIGHTS {
+            bail!(
+                Invalid,
+                "the weights of all back ends add up to {weights}; there is room for {MAX_WEIGHTS}"
+            );
+        }
         let ways = ways(&forwards)?;
         let plan = Self {
             listeners,
@@ -93,6 +108,28 @@ impl Plan {
             .into_iter()
             .filter(|name| !self.listeners.contains(name));
         self.listeners.iter().cloned().chain(others).collect()
+    }
+
+    /// The same, and those that a process left attached together with them: it may have followed
+    /// other routes.
+    ///
+    /// # Errors
+    ///
+    /// If pins cannot be read.
+    pub fn interfaces_to_attach(&self) -> Result<Vec<String>> {
+        let mut names = self.interfaces();
+        for name in &self.listeners {
+            let Ok(interface) = Interface::find(name) else {
+                continue;
+            };
+            let Some(pinned) = Pinned::open(interface.index)? else {
+                continue;
+            };
+            for ifindex in pinned.group.members.keys() {
+                names.extend(name_of(*ifindex).filter(|name| !names.contains(name)));
+            }
+        }
+        Ok(names)
     }
 
     /// Asks for the ways to the back ends again; whether one has changed.

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::rule::BackEnd;
+use xdptun_common::gateway::timer::Timers;
+use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::wire::Protocol;
 use xdptun_test_datapath::gateway::{Gateway, MAX_SESSIONS, Rule};
 use xdptun_test_datapath::{Family, Packet, flags};
 
@@ -52,6 +55,67 @@ fn a_flood_of_strangers_does_not_last() {
     }
 }
 
+/// A back end that refuses answers without a SYN, so that no number proves anything.
+#[test]
+fn a_refusal_proves_nothing() {
+    for family in Family::ALL {
+        let stranger = Hosts::new(family, 1);
+        let mut gateway = stranger.gateway();
+        let [syn, forwarded] = stranger.call_segment(flags::SYN, (1000, 0));
+        gateway
+            .comes_in(syn)
+            .becomes(forwarded, &["in_forwarded", "sessions_began"]);
+        let [reset, returned] = stranger.answer_segment(flags::RST | flags::ACK, (0, 1001));
+        gateway.leaves(reset).becomes(returned, &["out_returned"]);
+        for guess in [0, 1, 2, 16_384] {
+            let [ack, forwarded] = stranger.call_segment(flags::ACK, (1001, guess));
+            gateway.comes_in(ack).becomes(forwarded, &["in_forwarded"]);
+        }
+        assert_eq!(gateway.lasting(), [0, 0]);
+    }
+}
+
+/// A SYN with a forged source leads to the back end of a connection that its source has with it
+/// directly. The answers of that connection are not of the session.
+#[test]
+fn a_forged_syn_does_not_touch_a_direct_connection() {
+    for hosts in both(9) {
+        let mut gateway = hosts.gateway();
+        let [syn, forwarded] = hosts.call_segment(flags::SYN, (1000, 0));
+        gateway
+            .comes_in(syn)
+            .becomes(forwarded, &["in_forwarded", "sessions_began"]);
+        for (flags, numbers) in [
+            (flags::ACK, (5001, 7001)),
+            (flags::DATA, (5001, 7001)),
+            (flags::RST, (5001, 0)),
+            (flags::RST | flags::ACK, (5001, 7001)),
+            (flags::FIN | flags::ACK, (5001, 7001)),
+        ] {
+            let [answer, _] = hosts.answer_segment(flags, numbers);
+            gateway.leaves(answer).passes();
+        }
+    }
+}
+
+/// The kernel evicts single entries: what is left of a session must not block its caller.
+#[test]
+fn half_a_session_begins_anew() {
+    for hosts in both(10) {
+        let mut gateway = hosts.gateway();
+        let [syn, forwarded] = hosts.call_segment(flags::SYN, (1000, 0));
+        let began = ["in_forwarded", "sessions_began"];
+        gateway.comes_in(&syn).becomes(&forwarded, &began);
+        let call = Tuple::new(hosts.client, hosts.listen, Protocol::TCP, Side::In);
+        let answer = call.answer(hosts.back_end.into());
+        for evicted in [call, answer] {
+            gateway.evict(&evicted);
+            gateway.comes_in(&syn).becomes(&forwarded, &began);
+            assert_eq!(gateway.entries(), [0, 2]);
+        }
+    }
+}
+
 /// The answers of both would look alike: the first stays, and an ended one makes room.
 #[test]
 fn two_sessions_do_not_share_their_answers() {
@@ -71,6 +135,9 @@ fn two_sessions_do_not_share_their_answers() {
         gateway.comes_in(&direct).is_dropped(Outcome::InDropClash);
         let [reset, returned] = hosts.answer_segment(flags::RST | flags::ACK, (5001, 1001));
         gateway.leaves(reset).becomes(returned, &["out_returned"]);
+        // Whoever has its ends could still use its connection.
+        gateway.comes_in(&syn).is_dropped(Outcome::InDropClash);
+        gateway.age(Timers::DEFAULT.tcp_transitory + 1000);
         gateway
             .comes_in(syn)
             .becomes(forwarded, &["in_forwarded", "sessions_began"]);
@@ -90,6 +157,8 @@ fn a_direct_connection_ends_a_session_that_is_over() {
             .comes_in(reset)
             .becomes(forwarded, &["in_forwarded"]);
         let direct = hosts.direct().segment(flags::SYN, 9000, 0);
+        gateway.comes_in(&direct).is_dropped(Outcome::InDropClash);
+        gateway.age(Timers::DEFAULT.tcp_transitory + 1000);
         gateway.comes_in(direct).passes();
         let [answer, _] = hosts.answer_segment(flags::SYN | flags::ACK, (1, 9001));
         gateway.leaves(answer).passes();

@@ -65,13 +65,39 @@ fn a_closed_connection_goes_after_four_minutes() {
     }
 }
 
-/// The connection goes on, and so it was forged.
+/// Neither a reset nor a FIN with a guessed number shortens the life of an idle connection.
 #[test]
-fn a_forged_reset_ends_nothing() {
+fn a_forged_end_ends_nothing() {
+    for hosts in both(5) {
+        let mut gateway = hosts.gateway();
+        hosts.connect(&mut gateway);
+        for number in [77, 1000, 1002, 0x8000_0000] {
+            let [reset, forwarded] = hosts.call_segment(flags::RST, (number, 0));
+            gateway
+                .comes_in(reset)
+                .becomes(forwarded, &["in_forwarded"]);
+            let [reset, returned] = hosts.answer_segment(flags::RST, (number, 0));
+            gateway.leaves(reset).becomes(returned, &["out_returned"]);
+        }
+        for number in [77, 0x8000_0000] {
+            let [fin, forwarded] = hosts.call_segment(flags::FIN | flags::ACK, (number, 5001));
+            gateway.comes_in(fin).becomes(forwarded, &["in_forwarded"]);
+            let [fin, returned] = hosts.answer_segment(flags::FIN | flags::ACK, (number, 1001));
+            gateway.leaves(fin).becomes(returned, &["out_returned"]);
+        }
+        gateway.age(TIMERS.tcp_transitory + 1000);
+        let [data, forwarded] = hosts.call_segment(flags::DATA, (1001, 5001));
+        gateway.comes_in(data).becomes(forwarded, &["in_forwarded"]);
+    }
+}
+
+/// The connection goes on, and so even a reset with the right number was forged.
+#[test]
+fn a_reset_is_over_with_the_next_segment() {
     for hosts in both(3) {
         let mut gateway = hosts.gateway();
         hosts.connect(&mut gateway);
-        let [reset, forwarded] = hosts.call_segment(flags::RST, (77, 0));
+        let [reset, forwarded] = hosts.call_segment(flags::RST, (1001, 0));
         gateway
             .comes_in(reset)
             .becomes(forwarded, &["in_forwarded"]);
@@ -101,10 +127,36 @@ fn a_client_opens_an_ended_connection_anew() {
         gateway
             .comes_in(&syn)
             .becomes(&forwarded, &["in_forwarded", "sessions_reopened"]);
+        // It has to prove itself again, and is counted once.
+        let [syn_ack, returned] = hosts.answer_segment(flags::SYN | flags::ACK, (700, 8001));
+        gateway.leaves(syn_ack).becomes(returned, &["out_returned"]);
+        let [ack, forwarded] = hosts.call_segment(flags::ACK, (8001, 701));
+        gateway
+            .comes_in(&ack)
+            .becomes(&forwarded, &["in_forwarded", "sessions_proven"]);
+        gateway.age(TIMERS.tcp_transitory + 1000);
+        gateway
+            .comes_in(&ack)
+            .becomes(&forwarded, &["in_forwarded"]);
+        assert_eq!(gateway.lasting(), [1, 0]);
+    }
+}
+
+/// A SYN alone, which may be forged, gives an ended connection four minutes and no more.
+#[test]
+fn a_connection_opened_anew_has_to_prove_itself() {
+    for hosts in both(6) {
+        let mut gateway = hosts.gateway();
+        hosts.connect(&mut gateway);
+        let [reset, returned] = hosts.answer_segment(flags::RST, (5001, 0));
+        gateway.leaves(reset).becomes(returned, &["out_returned"]);
+        let [syn, forwarded] = hosts.call_segment(flags::SYN, (8000, 0));
+        gateway
+            .comes_in(&syn)
+            .becomes(&forwarded, &["in_forwarded", "sessions_reopened"]);
         gateway.age(TIMERS.tcp_transitory + 1000);
         gateway
             .comes_in(&syn)
-            .becomes(&forwarded, &["in_forwarded"]);
-        assert_eq!(gateway.lasting(), [1, 0]);
+            .becomes(&forwarded, &["in_forwarded", "sessions_began"]);
     }
 }
