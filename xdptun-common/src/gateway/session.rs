@@ -192,7 +192,7 @@ impl Marks {
     }
 
     /// Those after a packet of this direction with these TCP flags, which are
-    /// [believed](believed); none for other protocols.
+    /// [`believed`]; none for other protocols.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, flags: Flags) -> Self {

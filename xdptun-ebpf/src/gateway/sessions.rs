@@ -314,8 +314,10 @@ fn note_rare(found: Found) -> Noted {
 /// Moves both entries of a session to those that last, and counts it if it was not there.
 #[inline(always)]
 fn promote_both(at_hand: &AtHand, found: Found, opposite: Found) -> bool {
-    let is_new = SESSIONS.get_ptr(&at_hand.packet).is_none();
-    if !promote(&at_hand.packet, found) || !promote(&at_hand.opposite, opposite) {
+    // By reference: a copy would be on the stack.
+    let packet: &Tuple = &at_hand.packet;
+    let is_new = SESSIONS.get_ptr(packet).is_none();
+    if !promote(packet, found) || !promote(&at_hand.opposite, opposite) {
         return false;
     }
     if is_new
