@@ -115,7 +115,8 @@ fn native_xdp_and_clsact_filters() {
 fn ports_are_forwarded() {
     let net = Served::new().unwrap();
     for family in Family::BOTH {
-        for source in ["keep", "masquerade"] {
+        // Connections that ended keep their address and port for a while.
+        for (source, port) in [("keep", 40_000), ("masquerade", 40_001)] {
             let service = net.back_end.socket(family, 8080);
             let rule = [
                 "--listen",
@@ -127,7 +128,7 @@ fn ports_are_forwarded() {
             ];
             let attached = xdptun::Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
             let remote = net.listen_at(family, 7000);
-            let local = net.client.socket(family, 40_000);
+            let local = net.client.socket(family, port);
             let (near, far) = (&net.client.netns, &net.back_end.netns);
             let exchanged = tcp::exchange_through(near, local, remote, far, service);
             attached.explain(exchanged).unwrap();

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::error::{Error, Kind};
 use crate::gateway::Gateway;
 use crate::group::Function;
 use crate::group::detach::{self, Detached};
@@ -23,16 +24,25 @@ pub struct Arguments {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let name = &arguments.iface;
-    let tunnel = end::<Tunnel>(name)?;
-    let gateway = end::<Gateway>(name)?;
-    if !tunnel && !gateway {
-        bail!("{name}: nothing is attached");
+    let mut ended = false;
+    let mut missing = None;
+    for end in [end::<Tunnel>, end::<Gateway>] {
+        match end(name) {
+            Ok(was_attached) => ended |= was_attached,
+            // An interface that is gone left the pins of those functions that it had.
+            Err(why) if why.kind() == Kind::NoInterface => missing = Some(why),
+            Err(why) => return Err(why.into()),
+        }
     }
-    Ok(())
+    match missing {
+        _ if ended => Ok(()),
+        Some(why) => Err(why.into()),
+        None => bail!("{name}: nothing is attached"),
+    }
 }
 
 /// Ends what a function has there; whether it has anything.
-fn end<F: Function>(name: &str) -> Result<bool> {
+fn end<F: Function>(name: &str) -> Result<bool, Error> {
     let Detached {
         stopped,
         interfaces,

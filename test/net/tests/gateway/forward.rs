@@ -9,6 +9,7 @@ use serde_json::Value;
 use xdptun_lab::segment::{Checksum, Content, Header, parse};
 use xdptun_lab::xdptun::{Attached, status};
 use xdptun_lab::{Capture, Family, Frame, Host, Served, udp, wait, workspace};
+use xdptun_test_net::traces::pins;
 use xdptun_test_net::{LIMIT, cli, tcp};
 
 /// The port at which the gateway listens, and that of the back end.
@@ -201,6 +202,20 @@ fn connections_outlive_the_daemon() {
     assert_eq!(found[0]["state"], "open");
     third.stop().unwrap();
     drop((second, remains));
+}
+
+/// Pins outlive their interface; `detach` still finds them by its name.
+#[test]
+fn what_is_left_of_an_interface_that_is_gone_can_be_removed() {
+    let net = Served::new().unwrap();
+    let remains = forward(&net, Family::V4, &[]).kill().unwrap();
+    assert_ne!(pins(&net.gateway).unwrap(), [""; 0]);
+    let delete = ["link", "delete", Served::WAN];
+    net.gateway.run("ip", delete).unwrap();
+    let detached = cli::run(&net.gateway, &["detach", "--iface", Served::WAN]).unwrap();
+    assert_eq!(detached.code, Some(0), "{detached:#?}");
+    assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
+    drop(remains);
 }
 
 #[test]
