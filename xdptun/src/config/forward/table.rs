@@ -15,8 +15,11 @@ use crate::host::ports::PortRange;
 ///
 /// # Errors
 ///
-/// If it cannot be read ([`Kind::Io`] or [`Kind::Permission`]), or has lines that do not say
-/// what to forward ([`Kind::Invalid`]), each with line, column and what would be right.
+/// Of these [kinds](crate::error::Kind):
+///
+/// * `Io` or `Permission`: the file cannot be read;
+/// * `Invalid`: lines do not say what to forward, each with line, column and what would be
+///   right.
 pub fn read_table(path: &Path) -> Result<Vec<Forward>> {
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -27,7 +30,7 @@ pub fn read_table(path: &Path) -> Result<Vec<Forward>> {
 ///
 /// # Errors
 ///
-/// [`Kind::Invalid`], as of [`read_table`].
+/// `Invalid`, as of [`read_table`].
 pub fn parse_table(text: &str) -> Result<Vec<Forward>> {
     let mut rules = Vec::new();
     let mut mistakes = Vec::new();
