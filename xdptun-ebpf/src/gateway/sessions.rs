@@ -113,7 +113,8 @@ fn is_over(protocol: Protocol, found: Found, opposite: Option<Found>, now: Tick)
 
 /// Whether an answer with this tuple belongs to another session than the one whose answers become
 /// `own`, so that they could not be told apart. A session that is over makes room. One that has
-/// ended does not yet: whoever has its ends could still read or write its connection.
+/// ended does not yet: the back end may still hold its connection, and a new client that got the
+/// same addresses and ports could read and write it.
 #[inline(never)]
 pub fn is_taken(answer: &Tuple, own: &End, now: Tick) -> bool {
     let Some(found) = either(answer) else {

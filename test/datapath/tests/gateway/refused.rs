@@ -135,7 +135,7 @@ fn two_sessions_do_not_share_their_answers() {
         gateway.comes_in(&direct).is_dropped(Outcome::InDropClash);
         let [reset, returned] = hosts.answer_segment(flags::RST | flags::ACK, (5001, 1001));
         gateway.leaves(reset).becomes(returned, &["out_returned"]);
-        // Whoever has its ends could still use its connection.
+        // The back end may still hold the connection, which the other client could then use.
         gateway.comes_in(&syn).is_dropped(Outcome::InDropClash);
         gateway.age(Timers::DEFAULT.tcp_transitory + 1000);
         gateway
