@@ -13,8 +13,9 @@ use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
 use xdptun_common::gateway::global;
 use xdptun_common::gateway::outcome::{Count, Outcome};
-use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, Set};
 use xdptun_common::gateway::session::Entry;
+use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::{Side, Tuple};
 use xdptun_common::global::LINK_LEN;
 use xdptun_common::member::{self, Member};
@@ -32,6 +33,9 @@ pub const MAX_SESSIONS: u32 = 4;
 
 /// Index of the loopback device, where packets are if a step names no other.
 const LOOPBACK: u32 = 1;
+
+/// The set that the rules are in.
+const SET: Set = 3;
 
 /// What is forwarded.
 #[derive(Clone, Copy, Debug)]
@@ -116,9 +120,21 @@ impl Gateway {
             loaded: [false; 2],
             ebpf,
         };
+        gateway.set_timers(Timers::DEFAULT);
         gateway.set_rules(rules);
         gateway.listens(true);
         gateway
+    }
+
+    /// Sets how long sessions live without a packet.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_timers(&mut self, timers: Timers) {
+        let mut map: Array<_, Record<Timers>> = within(&mut self.ebpf, "TIMERS");
+        map.set(0, Record(timers), 0)
+            .expect("the timers can be written");
     }
 
     fn set_rules(&mut self, rules: &[Rule]) {
@@ -126,13 +142,14 @@ impl Gateway {
             within(&mut self.ebpf, "LISTEN");
         let mut back_ends = Vec::new();
         for (place, rule) in (0..).zip(rules) {
-            let key = ListenKey::new(address_bytes(rule.to.ip()), rule.port, rule.protocol);
+            let key = ListenKey::new(SET, address_bytes(rule.to.ip()), rule.port, rule.protocol);
             let key = match rule.address {
-                Some(address) => ListenKey::new(address_bytes(address), rule.port, rule.protocol),
+                Some(address) => {
+                    ListenKey::new(SET, address_bytes(address), rule.port, rule.protocol)
+                }
                 None => key.of_any(),
             };
             let value = Listen {
-                rule: place,
                 first: place,
                 places: 1,
                 offset: 0,
@@ -175,9 +192,9 @@ impl Gateway {
     ///
     /// If the map cannot be written.
     pub fn listens(&mut self, listens: bool) {
-        let mut listeners: HashMap<_, u32, u32> = within(&mut self.ebpf, "LISTENERS");
+        let mut listeners: HashMap<_, u32, Set> = within(&mut self.ebpf, "LISTENERS");
         let written = match listens {
-            true => listeners.insert(LOOPBACK, 1, 0),
+            true => listeners.insert(LOOPBACK, SET, 0),
             false => listeners.remove(&LOOPBACK),
         };
         written.expect("the interfaces can be written");

@@ -5,6 +5,7 @@
 //! | [`captured`] | what `xdptun capture` wrote |
 //! | [`cli`] | runs of the command line that are over at once |
 //! | [`conversation`] | applications that go on talking, whatever becomes of the path |
+//! | [`doctor`] | the findings of `xdptun doctor`, and the commands that it prints |
 //! | [`exposition`] | metrics as a scraper reads them |
 //! | [`forgery`] | segments that no peer sent |
 //! | [`fragment`] | fragmentation |
@@ -36,6 +37,7 @@ pub mod captured;
 pub mod cli;
 pub mod conversation;
 pub mod device_sum;
+pub mod doctor;
 pub mod exposition;
 pub mod forgery;
 pub mod fragment;
@@ -44,6 +46,7 @@ pub mod http;
 pub mod icmp;
 pub mod kernel;
 pub mod look;
+pub mod memory;
 pub mod mode;
 pub mod nets;
 pub mod oracle;

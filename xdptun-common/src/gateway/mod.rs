@@ -16,6 +16,4 @@ pub mod tuple;
 pub mod global {
     /// `u32`: how many sessions that both ends have used there may be.
     pub const MAX_SESSIONS: &str = "MAX_SESSIONS";
-    /// [`Timers`](super::timer::Timers): how long a session lives without a packet.
-    pub const TIMERS: &str = "TIMERS";
 }

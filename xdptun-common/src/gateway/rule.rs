@@ -4,15 +4,18 @@ use crate::address::{address_words, is_mapped, mapped};
 use crate::gateway::tuple::{End, Tuple};
 use crate::wire::Protocol;
 
-/// An address and port at which packets are forwarded. 0.0.0.0 and `::` stand for all of this
-/// host's own addresses of their family.
+/// The number of a set of rules. Interfaces with equal rules share a set.
+pub type Set = u8;
+
+/// An address and port at which packets are forwarded, by the rules of a set. 0.0.0.0 and `::`
+/// stand for all of this host's own addresses of their family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C, align(4))]
 pub struct ListenKey {
     address: [u8; 16],
     port: [u8; 2],
     protocol: u8,
-    reserved: u8,
+    set: Set,
 }
 
 crate::plain!(ListenKey: 20);
@@ -21,13 +24,19 @@ impl ListenKey {
     /// A 16-byte address, IPv4 as v4-mapped, and a native port.
     #[inline(always)]
     #[must_use]
-    pub const fn new(address: [u8; 16], port: u16, protocol: Protocol) -> Self {
+    pub const fn new(set: Set, address: [u8; 16], port: u16, protocol: Protocol) -> Self {
         Self {
             address,
             port: port.to_be_bytes(),
             protocol: protocol.0,
-            reserved: 0,
+            set,
         }
+    }
+
+    /// The set of rules that it belongs to.
+    #[must_use]
+    pub const fn set(&self) -> Set {
+        self.set
     }
 
     /// The address, 16 bytes.
@@ -64,9 +73,7 @@ impl ListenKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Listen {
-    /// Which rule it belongs to, for `xdptun status`.
-    pub rule: u32,
-    /// The first of its places in the `BACK_ENDS` map.
+    /// The first of its places in the `BACK_ENDS` map, which the ports of a rule share.
     pub first: u32,
     /// How many places it has there: each back end as many as its weight.
     pub places: u32,
@@ -74,7 +81,7 @@ pub struct Listen {
     pub offset: u32,
 }
 
-crate::plain!(Listen: 16);
+crate::plain!(Listen: 12);
 
 impl Listen {
     /// The place of the back end that packets of this client go to: the same for each of its
@@ -179,7 +186,7 @@ mod tests {
         let any = |address: &str| {
             let address: IpAddr = address.parse().unwrap();
             let address = crate::address::address_bytes(address);
-            ListenKey::new(address, 80, Protocol::TCP).of_any()
+            ListenKey::new(0, address, 80, Protocol::TCP).of_any()
         };
         assert_eq!(any("192.0.2.1"), any("0.0.0.0"));
         assert_eq!(any("2001:db8::1"), any("::"));

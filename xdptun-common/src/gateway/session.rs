@@ -239,6 +239,13 @@ impl Marks {
         self.0 & Self::RST != 0 || self.0 & BOTH == BOTH
     }
 
+    /// Whether an end of the connection, by FIN or RST, was seen in a direction with these marks.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_an_end(self) -> bool {
+        self.0 & (Self::RST | Self::CALLER_FIN | Self::CALLED_FIN) != 0
+    }
+
     /// Whether the session counts by the entry with these marks: each session once.
     #[inline(always)]
     #[must_use]

@@ -55,6 +55,9 @@ impl Timers {
         }
     }
 
+    /// The most seconds that a time can have: ticks of half the circle are in the past.
+    pub const MAX_SECONDS: u32 = 1_000_000;
+
     /// The shortest of these times for a protocol: nothing that was used since has ended.
     #[inline(always)]
     #[must_use]

@@ -4,17 +4,17 @@ use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap};
 use xdptun_common::address::Local;
-use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, MAX_BACK_ENDS, MAX_LISTEN};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, MAX_BACK_ENDS, MAX_LISTEN, Set};
 use xdptun_common::gateway::tuple::Tuple;
 use xdptun_common::member::ROWS;
 
 use crate::host::interface::Interface;
 use crate::host::local::local;
 
-/// The interfaces by which sessions may begin, by index. The programs are on others as well,
-/// where only packets of sessions are changed.
+/// The interfaces by which sessions may begin, by index, and the set of rules of each. The
+/// programs are on others as well, where only packets of sessions are changed.
 #[map]
-pub static LISTENERS: HashMap<u32, u32> = HashMap::with_max_entries(2 * ROWS, 0);
+pub static LISTENERS: HashMap<u32, Set> = HashMap::with_max_entries(2 * ROWS, 0);
 
 /// What is listened to.
 #[map]
@@ -28,9 +28,10 @@ pub static BACK_ENDS: Array<BackEnd> = Array::with_max_entries(MAX_BACK_ENDS, 0)
 /// The rule for the first packet of a session, if there is one.
 #[inline(always)]
 pub fn rule(at: Interface, call: &Tuple) -> Option<Listen> {
-    LISTENERS.get_ptr(at.index())?;
+    // SAFETY: a map value of one byte.
+    let set = unsafe { LISTENERS.get_ptr(at.index())?.read() };
     let to = call.destination();
-    let key = ListenKey::new(to.address(), to.port(), call.protocol());
+    let key = ListenKey::new(set, to.address(), to.port(), call.protocol());
     let rule = match LISTEN.get_ptr(key) {
         Some(rule) => rule,
         None => {

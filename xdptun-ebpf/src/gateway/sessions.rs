@@ -36,8 +36,16 @@ pub static LASTING: Array<u64> = Array::with_max_entries(2, 0);
 #[unsafe(no_mangle)]
 static MAX_SESSIONS: Global<u32> = Global::new(65536);
 
-#[unsafe(no_mangle)]
-static TIMERS: Global<Timers> = Global::new(Timers::DEFAULT);
+/// How long sessions live without a packet. User space writes it before anything is attached.
+#[map]
+pub static TIMERS: Array<Timers> = Array::with_max_entries(1, 0);
+
+/// The same; there always is one, which the verifier does not know.
+#[inline(always)]
+fn timers() -> Option<&'static Timers> {
+    // SAFETY: a map value, whose words user space replaces one by one.
+    TIMERS.get_ptr(0).map(|timers| unsafe { &*timers })
+}
 
 /// An entry of either table. Stays readable for the whole program run. One that waits for proof
 /// may become another session's in the middle of it: what is written then is a time, a count or
@@ -61,7 +69,7 @@ pub fn find(tuple: &Tuple, now: Tick) -> Option<Found> {
     let protocol = tuple.protocol();
     let own_seen = word!(found, seen).load();
     // Most packets belong to a session that lasts, and follow another one closely.
-    if found.marks().is_proven() && now.since(own_seen) <= TIMERS.load().shortest(protocol) {
+    if found.marks().is_proven() && now.since(own_seen) <= timers()?.shortest(protocol) {
         return Some(found);
     }
     is_alive_alone(tuple, found, now).then_some(found)
@@ -108,7 +116,7 @@ fn is_over(protocol: Protocol, found: Found, opposite: Option<Found>, now: Tick)
         }
         marks = marks.with(opposite.marks());
     }
-    TIMERS.load().is_over(protocol, marks, seen, now)
+    timers().is_some_and(|timers| timers.is_over(protocol, marks, seen, now))
 }
 
 /// Whether an answer with this tuple belongs to another session than the one whose answers become

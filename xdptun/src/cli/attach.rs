@@ -139,16 +139,17 @@ impl TryFrom<Arguments> for Config {
             idle_timeout: arguments.idle_timeout,
             secret,
             max_flows: arguments.max_flows,
+            forward: Vec::new(),
         };
         Ok(Self {
             log_level: arguments.log_level,
             metrics: arguments.metrics,
-            resolve_interval: Seconds::default(),
             interfaces: arguments
                 .iface
                 .into_iter()
                 .map(|name| (name, interface.clone()))
                 .collect(),
+            ..Self::default()
         })
     }
 }

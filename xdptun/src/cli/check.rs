@@ -9,6 +9,7 @@ use nix::net::if_::if_nametoindex;
 use super::report::join;
 use super::terminal::Terminal;
 use crate::config::{Config, DEFAULT_PATH, LogLevel, Peer};
+use crate::gateway::{Plan, preflight};
 use crate::tunnel::secret;
 
 /// Check a configuration file; change nothing.
@@ -31,19 +32,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let file = arguments.config.as_ref().unwrap_or(&arguments.file);
     let config = Config::read(file)?;
     for (name, interface) in &config.interfaces {
-        secret::read_all(interface).with_context(|| format!("interface {name}"))?;
-        interface.warn(name);
-        let ports = join(&interface.ports);
-        let peers: Vec<&Peer> = interface.peers().collect();
-        let peers = match &peers[..] {
-            [] => String::new(),
-            peers => format!("; only for {}", join(peers)),
-        };
         let absent = match if_nametoindex(name.as_str()) {
             Ok(_) => "",
             Err(_) => " (no such interface now; `xdptun run` waits for it)",
         };
-        println!("{name}: ports {ports}{peers}{absent}");
+        if interface.has_tunnel() {
+            secret::read_all(interface).with_context(|| format!("interface {name}"))?;
+            interface.warn(name);
+            let ports = join(&interface.ports);
+            let peers: Vec<&Peer> = interface.peers().collect();
+            let peers = match &peers[..] {
+                [] => String::new(),
+                peers => format!("; only for {}", join(peers)),
+            };
+            println!("{name}: ports {ports}{peers}{absent}");
+        }
+        for forward in &interface.forward {
+            println!("{name}: forwards {forward}{absent}");
+        }
+    }
+    if let Some(plan) = Plan::of(&config)? {
+        preflight::warn_of_routing(&plan);
     }
     let count = config.interfaces.len();
     let plural = if count == 1 { "" } else { "s" };

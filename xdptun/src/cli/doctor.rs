@@ -8,11 +8,13 @@ use clap::Args;
 use crate::doctor::{self, Finding, Level};
 use crate::host::ports::PortRange;
 
-/// Find what keeps datagrams from passing, and show the command that fixes it.
+/// Find what keeps packets from passing, and show the command that fixes it.
 ///
 /// It checks the kernel, and every interface that xdptun is attached to or that a default
 /// route uses: driver, MTU, firewall, other programs, routes to peers, and whether the
-/// peers answer. It changes nothing.
+/// peers answer. Where ports are forwarded, it checks whether this host forwards packets,
+/// whether its sockets use the same ports, and whether back ends take a TCP connection. It
+/// changes nothing.
 #[derive(Args)]
 #[command(after_help = AFTER)]
 pub struct Arguments {
@@ -34,7 +36,7 @@ pub struct Arguments {
 const AFTER: &str = "\
 Exit status:
   0  nothing fails; there may be warnings
-  1  something fails: datagrams will not pass
+  1  something fails: packets will not pass
   2  the arguments are wrong
 
 Examples:
@@ -65,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 
 fn line(finding: &Finding) -> String {
     let mut line = format!(
-        "{:<4}  {:<13}  {}",
+        "{:<4}  {:<14}  {}",
         finding.level.name(),
         finding.check,
         finding.what

@@ -1,27 +1,20 @@
 //! `xdptun forward`: forward ports to back ends until Ctrl-C.
 
-use std::fs;
-use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use tokio::task::spawn_local;
-use tracing::warn;
 
 use super::terminal::Terminal;
-use crate::config::{Forward, Listen, LogLevel, Source, TcChoice, To, check_all, read_table};
-use crate::error::{Context as _, Kind};
-use crate::gateway::session::protocol_name;
-use crate::gateway::{Gateway, Plan, follow};
-use crate::group::{Group, Handle, Order, Progress, Reason, TAKE_OVER};
-use crate::host::listeners::Servers;
-use crate::host::preflight;
-use crate::process::signals::{Termination, catch};
-use crate::process::task::Task;
-use crate::process::{notify, privileges};
+use crate::config::{
+    Config, Forward, InterfaceConfig, Listen, LogLevel, MaxSessions, SessionSeconds, Source,
+    TcChoice, To, check_all, read_table,
+};
+use crate::error::Kind;
+use crate::service::{self, Mode};
 
 /// Forward ports of this host to back ends until Ctrl-C or SIGTERM.
 ///
@@ -50,9 +43,20 @@ pub struct Arguments {
     table: Option<PathBuf>,
 
     /// How many sessions there may be that both ends have used.
-    #[arg(long, value_name = "N", default_value_t = 65_536,
-          value_parser = value_parser!(u32).range(1..=4_194_304))]
-    max_sessions: u32,
+    #[arg(long, value_name = "N", default_value_t)]
+    max_sessions: MaxSessions,
+
+    /// Time without a datagram after which a UDP session ends, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t)]
+    udp_timeout: SessionSeconds<300>,
+
+    /// Time without a segment after which an open connection ends, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t)]
+    tcp_timeout: SessionSeconds<7440>,
+
+    /// The same for a connection that is not open yet, or not any more.
+    #[arg(long, value_name = "SECONDS", default_value_t)]
+    tcp_transitory_timeout: SessionSeconds<240>,
 
     /// Forward ports although a server of this host waits for packets to them.
     #[arg(long)]
@@ -61,6 +65,10 @@ pub struct Arguments {
     /// How the tc programs are attached.
     #[arg(long, value_enum, default_value = "auto")]
     tc: TcChoice,
+
+    /// Serve metrics for Prometheus on this address, like 127.0.0.1:9469.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
 
     /// Take over from the xdptun that forwards here, without losing a session: to upgrade it
     /// or to change its rules.
@@ -142,6 +150,7 @@ impl FromArgMatches for Rules {
                     listen,
                     to: Vec::new(),
                     source: Source::Keep,
+                    steal: false,
                 }),
                 (Word::To(to), Some(forward)) => forward.to.push(to),
                 (Word::Source(source), Some(forward)) => forward.source = source,
@@ -182,73 +191,41 @@ fn given<T: Clone + Send + Sync + 'static>(
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let _log = Terminal::new(arguments.log_level);
-    let mut forwards = arguments.rules.0;
+    let frontend = Rc::new(Terminal::new(arguments.log_level).with_way_out("; Ctrl-C detaches"));
+    let mode = Mode {
+        file: None,
+        incumbent: super::incumbent(arguments.take_over),
+    };
+    let config = configuration(arguments)?;
+    let run = async { Ok(service::run(config, mode, frontend).await.map_err(advise)?) };
+    super::block_on(run)
+}
+
+/// What the arguments ask for.
+fn configuration(arguments: Arguments) -> Result<Config> {
+    let mut forward = arguments.rules.0;
     if let Some(table) = &arguments.table {
-        forwards.extend(read_table(table)?);
+        forward.extend(read_table(table)?);
     }
-    check_all(&forwards)?;
-    preflight::check()?;
-    if !arguments.steal {
-        refuse_served(&forwards)?;
+    for rule in &mut forward {
+        rule.steal = arguments.steal;
     }
-    super::block_on(async {
-        // From here on a signal must not leave half an attachment behind.
-        let mut termination = Termination::catch()?;
-        let mut take_over = catch(tokio::signal::unix::SignalKind::from_raw(TAKE_OVER as i32))?;
-        let plan = Plan::new(
-            arguments.iface,
-            forwards,
-            arguments.max_sessions,
-            arguments.tc,
-        )?;
-        warn_of_routing(&plan);
-        let incumbent = super::incumbent(arguments.take_over);
-        let group =
-            Group::<Gateway>::attach(&plan.interfaces_to_attach()?, plan.clone(), incumbent)
-                .map_err(advise)?;
-        let (handle, mut orders) = Handle::new();
-        let following = follow::follow(plan.clone(), handle.clone());
-        let _routes = Task::from(spawn_local(async move {
-            if let Err(error) = following.await {
-                warn!("routes to back ends are not followed: {error:#}");
-            }
-        }));
-        let mut is_ready = false;
-        let tell = |progress: Progress<'_, Gateway>| {
-            if let Progress::Carrying {
-                attached,
-                interface,
-                plan,
-                anew: true,
-            } = progress
-                && let Some(carried) = attached.at(interface)
-            {
-                let tc = if carried.tcx { "TCX" } else { "clsact" };
-                let name = &carried.kept_as;
-                let mut out = io::stdout().lock();
-                writeln!(out, "{name}: tc ingress and tc egress ({tc})")?;
-                if attached.indices().last() == Some(&interface) && !is_ready {
-                    is_ready = true;
-                    privileges::give_up()?;
-                    announce(&mut out, plan)?;
-                    notify::ready();
-                }
-            }
-            Ok(())
-        };
-        let ends = async move {
-            tokio::select! {
-                () = termination.requested() => handle.order(Order::Stop),
-                _ = take_over.recv() => handle.order(Order::Pause(Reason::Succeeded)),
-            }
-            notify::stopping();
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            ended = group.run(&mut orders, &(), tell) => Ok(ended?),
-            () = ends => Ok(()),
-        }
+    check_all(&forward)?;
+    let interface = InterfaceConfig {
+        tc: arguments.tc,
+        forward,
+        ..InterfaceConfig::new(Vec::new())
+    };
+    let interfaces = arguments.iface.into_iter();
+    Ok(Config {
+        log_level: arguments.log_level,
+        metrics: arguments.metrics,
+        max_sessions: arguments.max_sessions,
+        udp_timeout: arguments.udp_timeout,
+        tcp_timeout: arguments.tcp_timeout,
+        tcp_transitory_timeout: arguments.tcp_transitory_timeout,
+        interfaces: interfaces.map(|name| (name, interface.clone())).collect(),
+        ..Config::default()
     })
 }
 
@@ -260,89 +237,4 @@ fn advise(error: crate::error::Error) -> crate::error::Error {
         }
         _ => error,
     }
-}
-
-/// Refuses ports at which a server of this host waits.
-fn refuse_served(forwards: &[Forward]) -> Result<()> {
-    let servers = Servers::read()?;
-    let mut served = Vec::new();
-    for forward in forwards {
-        let (first, last) = forward.listen.ports.bounds();
-        for port in first..=last {
-            for protocol in forward.listen.protocols.list() {
-                if servers.has(forward.address(), port, *protocol) {
-                    served.push(format!("{port}/{}", protocol_name(*protocol)));
-                }
-            }
-        }
-    }
-    if !served.is_empty() {
-        bail!(
-            "a server of this host waits for packets to {}, and would get none; stop it (`ss \
-             -lntup` lists servers), choose another port, or take the port with `--steal`",
-            served.join(", ")
-        );
-    }
-    Ok(())
-}
-
-/// Warns of back ends that packets cannot reach now.
-fn warn_of_routing(plan: &Plan) {
-    for back_end in plan.unreachable() {
-        warn!("{back_end}: no route leads to this back end; `ip route get {back_end}` tells more");
-    }
-    let back_ends = plan.forwards.iter().flat_map(|forward| &forward.to);
-    let remote: Vec<IpAddr> = back_ends
-        .map(|to| to.address)
-        .filter(|to| !plan.is_local(*to))
-        .collect();
-    for (is_used, setting, path) in [
-        (
-            remote.iter().any(IpAddr::is_ipv4),
-            "net.ipv4.ip_forward",
-            "/proc/sys/net/ipv4/ip_forward",
-        ),
-        (
-            remote.iter().any(IpAddr::is_ipv6),
-            "net.ipv6.conf.all.forwarding",
-            "/proc/sys/net/ipv6/conf/all/forwarding",
-        ),
-    ] {
-        let is_off = || fs::read_to_string(path).is_ok_and(|value| value.trim() == "0");
-        if is_used && is_off() {
-            warn!(
-                "this host does not route, so that no packet reaches a back end; `sysctl -w \
-                 {setting}=1` lets it"
-            );
-        }
-    }
-}
-
-/// Prints what is forwarded; the last line starts with `ready:`.
-fn announce(out: &mut impl io::Write, plan: &Plan) -> crate::error::Result<()> {
-    for forward in &plan.forwards {
-        let back_ends: Vec<String> = forward.to.iter().map(ToString::to_string).collect();
-        let source = match forward.source {
-            Source::Keep => String::new(),
-            source => format!(", source {source}"),
-        };
-        writeln!(
-            out,
-            "{} -> {}{source}",
-            forward.listen,
-            back_ends.join(", ")
-        )?;
-    }
-    let ports = |forward: &Forward| {
-        let (first, last) = forward.listen.ports.bounds();
-        usize::from(last - first) + 1
-    };
-    let ports: usize = plan.forwards.iter().map(ports).sum();
-    writeln!(
-        out,
-        "ready: {} forwards {ports} {}; Ctrl-C detaches",
-        plan.listeners.join(", "),
-        if ports == 1 { "port" } else { "ports" }
-    )?;
-    out.flush().context("cannot write to standard output")
 }

@@ -6,9 +6,10 @@ use clap::Arg;
 use expect_test::expect_file;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::config::{Config, MaxFlows, PeerConfig, Seconds, Secrets};
+use crate::config::{Config, Listen, PeerConfig, Seconds, Secrets, Source, To, UpTo};
 use crate::host::ports::PortRange;
 
 const ABOUT: &str = "\
@@ -19,8 +20,12 @@ const ABOUT: &str = "\
 change. If the file cannot be applied, nothing changes. The commented
 [sample](../xdptun/package/config.toml) has an example of every key.
 
-`xdptun attach` has an option for nearly every key, with the same meaning and default.
-Options that repeat (`--port`, `--peer`) are lists in the file.
+`xdptun attach` and `xdptun forward` have options for nearly every key, with the same meaning
+and default. Options that repeat (`--port`, `--peer`, `--to`) are lists in the file.
+
+A key with `no` under *reload changes it* is fixed while the interface is attached; only a
+change to `\"auto\"` is accepted. To change it: take all interfaces that share its table out of
+the file, reload, put them back, reload.
 
 This page is generated from the code: `UPDATE_EXPECT=1 cargo test -p xdptun reference`
 writes it again.
@@ -37,19 +42,27 @@ const INTERFACE: &str = "
 One table for each interface. Quote a name with dots: `[interface.\"eth0.100\"]`. `xdptun run`
 waits for an interface that does not exist yet.
 
-Interfaces with equal tables form a group and share their flows
+With `ports`, the interface carries UDP as TCP. With `forward`, it forwards ports. It can do
+both. All keys but `forward` and `tc` are of the first.
+
+Interfaces with equal keys form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
-its new table, and reload again.
+its new table, and reload again. Their `forward` may differ.
 
-A key with `no` under *reload changes it* is fixed while the interface is attached; only a
-change to `\"auto\"` is accepted. To change it: take the whole group out of the file, reload,
-put it back, reload.
+";
+
+const FORWARD: &str = "
+## `[[interface.NAME.forward]]`
+
+One table for each rule ([forward.md](forward.md)); the double brackets make it one of a list.
+All interfaces with rules share their sessions. A session that began by a rule goes on when a
+reload changes or removes that rule.
 
 ";
 
 const HEAD: &str = "\
-| key | type | unit | default | meaning | reload changes it | `attach` |
+| key | type | unit | default | meaning | reload changes it | option |
 |---|---|---|---|---|---|---|
 ";
 
@@ -58,12 +71,15 @@ fn the_page_is_as_the_code_makes_it() {
     let schema = schema();
     let whole = &schema["properties"];
     let interface = &whole["interface"]["additionalProperties"];
+    let forward = &interface["properties"]["forward"]["items"];
     let page = [
         ABOUT,
         WHOLE,
         &table(whole, &Value::Null),
         INTERFACE,
         &table(&interface["properties"], &interface["required"]),
+        FORWARD,
+        &table(&forward["properties"], &forward["required"]),
     ]
     .concat();
     expect_file!["../../../docs/configuration.md"].assert_eq(&page);
@@ -75,25 +91,50 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     let schema = schema();
     let whole = &schema["properties"];
     let interface = &whole["interface"]["additionalProperties"]["properties"];
+    let forward = &interface["forward"]["items"]["properties"];
     let keys = |table: &Value| table.as_object().unwrap().clone();
-    let keys = keys(whole).into_iter().chain(keys(interface));
-    let mut options: Vec<String> = attach().filter_map(|option| name(&option)).collect();
-    for (key, schema) in keys {
-        let Some(option) = option(&key) else {
-            continue;
+    for (command, rest) in [
+        ("attach", &["iface", "take-over"][..]),
+        (
+            "forward",
+            &[
+                "iface",
+                "listen",
+                "to",
+                "source",
+                "table",
+                "steal",
+                "take-over",
+            ],
+        ),
+    ] {
+        let mut options: Vec<String> = options_of(command).filter_map(|one| name(&one)).collect();
+        for (key, schema) in keys(whole).into_iter().chain(keys(interface)) {
+            let Some(option) = options_of(command).find(|option| is_option_of(option, &key)) else {
+                continue;
+            };
+            let default = option.get_default_values().first();
+            let default = default.map(|default| default.to_str().unwrap().to_owned());
+            let expected = match &schema["default"] {
+                Value::Null => None,
+                Value::Array(list) if list.is_empty() => None,
+                Value::String(text) => Some(text.clone()),
+                other => Some(other.to_string()),
+            };
+            assert_eq!(default, expected, "{command}: {key}");
+            options.retain(|other| Some(other) != name(&option).as_ref());
+        }
+        let sorted = |mut names: Vec<String>| {
+            names.sort_unstable();
+            names
         };
-        let default = option.get_default_values().first();
-        let default = default.map(|default| default.to_str().unwrap().to_owned());
-        let expected = match &schema["default"] {
-            Value::Null => None,
-            Value::Array(list) if list.is_empty() => None,
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
-        assert_eq!(default, expected, "{key}");
-        options.retain(|other| Some(other) != name(&option).as_ref());
+        let rest = rest.iter().map(ToString::to_string).collect();
+        assert_eq!(sorted(options), sorted(rest), "{command}");
     }
-    assert_eq!(options, ["iface", "take-over"]);
+    // A rule has the same words, and each rule of the file its own.
+    for key in keys(forward).keys() {
+        assert!(option(key).is_some(), "{key}");
+    }
 }
 
 /// The types of the file, with what doc comments and attributes say of them.
@@ -108,7 +149,7 @@ fn schema() -> Value {
 fn table(keys: &Value, required: &Value) -> String {
     let mut rows = String::from(HEAD);
     for (key, schema) in keys.as_object().unwrap() {
-        if key == "interface" {
+        if ["interface", "forward"].contains(&key.as_str()) {
             continue;
         }
         let is_required = required
@@ -140,6 +181,9 @@ fn kind(schema: &Value) -> String {
     }
     if schema["type"] == "array" {
         return format!("list of {}", kind(&schema["items"]));
+    }
+    if schema["type"] == "boolean" {
+        return "`true` or `false`".to_owned();
     }
     if schema["type"] == "integer" {
         let (least, most) = (&schema["minimum"], &schema["maximum"]);
@@ -192,27 +236,28 @@ fn choices(schema: &Value) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// The options of `xdptun attach`.
-fn attach() -> impl Iterator<Item = Arg> {
+/// The options of a verb.
+fn options_of(verb: &str) -> impl Iterator<Item = Arg> {
     let command = super::command();
-    let attach = command.find_subcommand("attach").unwrap().clone();
-    attach
-        .get_arguments()
-        .cloned()
-        .collect::<Vec<_>>()
-        .into_iter()
+    let verb = command.find_subcommand(verb).unwrap();
+    let options: Vec<Arg> = verb.get_arguments().cloned().collect();
+    options.into_iter()
 }
 
 fn name(option: &Arg) -> Option<String> {
     option.get_long().map(str::to_owned)
 }
 
-/// The option of `xdptun attach` that is the same as a key: a list has the plural.
+/// The option that is the same as a key, of `xdptun attach` or of `xdptun forward`.
 fn option(key: &str) -> Option<Arg> {
-    attach().find(|option| {
-        let long = option.get_long();
-        long == Some(key) || long == key.strip_suffix('s')
-    })
+    let mut all = options_of("attach").chain(options_of("forward"));
+    all.find(|option| is_option_of(option, key))
+}
+
+/// Whether an option is the same as a key: a list has the plural.
+fn is_option_of(option: &Arg, key: &str) -> bool {
+    let long = option.get_long();
+    long == Some(key) || long == key.strip_suffix('s')
 }
 
 impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
@@ -225,13 +270,51 @@ impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
     }
 }
 
-impl JsonSchema for MaxFlows {
+impl<const MOST: u32, const DEFAULT: u32> JsonSchema for UpTo<MOST, DEFAULT> {
     fn schema_name() -> Cow<'static, str> {
-        "flows".into()
+        "number".into()
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": Self::MOST, "unit": "flows" })
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST })
+    }
+}
+
+impl JsonSchema for Listen {
+    fn schema_name() -> Cow<'static, str> {
+        "listen".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`7000`, `\"8000-8009/tcp\"`, `\"203.0.113.7:443/udp\"`" })
+    }
+}
+
+impl JsonSchema for To {
+    fn schema_name() -> Cow<'static, str> {
+        "to".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`\"10.0.0.5:7000\"`, with a weight `\"10.0.0.5:7000=3\"`" })
+    }
+}
+
+impl JsonSchema for Source {
+    fn schema_name() -> Cow<'static, str> {
+        "source".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "title": "`\"keep\"`, `\"masquerade\"`, `\"203.0.113.7\"`, `\"203.0.113.7:20000-29999\"`"
+        })
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

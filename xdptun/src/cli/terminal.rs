@@ -1,4 +1,5 @@
-//! The output of `xdptun attach` and `xdptun run` at the terminal: log and announcements.
+//! The output of `xdptun attach`, `xdptun forward` and `xdptun run` at the terminal: log and
+//! announcements.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,16 +16,17 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::Outcome;
 
-use super::announce::announce;
+use super::announce;
 use super::flow_log::FlowLog;
 use crate::config::LogLevel;
 use crate::error::{Context as _, Error, Result};
+use crate::gateway::{self, Gateway};
 use crate::group::{Carried, Trace};
 use crate::observe::metrics;
 use crate::process::task::Task;
-use crate::service::Frontend;
+use crate::service::{Frontend, Shows};
 use crate::tunnel::daemon::{self, News, Observer};
-use crate::tunnel::{Attached, Loaded, Plan};
+use crate::tunnel::{Attached, Loaded, Plan, Tunnel};
 
 /// The map of the programs' log. It is there until something reads it.
 const LOG: &str = "AYA_LOGS";
@@ -71,7 +73,7 @@ impl Observer for Terminal {
     }
 }
 
-impl Frontend for Terminal {
+impl Shows<Tunnel> for Terminal {
     fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
         let mut logs = self.logs.borrow_mut();
         let logs = logs.entry(attached.directory().to_owned()).or_default();
@@ -89,9 +91,36 @@ impl Frontend for Terminal {
     }
 
     fn ready(&self, attached: &Attached, carried: &Carried, plan: &Plan) -> Result<()> {
-        announce(attached, carried, &plan.options().settings, self.way_out)
+        let settings = &plan.options().settings;
+        announce::tunnel::announce(attached, carried, settings, self.way_out)
     }
 
+    fn observer(&self) -> &(dyn Observer + 'static) {
+        self
+    }
+}
+
+impl Shows<Gateway> for Terminal {
+    fn loaded(&self, _: &mut gateway::Attached, _: &gateway::Plan) -> Result<()> {
+        // Its programs log nothing.
+        Ok(())
+    }
+
+    fn ready(
+        &self,
+        attached: &gateway::Attached,
+        carried: &Carried,
+        plan: &gateway::Plan,
+    ) -> Result<()> {
+        announce::gateway::announce(attached, carried, plan, self.way_out)
+    }
+
+    fn observer(&self) -> &() {
+        &()
+    }
+}
+
+impl Frontend for Terminal {
     fn metrics(&self, address: SocketAddr) -> Result<()> {
         writeln!(io::stdout(), "metrics: http://{address}{}", metrics::PATH)?;
         Ok(())

@@ -8,8 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::interface::InterfaceConfig;
-use super::peer::PeerConfig;
-use super::values::{LogLevel, Seconds};
+use super::values::{LogLevel, MaxSessions, Seconds, SessionSeconds};
 use crate::error::{Context as _, Error, Kind, Result, bail};
 
 /// The path of the file, unless the command line names another.
@@ -30,6 +29,18 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How often the host names of peers are looked up again.
     pub resolve_interval: Seconds<60>,
+    /// How many forwarded sessions there may be that both ends have used.
+    #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "sessions")))]
+    pub max_sessions: MaxSessions,
+    /// Time without a datagram after which a forwarded UDP session ends.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub udp_timeout: SessionSeconds<300>,
+    /// Time without a segment after which an open forwarded connection ends.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub tcp_timeout: SessionSeconds<7440>,
+    /// The same for a connection that is not open yet, or not any more.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub tcp_transitory_timeout: SessionSeconds<240>,
     /// The interfaces, by name.
     #[serde(rename = "interface")]
     pub interfaces: BTreeMap<String, InterfaceConfig>,
@@ -65,18 +76,27 @@ impl Config {
                      space, slash or colon; `ip link` lists the names"
                 );
             }
-            let mut with_own = interface.peers.iter().filter(|one| one.secret.is_some());
-            if interface.secret.is_none()
-                && let Some(PeerConfig { peer, .. }) = with_own.next()
-            {
-                bail!(
-                    Invalid,
-                    "interface {name}: peer {peer} has a secret and the interface has none; give \
-                     the interface one as well, for all other callers"
-                );
-            }
+            let checked = interface.check();
+            checked.with_context(|| format!("interface {name}"))?;
         }
+        config.check_together()?;
         Ok(config)
+    }
+
+    /// Checks that the interfaces that forward fit each other.
+    fn check_together(&self) -> Result<()> {
+        let all = self.interfaces.iter();
+        let mut forwarding = all.filter(|(_, interface)| interface.has_gateway());
+        let Some((first, like)) = forwarding.next() else {
+            return Ok(());
+        };
+        if let Some((other, _)) = forwarding.find(|(_, interface)| interface.tc != like.tc) {
+            bail!(
+                Invalid,
+                "interfaces {first} and {other} forward together; give both the same `tc`"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -192,8 +212,38 @@ mod tests {
                 "peer 10.0.0.1/32 is listed twice",
             ),
             ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
-            ("ports = [1]\nmax-flows = 0", 13, "1 to 16777216 flows"),
-            ("keepalive = 5", 1, "missing field `ports`"),
+            (
+                "ports = [1]\nmax-flows = 0",
+                13,
+                "0 is not possible; give 1 to 16777216",
+            ),
+            ("forward = 7", 11, "tables like [[interface.eth0.forward]]"),
+            (
+                "forward = [{ listen = 0, to = \"10.0.0.5:1\" }]",
+                23,
+                "`0` is not a port",
+            ),
+            ("forward = [{ listen = 7000 }]", 12, "missing field `to`"),
+            (
+                "forward = [{ listen = 7000, to = \"10.0.0.5\" }]",
+                34,
+                "`10.0.0.5` has no port; write 10.0.0.5:7000",
+            ),
+            (
+                "forward = [{ listen = 7000, to = [\"10.0.0.5:1=0\"] }]",
+                35,
+                "`0` is no weight",
+            ),
+            (
+                "forward = [{ listen = 7000, to = [], source = \"me\" }]",
+                47,
+                "`me` is no address",
+            ),
+            (
+                "forward = [{ listen = 7000, to = [], from = 1 }]",
+                38,
+                "expected one of `listen`, `to`, `source`, `steal`",
+            ),
             ("ports = [1", 11, "array"),
         ] {
             let text = format!("[interface.eth0]\n{line}");
@@ -201,8 +251,6 @@ mod tests {
             assert_eq!(error.kind(), Kind::Invalid, "{error:#}");
             let error = format!("{error:#}");
             let row = 1 + line.lines().count();
-            // What is missing is missing from the table.
-            let row = if hint.starts_with("missing") { 1 } else { row };
             let place = format!("line {row}, column {column}");
             assert!(error.contains(&place), "{place}: {error}");
             assert!(error.contains(hint), "{hint}: {error}");
@@ -216,11 +264,75 @@ mod tests {
         let own = interface.peers[0].secret.as_ref().unwrap();
         assert_eq!(own.files().count(), 2);
         let error = Config::parse(&format!("[interface.eth0]\n{peers}")).unwrap_err();
-        let error = error.to_string();
+        let error = format!("{error:#}");
         assert!(
             error.contains("peer 10.0.0.1/32 has a secret and the interface has none; give"),
             "{error}"
         );
+    }
+
+    /// These fit the grammar, and not each other.
+    #[test]
+    fn parts_that_do_not_fit_are_named() {
+        let rule = "{ listen = 7000, to = \"10.0.0.5:80\" }";
+        let one_rule = format!("forward = [{rule}]");
+        for (eth0, eth1, hint) in [
+            ("", "ports = [1]", "eth0: no `ports` and no `forward`"),
+            ("keepalive = 5", "ports = [1]", "eth0: no `ports` and no"),
+            (
+                &format!("{one_rule}\nkeepalive = 5"),
+                "ports = [1]",
+                "eth0: it has keys of the tunnel and no `ports`",
+            ),
+            (
+                &format!("forward = [{rule}, {rule}]"),
+                "ports = [1]",
+                "eth0: `7000` and `7000` both listen to TCP port 7000",
+            ),
+            (
+                "forward = [{ listen = 7000, to = [] }]",
+                "ports = [1]",
+                "eth0: `7000` leads nowhere",
+            ),
+            (
+                &format!("{one_rule}\ntc = \"tcx\""),
+                &one_rule,
+                "eth0 and eth1 forward together; give both the same `tc`",
+            ),
+        ] {
+            let text = format!("[interface.eth0]\n{eth0}\n[interface.eth1]\n{eth1}\n");
+            let error = Config::parse(&text).expect_err(&text);
+            assert_eq!(error.kind(), Kind::Invalid, "{error:#}");
+            let error = format!("{error:#}");
+            assert!(error.contains(hint), "{hint}: {error}");
+        }
+    }
+
+    #[test]
+    fn rules_are_those_of_the_command_line() {
+        let text = r#"
+            max-sessions = 1000
+            [[interface.eth0.forward]]
+            listen = 7000
+            to = "10.0.0.5:80"
+            [[interface.eth0.forward]]
+            listen = "203.0.113.7:8000-8009/udp"
+            to = ["10.0.0.5:80-89", "10.0.0.6:80-89=3"]
+            source = "masquerade"
+            steal = true
+        "#;
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.max_sessions.get(), 1000);
+        let interface = &config.interfaces["eth0"];
+        assert!(interface.has_gateway() && !interface.has_tunnel());
+        let shown: Vec<String> = interface.forward.iter().map(ToString::to_string).collect();
+        let expected = [
+            "7000 -> 10.0.0.5:80",
+            "203.0.113.7:8000-8009/udp -> 10.0.0.5:80-89, 10.0.0.6:80-89=3, source masquerade",
+        ];
+        assert_eq!(shown, expected);
+        let steals: Vec<bool> = interface.forward.iter().map(|one| one.steal).collect();
+        assert_eq!(steals, [false, true]);
     }
 
     #[test]
@@ -250,20 +362,45 @@ mod tests {
             .collect();
         let config = Config::parse(&enabled).unwrap();
         assert_eq!(
-            (config.log_level, config.resolve_interval),
+            (
+                config.log_level,
+                config.resolve_interval,
+                config.max_sessions
+            ),
+            Default::default()
+        );
+        assert_eq!(
+            (
+                config.udp_timeout,
+                config.tcp_timeout,
+                config.tcp_transitory_timeout
+            ),
             Default::default()
         );
         let interface = &config.interfaces["eth0"];
         assert!(!interface.peers.is_empty() && interface.secret.is_some());
+        let [rule] = &interface.forward[..] else {
+            panic!("{:?}", interface.forward);
+        };
+        assert_eq!((rule.source, rule.steal), Default::default());
         let InterfaceConfig { ports, .. } = interface.clone();
         let expected = InterfaceConfig {
             ports,
             peers: interface.peers.clone(),
             secret: interface.secret.clone(),
+            forward: interface.forward.clone(),
             ..one("ports = [1]")
         };
         assert_eq!(*interface, expected);
-        for option in ["ingress", "tc", "keepalive", "idle-timeout", "max-flows"] {
+        for option in [
+            "ingress",
+            "tc",
+            "keepalive",
+            "idle-timeout",
+            "max-flows",
+            "source",
+            "steal",
+        ] {
             let shown = format!("\n#{option} = ");
             assert!(SAMPLE.contains(&shown), "{option}");
         }

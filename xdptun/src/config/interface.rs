@@ -6,9 +6,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tracing::warn;
 
+use super::forward::{Forward, check_all};
 use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::secrets::Secrets;
 use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
+use crate::error::{Result, bail};
 use crate::host::ports::PortRange;
 
 /// Default of `keepalive`, in seconds: the usual PersistentKeepalive of WireGuard, below
@@ -30,8 +32,8 @@ const WIREGUARD_KEEPALIVE: u64 = 25;
 )]
 pub struct InterfaceConfig {
     /// UDP ports and ranges that xdptun carries as TCP: each datagram whose local or remote
-    /// port is one of them.
-    #[serde(deserialize_with = "at_least_one_port")]
+    /// port is one of them. An interface that only forwards has none.
+    #[serde(default, deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
     /// The only peers; if there are none, any address is a peer. xdptun leaves UDP and TCP
     /// of other addresses alone. A peer can have a `secret` (or a list) of its own, which
@@ -60,8 +62,11 @@ pub struct InterfaceConfig {
     pub secret: Option<Secrets>,
     /// How many flows the table holds, 256 bytes of kernel memory each.
     #[serde(default)]
-    #[cfg_attr(test, schemars(extend("fixed" = true)))]
+    #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "flows")))]
     pub max_flows: MaxFlows,
+    /// What is forwarded of the packets that come in by it.
+    #[serde(default, deserialize_with = "rules")]
+    pub forward: Vec<Forward>,
 }
 
 impl InterfaceConfig {
@@ -77,7 +82,57 @@ impl InterfaceConfig {
             idle_timeout: Seconds::default(),
             secret: None,
             max_flows: MaxFlows::default(),
+            forward: Vec::new(),
         }
+    }
+
+    /// Whether the tunnel works on it.
+    #[must_use]
+    pub const fn has_tunnel(&self) -> bool {
+        !self.ports.is_empty()
+    }
+
+    /// Whether the gateway works on it.
+    #[must_use]
+    pub const fn has_gateway(&self) -> bool {
+        !self.forward.is_empty()
+    }
+
+    /// Checks that its parts fit each other.
+    pub(super) fn check(&self) -> Result<()> {
+        check_all(&self.forward)?;
+        if !self.has_tunnel() {
+            if !self.has_gateway() {
+                bail!(
+                    Invalid,
+                    "no `ports` and no `forward`, so that it would do nothing; give it one of \
+                     them, or remove it"
+                );
+            }
+            let alone = Self {
+                tc: self.tc,
+                forward: self.forward.clone(),
+                ..Self::new(Vec::new())
+            };
+            if *self != alone {
+                bail!(
+                    Invalid,
+                    "it has keys of the tunnel and no `ports`; give it ports, or leave only \
+                     `forward` and `tc`"
+                );
+            }
+        }
+        let mut with_own = self.peers.iter().filter(|one| one.secret.is_some());
+        if self.secret.is_none()
+            && let Some(PeerConfig { peer, .. }) = with_own.next()
+        {
+            bail!(
+                Invalid,
+                "peer {peer} has a secret and the interface has none; give the interface one as \
+                 well, for all other callers"
+            );
+        }
+        Ok(())
     }
 
     /// The peers.
@@ -113,8 +168,12 @@ fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange
     let ports: Vec<PortRange> = list(file, "a list like [51820]")?;
     if ports.is_empty() {
         return Err(D::Error::custom(
-            "no port: xdptun would carry nothing; remove the interface instead",
+            "no port: the tunnel would carry nothing; remove the key instead",
         ));
     }
     Ok(ports)
+}
+
+fn rules<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Forward>, D::Error> {
+    list(file, "tables like [[interface.eth0.forward]]")
 }

@@ -1,5 +1,4 @@
-//! The configuration: a file for many interfaces, or the arguments of `xdptun attach` for
-//! one.
+//! The configuration: a file, or the arguments of `xdptun attach` or `xdptun forward`.
 
 mod file;
 mod forward;
@@ -16,4 +15,7 @@ pub use forward::{
 pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
 pub use secrets::Secrets;
-pub use values::{DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxFlows, Seconds, TcChoice};
+pub use values::{
+    DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxFlows, MaxSessions, Seconds, SessionSeconds,
+    TcChoice, UpTo,
+};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use xdptun_common::gateway::timer::Timers;
 
 use crate::error::{Error, Kind, Result, bail};
 
@@ -78,16 +79,23 @@ impl<const DEFAULT: u32> fmt::Display for Seconds<DEFAULT> {
     }
 }
 
-/// A capacity of the flow table.
+/// A number from 1 to `MOST`; `DEFAULT` if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 #[serde(try_from = "u32")]
-pub struct MaxFlows(u32);
+pub struct UpTo<const MOST: u32, const DEFAULT: u32>(u32);
 
-impl MaxFlows {
-    /// A larger table would take gigabytes of memory that the kernel cannot swap.
-    pub(crate) const MOST: u32 = 1 << 24;
+/// A capacity of the flow table. A larger table would take gigabytes of memory that the kernel
+/// cannot swap.
+pub type MaxFlows = UpTo<{ 1 << 24 }, DEFAULT_MAX_FLOWS>;
 
+/// A capacity of the table of sessions.
+pub type MaxSessions = UpTo<{ 1 << 22 }, 65536>;
+
+/// How many seconds a session lives without a packet.
+pub type SessionSeconds<const DEFAULT: u32> = UpTo<{ Timers::MAX_SECONDS }, DEFAULT>;
+
+impl<const MOST: u32, const DEFAULT: u32> UpTo<MOST, DEFAULT> {
     /// The number.
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -95,35 +103,35 @@ impl MaxFlows {
     }
 }
 
-impl Default for MaxFlows {
+impl<const MOST: u32, const DEFAULT: u32> Default for UpTo<MOST, DEFAULT> {
     fn default() -> Self {
-        Self(DEFAULT_MAX_FLOWS)
+        Self(DEFAULT)
     }
 }
 
-impl TryFrom<u32> for MaxFlows {
+impl<const MOST: u32, const DEFAULT: u32> TryFrom<u32> for UpTo<MOST, DEFAULT> {
     type Error = Error;
 
-    fn try_from(flows: u32) -> Result<Self> {
-        match flows {
-            1..=Self::MOST => Ok(Self(flows)),
-            _ => bail!(Invalid, "the table holds 1 to {} flows", Self::MOST),
+    fn try_from(number: u32) -> Result<Self> {
+        if number == 0 || number > MOST {
+            bail!(Invalid, "{number} is not possible; give 1 to {MOST}");
         }
+        Ok(Self(number))
     }
 }
 
-impl FromStr for MaxFlows {
+impl<const MOST: u32, const DEFAULT: u32> FromStr for UpTo<MOST, DEFAULT> {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let flows: u32 = text
+        let number: u32 = text
             .parse()
             .map_err(|error: ParseIntError| Error::caused_by(Kind::Invalid, error))?;
-        flows.try_into()
+        number.try_into()
     }
 }
 
-impl fmt::Display for MaxFlows {
+impl<const MOST: u32, const DEFAULT: u32> fmt::Display for UpTo<MOST, DEFAULT> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -78,10 +78,18 @@ impl Place<'_> {
 pub struct Report {
     /// Its name in the file.
     pub name: String,
+    /// The function that works on it, such as `tunnel`.
+    #[serde(default = "tunnel")]
+    pub function: String,
     /// Its state.
     pub state: ReportedState,
     /// Why it was given up, if it was.
     pub reason: Option<String>,
+}
+
+/// The only function that versions had which do not name any.
+fn tunnel() -> String {
+    "tunnel".to_owned()
 }
 
 /// The state of an interface, without details.

@@ -23,13 +23,22 @@ const AT_ONCE: usize = 4096;
 ///
 /// If the map cannot be read.
 pub fn entries<K: Plain, V: Plain>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
-    let mut all = Vec::new();
+    let parts: io::Result<Vec<_>> = parts(map).collect();
+    Ok(parts?.concat())
+}
+
+/// Reads the same part by part. Ends after an error.
+pub fn parts<K: Plain, V: Plain>(map: impl AsFd) -> impl Iterator<Item = io::Result<Vec<(K, V)>>> {
     let mut part = Part::new();
-    while part.read(&map)? {
-        all.extend(part.entries());
-    }
-    all.extend(part.entries());
-    Ok(all)
+    let mut more = true;
+    std::iter::from_fn(move || {
+        if !more {
+            return None;
+        }
+        let read = part.read(&map);
+        more = *read.as_ref().unwrap_or(&false);
+        Some(read.map(|_| part.entries().collect()))
+    })
 }
 
 /// Removes an entry of a hash map whose keys and values are `K` and `V`, and returns it as

@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use super::pins;
 use super::programs::Programs;
 use crate::error::{Context as _, Result};
+use crate::host::proc::read_list;
 
 /// Held by the daemon of a group as long as it lives.
 #[derive(Debug)]
@@ -29,6 +30,12 @@ pub struct GroupLock {
 /// How often to look at a lock that another process holds.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How often to try what another process can disturb for a moment.
+const ATTEMPTS: usize = 5;
+
+/// How long to wait between two attempts: longer than [`GroupLock::is_held`] has the lock.
+const MOMENT: Duration = Duration::from_millis(1);
+
 impl GroupLock {
     /// Makes the directory if it is not there, and takes the lock; `None` if a
     /// daemon holds it.
@@ -37,11 +44,17 @@ impl GroupLock {
     ///
     /// If the directory cannot be made or opened.
     pub fn take(directory: &Path) -> io::Result<Option<Self>> {
-        match make_and_lock(directory, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => Ok(Some(Self { _directory: locked })),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+        for _ in 0..ATTEMPTS {
+            match make_and_lock(directory, FlockArg::LockExclusiveNonblock) {
+                Ok(locked) => return Ok(Some(Self { _directory: locked })),
+                // A daemon has it, or a process that looks whether one has it.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(MOMENT);
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(None)
     }
 
     /// Whether a daemon holds the lock.
@@ -76,7 +89,14 @@ impl GroupLock {
         };
         let (device, inode) = (metadata.dev(), metadata.ino());
         let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-        Ok(holder_of(&file, &fs::read_to_string("/proc/locks")?))
+        // Between two reads of it, a lock that comes or goes can hide another one.
+        for _ in 0..ATTEMPTS {
+            let holder = holder_of(&file, &read_list("/proc/locks")?);
+            if holder.is_some() || !Self::is_held(directory)? {
+                return Ok(holder);
+            }
+        }
+        Ok(None)
     }
 
     /// Waits until no process holds the lock; returns whether that came in time.
@@ -200,6 +220,8 @@ fn make(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -215,6 +237,32 @@ mod tests {
         assert_eq!(holder_of("00:1d:7", locks), Some(Pid::from_raw(15)));
         assert_eq!(holder_of("00:1d:8", locks), None);
         assert_eq!(holder_of("00:1d:9", locks), None);
+    }
+
+    /// Other locks come and go all the time on a busy host.
+    #[test]
+    fn other_locks_do_not_hide_the_holder() {
+        const LOOKS: usize = 20_000;
+        let parent = std::env::temp_dir().join(format!("xdptun-locks-{}", std::process::id()));
+        let directory = parent.join("1");
+        let _held = GroupLock::take(&directory).unwrap().unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for number in 2..5 {
+                let other = parent.join(number.to_string());
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        drop(GroupLock::take(&other).unwrap());
+                    }
+                });
+            }
+            let looks = (0..LOOKS).map(|_| GroupLock::holder(&directory).unwrap());
+            let all = looks.filter(|found| *found == Some(Pid::this())).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(all, LOOKS);
+        });
+        fs::remove_dir_all(&parent).unwrap();
     }
 
     #[test]

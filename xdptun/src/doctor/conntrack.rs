@@ -1,12 +1,9 @@
 //! Connection tracking sees this host's tunnel as UDP, and tunnels that it forwards for other
 //! hosts as TCP.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 use super::Finding;
 use crate::error::{Context as _, Result};
+use crate::host::sysctl;
 use crate::tunnel::daemon::Timers;
 
 const CHECK: &str = "conntrack";
@@ -28,14 +25,15 @@ struct Settings {
 impl Settings {
     /// Reads them; `None` if connections are not tracked.
     fn read() -> Result<Option<Self>> {
-        let conntrack = |name: &str| sysctl(&format!("netfilter/nf_conntrack_{name}"));
+        let conntrack = |name: &str| sysctl::number(&format!("netfilter/nf_conntrack_{name}"));
         let Some(udp_stream) = conntrack("udp_timeout_stream")? else {
             return Ok(None);
         };
         let known = |name: &str| {
             conntrack(name)?.with_context(|| format!("the kernel has no nf_conntrack_{name}"))
         };
-        let forwarding = ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"].map(sysctl);
+        let forwarding =
+            ["ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"].map(sysctl::number);
         let mut forwards = false;
         for family in forwarding {
             forwards |= family?.is_some_and(|value| value != 0);
@@ -100,20 +98,6 @@ fn judge(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::ok(CHECK, what));
     }
     findings
-}
-
-/// A number below `/proc/sys/net`, of this network namespace.
-pub fn sysctl(name: &str) -> Result<Option<u64>> {
-    let path = Path::new("/proc/sys/net").join(name);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            let number = text.trim().parse();
-            let number = number.with_context(|| format!("{}: {text:?}", path.display()));
-            number.map(Some)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
 }
 
 #[cfg(test)]

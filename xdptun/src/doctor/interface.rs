@@ -2,23 +2,27 @@
 
 use xdptun_common::attachment::IngressMode;
 
-use super::conntrack::sysctl;
 use super::{Finding, Subject, found, routes};
 use crate::error::{Context as _, Result};
 use crate::host::ethtool;
 use crate::host::mtu::WireguardMtu;
+use crate::host::sysctl;
 
 /// The smallest MTU of IPv6, and the 12 bytes by which a TCP header is longer than UDP's.
 const SMALLEST_MTU: u32 = 1280 + 12;
 
 pub fn check(subject: &Subject) -> Vec<Finding> {
     let interface = &subject.interface;
-    let mut findings = vec![
-        state(&interface.name, interface.is_up),
-        mtu(&interface.name, interface.mtu),
-    ];
-    findings.extend(found("vlan", vlans(subject)));
+    let mut findings = vec![state(&interface.name, interface.is_up)];
     findings.extend(found("rp-filter", rp_filter(subject)));
+    findings
+}
+
+/// What matters to the tunnel alone.
+pub fn check_for_tunnel(subject: &Subject) -> Vec<Finding> {
+    let interface = &subject.interface;
+    let mut findings = vec![mtu(&interface.name, interface.mtu)];
+    findings.extend(found("vlan", vlans(subject)));
     findings.extend(offloads(subject));
     findings
 }
@@ -60,8 +64,12 @@ fn vlans(subject: &Subject) -> Result<Vec<Finding>> {
 }
 
 fn rp_filter(subject: &Subject) -> Result<Vec<Finding>> {
+    // By others the gateway meets answers of back ends, to which a route leads.
+    if !subject.is_for_tunnel() && !subject.begins_sessions()? {
+        return Ok(Vec::new());
+    }
     let name = subject.name();
-    let value = |of: &str| sysctl(&format!("ipv4/conf/{of}/rp_filter"));
+    let value = |of: &str| sysctl::number(&format!("ipv4/conf/{of}/rp_filter"));
     let (Some(all), Some(own)) = (value("all")?, value(name)?) else {
         return Ok(Vec::new());
     };
@@ -77,15 +85,14 @@ fn judge_rp_filter(name: &str, effective: u64, is_way_back: bool) -> Finding {
         1 if !is_way_back => {
             let what = format!(
                 "{name}: reverse path filtering is strict, and the default route leads elsewhere: \
-                 IPv4 datagrams from peers that are not on this link are dropped"
+                 IPv4 packets from hosts that are not on this link are dropped"
             );
-            // As sysctl(8) writes the dots of a name.
-            let key = name.replace('.', "/");
+            let key = sysctl::interface(name);
             Finding::warn(CHECK, what).mend(format!("sysctl -w net.ipv4.conf.{key}.rp_filter=2"))
         }
         1 => Finding::ok(
             CHECK,
-            format!("{name}: reverse path filtering is strict; the way to peers leads back here"),
+            format!("{name}: reverse path filtering is strict; no default route leads elsewhere"),
         ),
         _ => Finding::ok(
             CHECK,

@@ -2,7 +2,8 @@
 //!
 //! Every file holds the checks of one matter: a thin layer that reads, and pure functions
 //! that judge. The doctor changes nothing: it unloads at once the programs that it loads
-//! to see whether the kernel takes them.
+//! to see whether the kernel takes them, and closes at once the connections that it opens to
+//! back ends.
 
 mod attachment;
 mod clock;
@@ -11,6 +12,7 @@ mod driver;
 mod ephemeral;
 mod firewall;
 mod flows;
+mod gateway;
 mod host;
 mod interface;
 mod programs;
@@ -20,7 +22,8 @@ mod wireguard;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::group::Function as _;
+use crate::gateway::Gateway;
+use crate::group::Function;
 use crate::group::pinned;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
@@ -117,8 +120,10 @@ fn some_of(all: &[impl ToString]) -> String {
 /// An interface to look at.
 struct Subject {
     interface: Interface,
-    /// Its attachment, if any.
+    /// What the tunnel has attached, if anything.
     pinned: Option<Pinned>,
+    /// What the gateway has attached, if anything.
+    gateway: Option<crate::gateway::Pinned>,
     /// The owned ports: those of the command line, and those of the attachment.
     ports: Vec<PortRange>,
 }
@@ -137,6 +142,7 @@ impl Subject {
             );
         }
         Ok(Self {
+            gateway: crate::gateway::Pinned::open(interface.index)?,
             interface,
             pinned,
             ports,
@@ -152,18 +158,47 @@ impl Subject {
         self.pinned.as_ref().is_some_and(Pinned::has_secret)
     }
 
+    /// Whether the tunnel is attached, or may be: that an interface has the gateway alone
+    /// says that it is not for the tunnel.
+    const fn is_for_tunnel(&self) -> bool {
+        self.pinned.is_some() || self.gateway.is_none() || !self.ports.is_empty()
+    }
+
+    /// Whether sessions of the gateway may begin by it.
+    fn begins_sessions(&self) -> Result<bool> {
+        let Some(pinned) = &self.gateway else {
+            return Ok(false);
+        };
+        Ok(pinned.group.maps.set_of(pinned.ifindex)?.is_some())
+    }
+
     fn examine(&self) -> Vec<Finding> {
         let seen = programs::Seen::at(&self.interface);
         let mut findings = interface::check(self);
-        match &seen {
-            Ok(seen) => findings.extend(programs::check(self, seen)),
-            Err(error) => findings.push(Finding::warn(
+        if let Err(error) = &seen {
+            findings.push(Finding::warn(
                 "tc",
                 format!("{}: cannot be looked at: {error:#}", self.name()),
-            )),
+            ));
         }
+        let seen = seen.as_ref().ok();
+        if self.is_for_tunnel() {
+            findings.extend(self.examine_tunnel(seen));
+        }
+        if let Some(pinned) = &self.gateway {
+            findings.extend(gateway::check(pinned, seen));
+        }
+        findings
+    }
+
+    fn examine_tunnel(&self, seen: Option<&programs::Seen>) -> Vec<Finding> {
+        let mut findings = interface::check_for_tunnel(self);
+        findings.extend(
+            seen.into_iter()
+                .flat_map(|seen| programs::check(self, seen)),
+        );
         if let Some(pinned) = &self.pinned {
-            let check = || attachment::check(pinned, seen.as_ref().ok());
+            let check = || attachment::check(pinned, seen);
             findings.extend(found("daemon", check()));
             findings.extend(found("route", routes::check_peers(pinned)));
             let flows = flows::check(pinned).map(|finding| vec![finding]);
@@ -211,6 +246,7 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
 /// The interfaces to check if none is given.
 fn interfaces() -> Result<Vec<String>> {
     let mut indices = Pinned::interfaces()?;
+    indices.extend(crate::gateway::Pinned::interfaces()?);
     indices.extend(routes::default_interfaces()?);
     Ok(indices.into_iter().filter_map(name_of).collect())
 }
@@ -218,15 +254,25 @@ fn interfaces() -> Result<Vec<String>> {
 /// Pins without an interface in this network namespace, and attachments whose pins are in
 /// another mount namespace.
 fn check_pins() -> Result<Vec<Finding>> {
+    let mut findings = check_pins_of::<Tunnel>()?;
+    let of_gateway = check_pins_of::<Gateway>()?.into_iter();
+    // One command removes what both have left of an interface.
+    let others: Vec<Finding> = of_gateway.filter(|one| !findings.contains(one)).collect();
+    findings.extend(others);
+    Ok(findings)
+}
+
+fn check_pins_of<F: Function>() -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for index in Pinned::interfaces()? {
+    for index in pinned::Pinned::<F>::interfaces()? {
         if name_of(index).is_none()
-            && let Some(pinned) = Pinned::open(index)?
+            && let Some(pinned) = pinned::Pinned::<F>::open(index)?
         {
-            findings.push(attachment::orphan(&pinned.name(), Pinned::daemon(index)?));
+            let daemon = pinned::Pinned::<F>::daemon(index)?;
+            findings.push(attachment::orphan(&pinned.name(), daemon));
         }
     }
-    for name in pinned::unseen::<Tunnel>()? {
+    for name in pinned::unseen::<F>()? {
         let what = format!("{name}: attached, but {}", pinned::PINS_ARE_HIDDEN);
         findings.push(Finding::fail("attachment", what));
     }

@@ -11,10 +11,12 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcO
 
 use super::{Finding, Subject, driver, found};
 use crate::error::{Context as _, Result, io_error};
+use crate::gateway::Gateway;
+use crate::group::Function as _;
 use crate::host::interface::Interface;
 use crate::host::netlink;
 
-/// The prefix of the names of xdptun's own programs.
+/// The prefix of the names of the tunnel's programs.
 const OURS: &str = "xdptun_";
 
 /// The programs attached to an interface, as the kernel lists them.
@@ -41,8 +43,15 @@ pub struct Hook {
     filters: Vec<String>,
 }
 
+/// Whether it is a program of the tunnel.
 fn is_ours(name: &str) -> bool {
     name.starts_with(OURS)
+}
+
+/// Whether it is a program of the gateway.
+fn is_of_gateway(name: &str) -> bool {
+    let programs = Gateway::PROGRAMS.on_interface();
+    programs.iter().any(|(_, program)| *program == name)
 }
 
 impl XdpProgram {
@@ -61,11 +70,30 @@ impl XdpProgram {
 }
 
 impl Hook {
+    /// Programs with these names.
+    #[cfg(test)]
+    pub fn with(tcx: &[&str], filters: &[&str]) -> Self {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Self {
+            tcx: owned(tcx),
+            filters: owned(filters),
+        }
+    }
+
+    /// The names of all of them.
+    fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let all = self.tcx.iter().chain(&self.filters);
+        all.map(String::as_str)
+    }
+
+    /// Whether the tunnel has a program there.
     pub fn has_ours(&self) -> bool {
-        self.tcx
-            .iter()
-            .chain(&self.filters)
-            .any(|name| is_ours(name))
+        self.names().any(is_ours)
+    }
+
+    /// Whether a program of this name is there.
+    pub fn has(&self, program: &str) -> bool {
+        self.names().any(|name| name == program)
     }
 }
 
@@ -267,9 +295,8 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
     const CHECK: &str = "tc";
     let others: Vec<&str> = [&seen.ingress, &seen.egress]
         .into_iter()
-        .flat_map(|hook| hook.tcx.iter().chain(&hook.filters))
-        .map(String::as_str)
-        .filter(|name| !is_ours(name))
+        .flat_map(Hook::names)
+        .filter(|name| !is_ours(name) && !is_of_gateway(name))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, format!("{interface}: no tc programs of others"));
@@ -295,29 +322,19 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
 /// Whether no program runs before the one that restores. If it is not attached yet, it will
 /// be the first.
 fn first_is_ours(ingress: &Hook) -> bool {
-    let mut all = ingress.tcx.iter().chain(&ingress.filters);
-    !ingress.has_ours() || all.next().is_some_and(|name| is_ours(name))
+    !ingress.has_ours() || ingress.names().next().is_some_and(is_ours)
 }
 
 /// Whether no program runs after the one that disguises. A filter runs after every TCX
 /// program.
 fn last_is_ours(egress: &Hook) -> bool {
-    let mut all = egress.tcx.iter().chain(&egress.filters);
-    !egress.has_ours() || all.next_back().is_some_and(|name| is_ours(name))
+    !egress.has_ours() || egress.names().next_back().is_some_and(is_ours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Level;
     use super::*;
-
-    fn hook(tcx: &[&str], filters: &[&str]) -> Hook {
-        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        Hook {
-            tcx: owned(tcx),
-            filters: owned(filters),
-        }
-    }
 
     fn tc(ingress: Hook, egress: Hook) -> Level {
         let seen = Seen {
@@ -330,16 +347,28 @@ mod tests {
 
     #[test]
     fn the_order_of_tc_programs_matters() {
-        let none = || hook(&[], &[]);
+        let none = || Hook::with(&[], &[]);
         assert_eq!(tc(none(), none()), Level::Ok);
-        assert_eq!(tc(hook(&["meter"], &[]), none()), Level::Ok);
-        let ours = || hook(&["xdptun_egress"], &[]);
-        let first = hook(&["xdptun_ingress", "meter"], &["matchall"]);
+        assert_eq!(tc(Hook::with(&["meter"], &[]), none()), Level::Ok);
+        let ours = || Hook::with(&["xdptun_egress"], &[]);
+        let first = Hook::with(&["xdptun_ingress", "meter"], &["matchall"]);
         assert_eq!(tc(first, ours()), Level::Ok);
-        let second = hook(&["meter", "xdptun_ingress"], &[]);
+        let second = Hook::with(&["meter", "xdptun_ingress"], &[]);
         assert_eq!(tc(second, ours()), Level::Warn);
-        let filter_after = hook(&["xdptun_egress"], &["matchall"]);
+        let filter_after = Hook::with(&["xdptun_egress"], &["matchall"]);
         assert_eq!(tc(none(), filter_after), Level::Warn);
+    }
+
+    /// It stands behind the tunnel.
+    #[test]
+    fn the_gateway_is_not_another() {
+        let seen = Seen {
+            xdp: None,
+            ingress: Hook::with(&["xdptun_ingress", "gateway_ingress"], &[]),
+            egress: Hook::with(&["gateway_egress", "xdptun_egress"], &[]),
+        };
+        let finding = judge_tc("eth0", &seen);
+        assert_eq!(finding.what, "eth0: no tc programs of others");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures_util::TryStreamExt as _;
 use ipnet::IpNet;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
-use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+};
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
@@ -17,7 +19,21 @@ use crate::tunnel::Pinned;
 
 /// The indices of the interfaces that the default routes of both families lead to.
 pub fn default_interfaces() -> Result<Vec<u32>> {
-    let routes = netlink::block_on(async |handle| {
+    Ok(all()?.iter().flat_map(interfaces_of_default).collect())
+}
+
+/// The indices of the interfaces that default routes lead to which a router has advertised.
+pub fn advertised_interfaces() -> Result<Vec<u32>> {
+    let routes = all()?;
+    let advertised = routes
+        .iter()
+        .filter(|route| route.header.protocol == RouteProtocol::Ra);
+    Ok(advertised.flat_map(interfaces_of_default).collect())
+}
+
+/// The routes of both families.
+fn all() -> Result<Vec<RouteMessage>> {
+    netlink::block_on(async |handle| {
         let mut routes = Vec::new();
         for request in [
             RouteMessageBuilder::<Ipv4Addr>::new().build(),
@@ -33,8 +49,7 @@ pub fn default_interfaces() -> Result<Vec<u32>> {
             routes.extend(family);
         }
         Ok(routes)
-    })?;
-    Ok(routes.iter().flat_map(interfaces_of_default).collect())
+    })
 }
 
 /// The interfaces of a route, if it is a default route.

@@ -61,8 +61,10 @@ pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
                 Err(error) => error!("{name}: cannot attach: {error:#}"),
             }
         }
-        let present = plan.clone();
-        let amend = Box::new(move |plan: &mut Plan| *plan = present);
+        let ways = plan.ways().clone();
+        let amend = Box::new(move |plan: &mut Plan| {
+            plan.set_ways(ways);
+        });
         handle.order(Order::Pause(Reason::Amend(amend)));
     }
 }

@@ -1,5 +1,6 @@
 //! The gateway as a function of a group of interfaces.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use aya::Ebpf;
@@ -15,6 +16,7 @@ use crate::datapath::programs::Programs;
 use crate::error::Result;
 use crate::group::counter::{self, Counter, Metric, PacketEnd};
 use crate::group::options::Contradiction;
+use crate::group::pinned::kept_as;
 use crate::group::{Attached, End, Function, Options, Orders, Reason};
 use crate::host::addresses::{self, Addresses};
 use crate::host::interface::{Interface, name_of};
@@ -83,30 +85,34 @@ impl Function for Gateway {
     }
 
     fn set_up(maps: &mut Maps, _: &Own, settings: &Settings) -> Result<()> {
-        maps.listens_on.clone_from(&settings.listeners);
-        maps.set_rules(&settings.rules)
+        maps.set_timers(settings.timers)?;
+        maps.add_rules(&settings.rules)
     }
 
-    fn tidy(_: &mut Maps, _: &Settings) -> Result<()> {
-        Ok(())
+    fn tidy(maps: &mut Maps, _: &Settings) -> Result<()> {
+        maps.remove_unused_rules()
     }
 
     fn change(attached: &mut Attached<Self>, settings: &Settings) -> Result<()> {
-        attached.maps.listens_on.clone_from(&settings.listeners);
-        attached.maps.set_rules(&settings.rules)?;
+        attached.maps.set_timers(settings.timers)?;
+        attached.maps.add_rules(&settings.rules)?;
         let indices = attached.indices();
-        Self::interfaces_changed(attached, &indices)
+        Self::interfaces_changed(attached, &indices)?;
+        attached.maps.remove_unused_rules()
     }
 
     fn interfaces_changed(attached: &mut Attached<Self>, interfaces: &[u32]) -> Result<()> {
         attached.set_local(&addresses::now(interfaces)?)?;
-        let maps = &mut attached.maps;
-        let listens = |index: &u32| {
-            let name = name_of(*index).unwrap_or_default();
-            maps.listens_on.contains(&name)
-        };
-        let listeners: Vec<u32> = interfaces.iter().copied().filter(listens).collect();
-        Ok(maps.set_listeners(&listeners)?)
+        let mut names = BTreeMap::new();
+        for index in interfaces {
+            // Rules belong to the name that the configuration has, whatever it is called by now.
+            let known = attached.engine.attachment(*index)?;
+            let known = known.map(|attachment| kept_as(&attachment));
+            if let Some(name) = known.or_else(|| name_of(*index)) {
+                names.insert(*index, name);
+            }
+        }
+        Ok(attached.maps.set_listeners(&names)?)
     }
 
     async fn run(

@@ -1,14 +1,18 @@
 //! The maps of the kernel side, typed.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
-use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey};
+use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, Set};
 use xdptun_common::gateway::session::Entry;
+use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::Tuple;
 
 use super::rules::Tables;
 use super::settings::Rule;
+use super::sweep::Table;
 use crate::datapath::batch;
 use crate::datapath::map::{Shape, Source, absent};
 use crate::datapath::pod::AsPod;
@@ -25,9 +29,10 @@ pub struct Maps {
     lasting: Array<MapData, u64>,
     listen: HashMap<MapData, AsPod<ListenKey>, AsPod<Listen>>,
     back_ends: Array<MapData, AsPod<BackEnd>>,
-    listeners: HashMap<MapData, u32, u32>,
-    /// The names of the interfaces by which sessions may begin.
-    pub(super) listens_on: Vec<String>,
+    listeners: HashMap<MapData, u32, Set>,
+    timers: Array<MapData, AsPod<Timers>>,
+    /// The set of rules of each interface by which sessions may begin, by its name.
+    sets: BTreeMap<String, Set>,
 }
 
 /// Their names, as pins and in the object.
@@ -37,15 +42,17 @@ const LASTING: &str = "LASTING";
 const LISTEN: &str = "LISTEN";
 const BACK_ENDS: &str = "BACK_ENDS";
 const LISTENERS: &str = "LISTENERS";
+const TIMERS: &str = "TIMERS";
 
 /// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES).
-pub const PINNED: [&str; 7] = [
+pub const PINNED: [&str; 8] = [
     SESSIONS,
     EMBRYONIC,
     LASTING,
     LISTEN,
     BACK_ENDS,
     LISTENERS,
+    TIMERS,
     "TRANSLATED",
 ];
 
@@ -82,8 +89,9 @@ impl Maps {
             lasting: map(LASTING, Shape::array::<u64>())?.try_into()?,
             listen: map(LISTEN, Shape::hash::<ListenKey, Listen>())?.try_into()?,
             back_ends: map(BACK_ENDS, Shape::array::<BackEnd>())?.try_into()?,
-            listeners: map(LISTENERS, Shape::hash::<u32, u32>())?.try_into()?,
-            listens_on: Vec::new(),
+            listeners: map(LISTENERS, Shape::hash::<u32, Set>())?.try_into()?,
+            timers: map(TIMERS, Shape::array::<Timers>())?.try_into()?,
+            sets: BTreeMap::new(),
         })
     }
 
@@ -91,6 +99,24 @@ impl Maps {
     #[must_use]
     pub const fn max_sessions(&self) -> u32 {
         self.max_entries / ENTRIES
+    }
+
+    /// How long sessions live without a packet.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn timers(&self) -> Result<Timers, MapError> {
+        self.timers.get(&0, 0).map(|timers| timers.0)
+    }
+
+    /// Sets how long sessions live without a packet, also those that have begun.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn set_timers(&mut self, timers: Timers) -> Result<(), MapError> {
+        self.timers.set(0, AsPod(timers), 0)
     }
 
     /// The entries of all sessions. One that comes or goes meanwhile may be left out.
@@ -104,31 +130,16 @@ impl Maps {
         Ok([read(lasting)?, read(waiting)?])
     }
 
-    /// The entries of the sessions that last.
+    /// The entries of the sessions that last, part by part. One that comes or goes meanwhile may
+    /// be left out.
     ///
     /// # Errors
     ///
-    /// If the table cannot be read.
-    pub fn lasting_entries(&self) -> Result<Vec<(Tuple, Entry)>> {
-        batch::entries(&self.tables[0]).context("cannot read the sessions")
-    }
-
-    /// An entry as it is now, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the table cannot be read.
-    pub fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>, MapError> {
-        absent(self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0))
-    }
-
-    /// Removes an entry.
-    ///
-    /// # Errors
-    ///
-    /// If the table cannot be written.
-    pub fn remove(&mut self, tuple: &Tuple) -> Result<(), MapError> {
-        absent(self.sessions.remove(&AsPod(*tuple))).map(|_| ())
+    /// If the table cannot be opened once more.
+    pub fn lasting_parts(
+        &self,
+    ) -> Result<impl Iterator<Item = io::Result<Vec<(Tuple, Entry)>>> + use<>> {
+        Ok(batch::parts(self.tables[0].try_clone()?))
     }
 
     /// How many sessions the programs have moved to those that last.
@@ -149,16 +160,13 @@ impl Maps {
         self.lasting.set(1, gone, 0)
     }
 
-    /// Makes these the rules, one after the other. A port whose rule stays is forwarded all the
-    /// time, and each to its own back ends.
+    /// Writes rules beside those in use, which [`Maps::set_listeners`] puts them in the place of.
     ///
     /// # Errors
     ///
     /// If there are too many, or a map cannot be written.
-    pub fn set_rules(&mut self, rules: &[Rule]) -> Result<()> {
-        let present = self.listen()?;
-        let used: Vec<Listen> = present.iter().map(|(_, listen)| *listen).collect();
-        let tables = Tables::of(rules, &used)?;
+    pub fn add_rules(&mut self, rules: &BTreeMap<String, Vec<Rule>>) -> Result<()> {
+        let tables = Tables::of(rules, &self.listen()?)?;
         for (place, back_end) in (tables.first..).zip(&tables.back_ends) {
             self.back_ends.set(place, AsPod(*back_end), 0)?;
         }
@@ -167,8 +175,19 @@ impl Maps {
                 .insert(AsPod(*key), AsPod(*listen), 0)
                 .context("cannot write the rules")?;
         }
-        for (key, _) in present {
-            if !tables.listen.contains_key(&key) {
+        self.sets = tables.sets;
+        Ok(())
+    }
+
+    /// Removes rules that no interface has any more.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read or written.
+    pub fn remove_unused_rules(&mut self) -> Result<()> {
+        let used: BTreeSet<Set> = self.sets.values().copied().collect();
+        for (key, _) in self.listen()? {
+            if !used.contains(&key.set()) {
                 absent(self.listen.remove(&AsPod(key)))?;
             }
         }
@@ -202,21 +221,45 @@ impl Maps {
             .collect()
     }
 
-    /// Lets sessions begin by these interfaces, and no others.
+    /// The set of rules that an interface has, by index; none if no session may begin by it.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub fn set_of(&self, interface: u32) -> Result<Option<Set>, MapError> {
+        absent(self.listeners.get(&interface, 0))
+    }
+
+    /// Lets sessions begin by the interfaces among these that have rules, and by no others.
     ///
     /// # Errors
     ///
     /// If the map cannot be written.
-    pub fn set_listeners(&mut self, interfaces: &[u32]) -> Result<(), MapError> {
-        for interface in interfaces {
-            self.listeners.insert(interface, 1, 0)?;
+    pub fn set_listeners(&mut self, interfaces: &BTreeMap<u32, String>) -> Result<(), MapError> {
+        let sets = |(index, name): (&u32, &String)| Some((*index, *self.sets.get(name)?));
+        let listeners: BTreeMap<u32, Set> = interfaces.iter().filter_map(sets).collect();
+        for (interface, set) in &listeners {
+            self.listeners.insert(interface, set, 0)?;
         }
         let present: Vec<u32> = self.listeners.keys().collect::<Result<_, _>>()?;
         for interface in present {
-            if !interfaces.contains(&interface) {
+            if !listeners.contains_key(&interface) {
                 absent(self.listeners.remove(&interface))?;
             }
         }
+        Ok(())
+    }
+}
+
+impl Table for Maps {
+    fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>> {
+        Ok(absent(
+            self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0),
+        )?)
+    }
+
+    fn remove(&mut self, tuple: &Tuple) -> Result<()> {
+        absent(self.sessions.remove(&AsPod(*tuple)))?;
         Ok(())
     }
 }

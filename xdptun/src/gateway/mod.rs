@@ -6,9 +6,12 @@ mod function;
 mod load;
 pub mod maps;
 mod plan;
+pub mod preflight;
+pub mod present;
 mod rules;
 pub mod session;
 pub mod settings;
+mod sweep;
 
 pub use function::Gateway;
 pub use plan::Plan;

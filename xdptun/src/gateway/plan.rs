@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use xdptun_common::gateway::rule::MAX_BACK_ENDS;
+use xdptun_common::gateway::timer::Timers;
 
 use super::Pinned;
 use super::settings::{self, Rule, Settings};
-use crate::config::{Forward, IngressChoice, Source, TcChoice, To};
+use crate::config::{
+    Config, Forward, IngressChoice, InterfaceConfig, MaxSessions, Source, TcChoice, To,
+};
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
 use crate::host::interface::{Interface, name_of};
@@ -17,69 +20,119 @@ use crate::host::route::{Way, ways_to};
 /// What the configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The interfaces by which sessions may begin.
-    pub listeners: Vec<String>,
-    /// What is forwarded.
-    pub forwards: Vec<Forward>,
+    /// What is forwarded, by the names of the interfaces by which sessions may begin.
+    pub forwards: BTreeMap<String, Vec<Forward>>,
     /// How many sessions that both ends have used there may be.
-    pub max_sessions: u32,
+    pub max_sessions: MaxSessions,
+    /// How long sessions live without a packet.
+    pub timers: Timers,
     /// How the programs are attached.
     pub tc: TcChoice,
     /// The ways to the back ends, as they were last seen.
-    ways: BTreeMap<IpAddr, Option<Way>>,
+    ways: Ways,
 }
+
+/// The way to each back end, if there is one.
+pub type Ways = BTreeMap<IpAddr, Option<Way>>;
 
 /// The sum of all weights: half of the programs' table, so that other rules fit beside those that
 /// they replace.
 const MAX_WEIGHTS: u32 = MAX_BACK_ENDS / 2;
 
+/// How many seconds a session of a protocol without ports would live (RFC 5508 REQ-2). There is
+/// none yet.
+const OTHER_TIMEOUT: u32 = 60;
+
 impl Plan {
-    /// Asks for the ways to the back ends.
+    /// What a configuration asks for, if it has something to forward. Asks for the ways to the
+    /// back ends.
     ///
     /// # Errors
     ///
     /// If the kernel does not tell; of [kind](crate::error::Kind) `Invalid` if a back end is
-    /// this host, whose packets cannot get another source.
-    pub fn new(
-        listeners: Vec<String>,
-        forwards: Vec<Forward>,
-        max_sessions: u32,
-        tc: TcChoice,
-    ) -> Result<Self> {
-        let weights = forwards.iter().flat_map(|forward| &forward.to);
-        let weights: u32 = weights.map(|to| u32::from(to.weight)).sum();
+    /// this host, whose packets cannot get another source, or if weights are too many.
+    pub fn of(config: &Config) -> Result<Option<Self>> {
+        let all = config.interfaces.iter();
+        let forwarding = all.filter(|(_, interface)| interface.has_gateway());
+        // The same for all of them, as the file was checked.
+        let Some((_, InterfaceConfig { tc, .. })) = forwarding.clone().next() else {
+            return Ok(None);
+        };
+        let forwards = forwarding.map(|(name, one)| (name.clone(), one.forward.clone()));
+        let mut plan = Self {
+            forwards: forwards.collect(),
+            max_sessions: config.max_sessions,
+            timers: Timers::from_seconds(
+                config.udp_timeout.get(),
+                config.tcp_transitory_timeout.get(),
+                config.tcp_timeout.get(),
+                OTHER_TIMEOUT,
+            ),
+            tc: *tc,
+            ways: Ways::new(),
+        };
+        plan.refresh()?;
+        plan.check()?;
+        Ok(Some(plan))
+    }
+
+    fn check(&self) -> Result<()> {
+        let weights = self.back_ends().map(|(_, to)| u32::from(to.weight));
+        let weights: u32 = weights.sum();
         if weights > MAX_WEIGHTS {
             bail!(
                 Invalid,
                 "the weights of all back ends add up to {weights}; there is room for {MAX_WEIGHTS}"
             );
         }
-        let ways = ways(&forwards)?;
-        let plan = Self {
-            listeners,
-            forwards,
-            max_sessions,
-            tc,
-            ways,
-        };
-        for (forward, to) in plan.back_ends() {
-            if forward.source != Source::Keep && plan.is_local(to.address) {
+        for (forward, to) in self.back_ends() {
+            if forward.source != Source::Keep && self.is_local(to.address) {
                 bail!(
                     Invalid,
                     "{to} is this host, and its packets cannot get another source on the way to \
-                     itself; leave `--source` out"
+                     itself; leave the source as it is"
                 );
             }
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// The names of the interfaces by which sessions may begin.
+    pub fn listeners(&self) -> impl Iterator<Item = &String> {
+        self.forwards.keys()
+    }
+
+    /// Whether another plan comes from the same configuration; routes may differ.
+    #[must_use]
+    pub fn is_same_configuration(&self, other: &Self) -> bool {
+        let with_its_ways = Self {
+            ways: other.ways.clone(),
+            ..self.clone()
+        };
+        with_its_ways == *other
+    }
+
+    /// What is forwarded of the packets that come in by an interface, in words; none if
+    /// nothing is.
+    #[must_use]
+    pub fn forwards_by(&self, interface: &str) -> Option<String> {
+        let forwards = self.forwards.get(interface)?;
+        let ports = forwards.iter().map(|forward| {
+            let (first, last) = forward.listen.ports.bounds();
+            usize::from(last - first) + 1
+        });
+        Some(match ports.sum() {
+            1 => format!("{interface} forwards 1 port"),
+            ports => format!("{interface} forwards {ports} ports"),
+        })
     }
 
     fn back_ends(&self) -> impl Iterator<Item = (&Forward, &To)> {
-        let all = self.forwards.iter();
+        let all = self.forwards.values().flatten();
         all.flat_map(|forward| forward.to.iter().map(move |to| (forward, to)))
     }
 
-    fn way(&self, to: IpAddr) -> Option<Way> {
+    pub(super) fn way(&self, to: IpAddr) -> Option<Way> {
         self.ways.get(&to).copied().flatten()
     }
 
@@ -106,8 +159,9 @@ impl Plan {
         let others: BTreeSet<String> = ways.filter_map(|way| name_of(way.interface)).collect();
         let others = others
             .into_iter()
-            .filter(|name| !self.listeners.contains(name));
-        self.listeners.iter().cloned().chain(others).collect()
+            .filter(|name| !self.forwards.contains_key(name));
+        // By those that sessions begin, last: what they need is there before.
+        others.chain(self.listeners().cloned()).collect()
     }
 
     /// The same, and those that a process left attached together with them: it may have followed
@@ -118,7 +172,7 @@ impl Plan {
     /// If pins cannot be read.
     pub fn interfaces_to_attach(&self) -> Result<Vec<String>> {
         let mut names = self.interfaces();
-        for name in &self.listeners {
+        for name in self.listeners() {
             let Ok(interface) = Interface::find(name) else {
                 continue;
             };
@@ -138,10 +192,23 @@ impl Plan {
     ///
     /// If the kernel does not tell.
     pub fn refresh(&mut self) -> Result<bool> {
-        let ways = ways(&self.forwards)?;
+        let addresses: BTreeSet<IpAddr> = self.back_ends().map(|(_, to)| to.address).collect();
+        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
+        let ways = ways_to(&addresses)?;
+        Ok(self.set_ways(addresses.into_iter().zip(ways).collect()))
+    }
+
+    /// The ways to the back ends, as they were last seen.
+    #[must_use]
+    pub const fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Replaces the ways to the back ends; whether one has changed.
+    pub fn set_ways(&mut self, ways: Ways) -> bool {
         let changed = ways != self.ways;
         self.ways = ways;
-        Ok(changed)
+        changed
     }
 
     /// How programs are attached and set up.
@@ -153,11 +220,20 @@ impl Plan {
             trace: Trace::Off,
             record: None,
             settings: Settings {
-                listeners: self.listeners.clone(),
-                rules: self.forwards.iter().map(|one| self.rule(one)).collect(),
-                max_sessions: self.max_sessions,
+                rules: self.rules(),
+                max_sessions: self.max_sessions.get(),
+                timers: self.timers,
             },
         }
+    }
+
+    fn rules(&self) -> BTreeMap<String, Vec<Rule>> {
+        let all = self.forwards.iter();
+        let all = all.map(|(name, forwards)| {
+            let rules = forwards.iter().map(|forward| self.rule(forward));
+            (name.clone(), rules.collect())
+        });
+        all.collect()
     }
 
     fn rule(&self, forward: &Forward) -> Rule {
@@ -188,12 +264,4 @@ impl Plan {
             None => settings::Source::Unreachable,
         }
     }
-}
-
-fn ways(forwards: &[Forward]) -> Result<BTreeMap<IpAddr, Option<Way>>> {
-    let back_ends = forwards.iter().flat_map(|forward| &forward.to);
-    let addresses: BTreeSet<IpAddr> = back_ends.map(|to| to.address).collect();
-    let addresses: Vec<IpAddr> = addresses.into_iter().collect();
-    let ways = ways_to(&addresses)?;
-    Ok(addresses.into_iter().zip(ways).collect())
 }

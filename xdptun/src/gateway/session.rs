@@ -65,6 +65,9 @@ pub enum State {
 }
 
 impl State {
+    /// All of them, in the order in which a session reaches them.
+    pub const ALL: [Self; 4] = [Self::New, Self::Answered, Self::Open, Self::Closing];
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -84,12 +87,12 @@ impl State {
 /// If the tables cannot be read.
 pub fn all(maps: &Maps) -> Result<Vec<Session>> {
     let [lasting, waiting] = maps.entries()?;
-    let now = Tick::at(monotonic_ns());
+    let (timers, now) = (maps.timers()?, Tick::at(monotonic_ns()));
     let entries: HashMap<Tuple, Entry> = waiting.into_iter().chain(lasting).collect();
     let calls = entries
         .iter()
         .filter(|(_, entry)| entry.marks().is_counted());
-    let sessions = calls.filter_map(|(tuple, entry)| session(&entries, tuple, entry, now));
+    let sessions = calls.filter_map(|(tuple, entry)| session(&entries, tuple, entry, &timers, now));
     let mut sessions: Vec<Session> = sessions.collect();
     sessions.sort_unstable_by_key(|one| (one.listen, one.client, one.protocol));
     Ok(sessions)
@@ -99,12 +102,13 @@ fn session(
     entries: &HashMap<Tuple, Entry>,
     call: &Tuple,
     entry: &Entry,
+    timers: &Timers,
     now: Tick,
 ) -> Option<Session> {
     let answer = entries.get(&call.answer(entry.to));
     let (marks, seen) = entry.with(answer, now);
     let idle = now.since(seen);
-    let lives = Timers::DEFAULT.of(call.protocol(), marks);
+    let lives = timers.of(call.protocol(), marks);
     let expires = lives.checked_sub(idle)?;
     // Its packets as they leave to the back end.
     let leaving = call.with_translated(entry.to).at(Side::Out);

@@ -1,18 +1,20 @@
 //! What the programs and maps of the gateway are set up with.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::gateway::timer::Timers;
 use xdptun_common::wire::Protocol;
 
 /// What the programs and maps of the gateway are set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The names of the interfaces by which sessions may begin.
-    pub listeners: Vec<String>,
-    /// What is forwarded.
-    pub rules: Vec<Rule>,
+    /// What is forwarded, by the names of the interfaces by which sessions may begin.
+    pub rules: BTreeMap<String, Vec<Rule>>,
     /// How many sessions that both ends have used there may be.
     pub max_sessions: u32,
+    /// How long sessions live without a packet.
+    pub timers: Timers,
 }
 
 /// Ports that are forwarded.

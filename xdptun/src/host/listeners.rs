@@ -1,7 +1,6 @@
 //! Servers of this host that become unreachable because packets to their port go elsewhere.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,6 +8,7 @@ use xdptun_common::wire::Protocol;
 
 use crate::error::{Context as _, Result};
 use crate::host::ports::PortRange;
+use crate::host::proc::read_list;
 
 /// Ports among `owned` on which a TCP server listens, in ascending order.
 ///
@@ -18,7 +18,7 @@ use crate::host::ports::PortRange;
 pub fn listening(owned: &[PortRange]) -> Result<Vec<String>> {
     let mut ports = BTreeSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        match fs::read_to_string(table) {
+        match read_list(table) {
             Ok(text) => ports.extend(listening_in(&text)),
             // No IPv6 on this host.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -47,7 +47,7 @@ impl Servers {
         let read = |tables: [&str; 2], state| {
             let mut ends = BTreeSet::new();
             for table in tables {
-                match fs::read_to_string(table) {
+                match read_list(table) {
                     Ok(text) => {
                         ends.extend(sockets_in(&text, state).map(|(own, port)| (port, own)));
                     }

@@ -42,11 +42,7 @@ impl FromStr for PortRange {
             Ok(port) if port != 0 => Ok(port),
             _ => Err(PortError::NotAPort(part.to_owned())),
         };
-        let (first, last) = (port(first)?, port(last)?);
-        if first > last {
-            return Err(PortError::Backwards(first, last));
-        }
-        Ok(Self { first, last })
+        Self::new(port(first)?, port(last)?)
     }
 }
 
@@ -83,6 +79,18 @@ impl fmt::Display for PortRange {
 }
 
 impl PortRange {
+    /// The ports from the first to the last.
+    ///
+    /// # Errors
+    ///
+    /// If the last comes before the first.
+    pub const fn new(first: u16, last: u16) -> Result<Self, PortError> {
+        if first > last {
+            return Err(PortError::Backwards(first, last));
+        }
+        Ok(Self { first, last })
+    }
+
     /// The first and the last port.
     #[must_use]
     pub const fn bounds(&self) -> (u16, u16) {

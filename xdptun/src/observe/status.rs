@@ -16,6 +16,7 @@ use xdptun_common::tunnel::state::{Flow, State};
 
 use crate::control::Report;
 use crate::error::{Result, bail};
+use crate::gateway::present::{self, PresentRule};
 use crate::gateway::{Gateway, session};
 use crate::group::Function;
 use crate::group::counter::Counts;
@@ -79,7 +80,7 @@ pub struct GatewayStatus {
     /// What is attached. The interfaces of its group share sessions.
     #[serde(flatten)]
     pub attachment: AttachmentStatus,
-    /// What is forwarded, by listen address.
+    /// What is forwarded of the packets that come in by it, in the order of the rules.
     pub forwards: Vec<Forwarded>,
     /// How many sessions that both ends have used there may be.
     pub max_sessions: u32,
@@ -245,6 +246,12 @@ impl AsRef<AttachmentStatus> for AttachmentStatus {
     }
 }
 
+impl AsRef<AttachmentStatus> for GatewayStatus {
+    fn as_ref(&self) -> &AttachmentStatus {
+        &self.attachment
+    }
+}
+
 impl AsRef<AttachmentStatus> for InterfaceStatus {
     fn as_ref(&self) -> &AttachmentStatus {
         &self.attachment
@@ -258,29 +265,24 @@ impl GatewayStatus {
         for session in session::all(maps)? {
             *session_states.entry(session.state.name()).or_default() += 1;
         }
-        let mut forwards: BTreeMap<(u32, u8, IpAddr), Forwarded> = BTreeMap::new();
-        for (key, listen) in maps.listen()? {
-            let address = ip_addr(key.address());
-            let rule = (listen.rule, key.protocol().0, address);
-            match forwards.entry(rule) {
-                // The keys of a rule are in the order of ports.
-                Entry::Occupied(mut found) => found.get_mut().ports[1] = key.port(),
-                Entry::Vacant(vacant) => {
-                    vacant.insert(Forwarded {
-                        address,
-                        ports: [key.port(); 2],
-                        protocol: session::protocol_name(key.protocol()),
-                        to: targets(&maps.back_ends(&listen)?),
-                    });
-                }
-            }
-        }
+        let rules = present::rules_of(maps, pinned.ifindex)?;
         Ok(Self {
             attachment: AttachmentStatus::read(pinned)?,
-            forwards: forwards.into_values().collect(),
+            forwards: rules.iter().map(Forwarded::of).collect(),
             max_sessions: maps.max_sessions(),
             session_states,
         })
+    }
+}
+
+impl Forwarded {
+    fn of(rule: &PresentRule) -> Self {
+        Self {
+            address: rule.address,
+            ports: rule.ports.into(),
+            protocol: session::protocol_name(rule.protocol),
+            to: targets(&rule.places),
+        }
     }
 }
 

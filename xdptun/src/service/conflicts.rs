@@ -7,24 +7,39 @@ use nix::unistd::Pid;
 use tracing::warn;
 
 use super::Mode;
-use crate::config::Config;
+use crate::config::{Config, InterfaceConfig};
 use crate::control;
 use crate::error::{Result, bail};
-use crate::group::Incumbent;
-use crate::group::pinned::daemon_of;
+use crate::gateway::{self, Gateway};
+use crate::group::pinned::{Pinned, daemon_of};
+use crate::group::{Function, Incumbent};
 use crate::host::addresses::vrf_of;
-use crate::tunnel::Pinned;
+use crate::tunnel::Tunnel;
 
-/// The process that keeps the interface of that name, if one does.
+/// The process that keeps the interface of that name for a function, if one does.
 ///
 /// # Errors
 ///
 /// If its pins cannot be looked at.
-pub fn keeper(name: &str) -> Result<Option<Pid>> {
+pub fn keeper<F: Function>(name: &str) -> Result<Option<Pid>> {
     match if_nametoindex(name) {
-        Ok(ifindex) if Pinned::exists(ifindex)? => Pinned::daemon(ifindex),
+        Ok(ifindex) if Pinned::<F>::exists(ifindex)? => Pinned::<F>::daemon(ifindex),
         _ => Ok(None),
     }
+}
+
+/// Whether a process forwards what comes in by an interface of a plan.
+///
+/// # Errors
+///
+/// As [`keeper`].
+pub fn keeps_gateway(plan: &gateway::Plan) -> Result<bool> {
+    for name in plan.listeners() {
+        if keeper::<Gateway>(name)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Checks that no other process stands in the way. A process that is asked to leave one
@@ -47,8 +62,13 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         return Ok(());
     }
     let mut leaves = BTreeSet::new();
-    for name in config.interfaces.keys() {
-        leaves.extend(keeper(name)?);
+    for (name, interface) in &config.interfaces {
+        if interface.has_tunnel() {
+            leaves.extend(keeper::<Tunnel>(name)?);
+        }
+        if interface.has_gateway() {
+            leaves.extend(keeper::<Gateway>(name)?);
+        }
     }
     match service {
         Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
@@ -63,26 +83,38 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         ),
         _ => {}
     }
-    for process in leaves {
-        let mut others = Pinned::kept_by(process)?;
-        others.retain(|other| !config.interfaces.contains_key(other));
-        if !others.is_empty() {
-            let way_out = match mode.file {
-                Some(_) => "put them into the file".to_owned(),
-                None => format!(
-                    "name all of its interfaces (`--iface` may be repeated), or end it \
-                     (`xdptun detach --iface {}`)",
-                    others[0]
-                ),
-            };
-            bail!(
-                Conflict,
-                "process {process} also keeps {}, which would have no daemon then; {way_out}",
-                others.join(", ")
-            );
-        }
+    leaves
+        .into_iter()
+        .try_for_each(|process| check_rest(config, mode, process))
+}
+
+/// Checks that nothing of what a process keeps would have no daemon when it leaves.
+fn check_rest(config: &Config, mode: &Mode, process: Pid) -> Result<()> {
+    let mut others = Pinned::<Tunnel>::kept_by(process)?;
+    let has_tunnel = |name: &String| {
+        let interface = config.interfaces.get(name);
+        interface.is_some_and(InterfaceConfig::has_tunnel)
+    };
+    others.retain(|name| !has_tunnel(name));
+    // Those of one gateway stay together anyway.
+    if !config.interfaces.values().any(InterfaceConfig::has_gateway) {
+        others.extend(Pinned::<Gateway>::kept_by(process)?);
     }
-    Ok(())
+    let Some(first) = others.first() else {
+        return Ok(());
+    };
+    let way_out = match mode.file {
+        Some(_) => "put them into the file".to_owned(),
+        None => format!(
+            "name all of its interfaces (`--iface` may be repeated), or end it \
+             (`xdptun detach --iface {first}`)"
+        ),
+    };
+    bail!(
+        Conflict,
+        "process {process} also keeps {}, which would have no daemon then; {way_out}",
+        others.join(", ")
+    );
 }
 
 /// Interfaces with the same ports that another process keeps.
@@ -114,7 +146,7 @@ impl Unshared {
 pub fn unshared(config: &Config) -> Result<Vec<Unshared>> {
     let vrf = |ifindex| vrf_of(ifindex).ok().flatten();
     let mut kept: BTreeMap<Pid, Vec<String>> = BTreeMap::new();
-    for pinned in Pinned::all()? {
+    for pinned in Pinned::<Tunnel>::all()? {
         let (name, theirs) = (pinned.name(), pinned.group.maps.ports()?);
         let could_share = config.interfaces.iter().any(|(own, interface)| {
             let mut ports = interface.ports.iter();

@@ -73,6 +73,10 @@ impl Service {
             group.names.end();
             group.handle.order(how.order());
         }
+        if let Some(gateway) = &mut self.gateway {
+            gateway.end_following();
+            gateway.handle.order(how.order());
+        }
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended?;
             if ended.1.is_err() {
@@ -82,7 +86,7 @@ impl Service {
         // Each client that captures is told why the capture ends.
         let told = async { while self.captures.join_next().await.is_some() {} };
         let _in_time = timeout(FAREWELL, told).await;
-        match &self.states.given_up()[..] {
+        match &self.all_states.given_up()[..] {
             [] => Ok(()),
             given_up if self.mode.file.is_none() => {
                 // Interfaces of one group have one reason.
@@ -91,7 +95,8 @@ impl Service {
                 Err(Error::new(Kind::Other, reasons.join("; ")))
             }
             given_up => {
-                let names: Vec<_> = given_up.iter().map(|(name, _)| name.as_str()).collect();
+                let mut names: Vec<_> = given_up.iter().map(|(name, _)| name.as_str()).collect();
+                names.dedup();
                 bail!(Other, "given up: {}; the log tells why", names.join(", "));
             }
         }

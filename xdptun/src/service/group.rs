@@ -10,13 +10,15 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use xdptun_common::member::ROWS;
 
-use super::Frontend;
+use super::Shows;
 use super::prepared::Prepared;
+use super::served::Served;
 use super::states::{InterfaceState, InterfaceStates};
 use crate::error::{Error, Kind, Result};
-use crate::group::{Group, Incumbent, Orders, Progress, Reason, Waited, detach, wait_for};
+use crate::group::{
+    Function, Group, Incumbent, Orders, Progress, Reason, Waited, detach, wait_for,
+};
 use crate::host::interface::Interface;
-use crate::tunnel::daemon::Observer;
 use crate::tunnel::{Plan, Tunnel};
 
 /// Puts interfaces with equal plans into one group, unless they are in different VRFs. Those
@@ -111,27 +113,31 @@ pub fn must_be_equal(one: &Prepared, other: &Prepared) -> Error {
     Error::new(Kind::CannotChange, why)
 }
 
-/// The task that carries a group.
-pub struct GroupTask {
-    /// The names of its interfaces.
+/// The task that carries a group of a function.
+pub struct GroupTask<F: Function> {
+    /// The names that the configuration has for its interfaces.
     pub names: Vec<String>,
     /// Whether to wait for interfaces that do not exist.
     pub patient: bool,
     /// What becomes of a process that keeps them.
     pub incumbent: Incumbent,
-    pub frontend: Rc<dyn Frontend>,
-    pub states: Rc<InterfaceStates>,
-    /// Notified when the group carries datagrams, or the task waits for all of it.
+    pub frontend: Rc<dyn Shows<F>>,
+    pub states: InterfaceStates,
+    /// Notified when the function works, or the task waits for all interfaces.
     pub begun: Option<oneshot::Sender<()>>,
 }
 
-impl GroupTask {
+impl<F: Served> GroupTask<F> {
     /// Runs until an order ends it.
     ///
     /// # Errors
     ///
     /// If the interfaces cannot be attached, or not be carried any longer.
-    pub async fn run(mut self, mut plan: Plan, mut orders: Orders<Reason<Plan>>) -> Result<()> {
+    pub async fn run(
+        mut self,
+        mut plan: F::Plan,
+        mut orders: Orders<Reason<F::Plan>>,
+    ) -> Result<()> {
         if !self.patient {
             for name in &self.names {
                 Interface::find(name)?;
@@ -149,15 +155,15 @@ impl GroupTask {
                     Waited::Left | Waited::Stopped => return Ok(()),
                 }
             }
-            match Group::attach(&self.names, plan.clone(), self.incumbent) {
+            let names = F::interfaces(&mut plan, &self.names)?;
+            match Group::attach(&names, plan.clone(), self.incumbent) {
                 // The interfaces went meanwhile: wait for them.
                 Err(_) if self.is_gone() => {}
                 attached => break attached?,
             }
         };
         let frontend = Rc::clone(&self.frontend);
-        let observer: Rc<dyn Observer> = frontend.clone();
-        let tell = |progress: Progress<'_, Tunnel>| {
+        let tell = |progress: Progress<'_, F>| {
             match progress {
                 Progress::Loaded { attached, plan } => frontend.loaded(attached, plan)?,
                 Progress::Waiting(name) => self.states.set(name, InterfaceState::Waiting),
@@ -175,15 +181,17 @@ impl GroupTask {
                         if anew {
                             frontend.ready(attached, carried, plan)?;
                         }
-                        let state = InterfaceState::Carrying(attached.maps.ports()?);
-                        self.states.set(&carried.kept_as, state);
+                        if let Some(words) = F::works_on(attached, carried, plan)? {
+                            let state = InterfaceState::Carrying(words);
+                            self.states.set(&carried.kept_as, state);
+                        }
                     }
                     self.begin();
                 }
             }
             Ok(())
         };
-        group.run(&mut orders, &*observer, tell).await
+        group.run(&mut orders, frontend.observer(), tell).await
     }
 
     fn is_gone(&self) -> bool {

@@ -1,13 +1,16 @@
 //! Many interfaces in one process: start, signals, reload, end.
 //!
-//! Interfaces with equal settings form a group, which shares its flows.
+//! Interfaces of the tunnel with equal settings form a group, which shares its flows. All
+//! interfaces of the gateway are one group.
 
 mod conflicts;
 mod ending;
+mod gateway;
 mod group;
 mod prepared;
 mod reload;
 mod serve;
+mod served;
 mod start;
 mod states;
 
@@ -22,33 +25,20 @@ use tokio::task::{JoinSet, spawn_local};
 
 use crate::config::{Config, LogLevel};
 use crate::error::Result;
-use crate::group::{Carried, Handle, Incumbent};
+use crate::gateway::Gateway;
+use crate::group::{Attached, Carried, Function, Handle, Incumbent};
 use crate::host::preflight;
 use crate::process::notify::{self, Watchdog};
 use crate::process::signals::catch;
 use crate::process::task::Task;
-use crate::tunnel::daemon::Observer;
 use crate::tunnel::resolve::Known;
-use crate::tunnel::{Attached, Plan};
+use crate::tunnel::{Plan, Tunnel};
 use ending::Endings;
-use states::InterfaceStates;
+use gateway::RunningGateway;
+use states::{InterfaceStates, States};
 
 /// The part of the program that shows an operator what the service does.
-pub trait Frontend: Observer {
-    /// Programs were loaded for a group.
-    ///
-    /// # Errors
-    ///
-    /// If their log cannot be read; the service then gives the group up.
-    fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()>;
-
-    /// An interface of a group carries datagrams now, by programs that were just attached.
-    ///
-    /// # Errors
-    ///
-    /// If that cannot be shown; the service then gives the group up.
-    fn ready(&self, attached: &Attached, carried: &Carried, plan: &Plan) -> Result<()>;
-
+pub trait Frontend: Shows<Tunnel> + Shows<Gateway> {
     /// The service serves metrics at this address now.
     ///
     /// # Errors
@@ -62,6 +52,26 @@ pub trait Frontend: Observer {
     ///
     /// If it cannot be set.
     fn log(&self, level: LogLevel) -> Result<()>;
+}
+
+/// The part of the program that shows an operator what a function does.
+pub trait Shows<F: Function> {
+    /// Programs were loaded for a group.
+    ///
+    /// # Errors
+    ///
+    /// If their log cannot be read; the service then gives the group up.
+    fn loaded(&self, attached: &mut Attached<F>, plan: &F::Plan) -> Result<()>;
+
+    /// An interface of a group is worked on now, by programs that were just attached.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be shown; the service then gives the group up.
+    fn ready(&self, attached: &Attached<F>, carried: &Carried, plan: &F::Plan) -> Result<()>;
+
+    /// The receiver of news of the daemon.
+    fn observer(&self) -> &F::Observer;
 }
 
 /// How to run.
@@ -95,17 +105,21 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
     conflicts::check(&config, &mode)?;
     // On the same thread as everything else: if that thread hangs, so does the watchdog.
     let _watchdog = Task::from(spawn_local(Watchdog::from_env().run()));
+    let all_states = Rc::<States>::default();
     let mut service = Service {
         resolve_interval: config.resolve_interval.into(),
         mode,
         frontend,
         groups: BTreeMap::new(),
+        gateway: None,
         next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
         captures: JoinSet::new(),
         metrics: None,
-        states: Rc::default(),
+        states: InterfaceStates::of::<Tunnel>(&all_states),
+        gateway_states: InterfaceStates::of::<Gateway>(&all_states),
+        all_states,
     };
     let control = tokio::select! {
         ending = endings.next() => return service.end(ending).await,
@@ -123,7 +137,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
     service.end(ending).await
 }
 
-/// A group of interfaces that the service carries or waits for.
+/// A group of interfaces on which the tunnel works, or shall work.
 struct RunningGroup {
     /// The names of the interfaces.
     interfaces: Vec<String>,
@@ -137,8 +151,10 @@ struct Service {
     mode: Mode,
     frontend: Rc<dyn Frontend>,
     resolve_interval: Duration,
-    /// By numbers that mean nothing else.
+    /// Those of the tunnel, by numbers that mean nothing else.
     groups: BTreeMap<u32, RunningGroup>,
+    /// The one of the gateway, if anything is forwarded.
+    gateway: Option<RunningGateway>,
     /// The next such number.
     next: u32,
     /// The addresses that names of peers last resolved to.
@@ -147,8 +163,12 @@ struct Service {
     /// Running captures.
     captures: JoinSet<()>,
     metrics: Option<Metrics>,
-    /// The states of all interfaces, also of those that were given up.
-    states: Rc<InterfaceStates>,
+    /// The states of the tunnel's interfaces, also of those that were given up.
+    states: InterfaceStates,
+    /// Those of the gateway.
+    gateway_states: InterfaceStates,
+    /// All of these.
+    all_states: Rc<States>,
 }
 
 /// The server of metrics, and the address that the configuration asked for.

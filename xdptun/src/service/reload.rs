@@ -43,6 +43,10 @@ impl Service {
         let config = Config::read(&file)?;
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(&config).await?;
+        let gateway = self.plan_gateway(&config)?;
+        if let Some(plan) = &gateway {
+            self.check_gateway(plan)?;
+        }
         let (kept, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|prepared| {
             let name = prepared.name();
             // One that was given up is tried again.
@@ -56,10 +60,28 @@ impl Service {
             wanted => Some(self.serve_metrics(wanted)?),
         };
         let mut gone = self.states.names();
-        gone.retain(|name| !config.interfaces.contains_key(name));
+        let has_tunnel = |name: &String| {
+            config
+                .interfaces
+                .get(name)
+                .is_some_and(|one| one.has_tunnel())
+        };
+        gone.retain(|name| !has_tunnel(name));
 
-        // New ones first: if one cannot be attached, nothing has changed yet.
-        self.begin(new, &kept, done).await?;
+        // First what can fail, and be undone.
+        let before = self.gateway_plan();
+        self.change_gateway(gateway, done).await?;
+        if let Err(error) = self.begin(new, &kept, done).await {
+            let changed = std::mem::take(done);
+            let undone = self.change_gateway(before, &mut Vec::new()).await;
+            return match undone {
+                Ok(()) => Err(error),
+                Err(also) => {
+                    *done = changed;
+                    Err(error.context(format!("and the rules cannot be put back: {also:#}")))
+                }
+            };
+        }
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();

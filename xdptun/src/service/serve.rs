@@ -7,7 +7,7 @@ use tokio::signal::unix::Signal;
 use tracing::error;
 
 use super::ending::Ending;
-use super::states::InterfaceState;
+use super::states::{InterfaceState, InterfaceStates};
 use super::{RunningGroup, Service};
 use crate::control::{Asker, Command, Control};
 use crate::error::Result;
@@ -41,7 +41,7 @@ impl Service {
                 Some(_) = self.captures.join_next() => {}
                 Some(ended) = self.tasks.join_next() => {
                     self.note_end(ended?);
-                    if self.groups.is_empty() {
+                    if self.groups.is_empty() && self.gateway.is_none() {
                         return Ok(Ending::Stop);
                     }
                 }
@@ -93,20 +93,32 @@ impl Service {
 
     /// Notes that a group has ended by itself. The others go on.
     pub(super) fn note_end(&mut self, (id, result): (u32, Result<()>)) {
-        let group = self.groups.remove(&id);
         let why = result.err().map(|why| format!("{why:#}"));
-        for name in group.iter().flat_map(|group| &group.interfaces) {
-            match &why {
-                None => self.states.forget(name),
+        if self
+            .gateway
+            .as_ref()
+            .is_some_and(|gateway| gateway.id == id)
+        {
+            self.gateway = None;
+            let states = self.gateway_states.clone();
+            self.note_end_of(&states.names(), &states, why.as_deref());
+        } else if let Some(group) = self.groups.remove(&id) {
+            self.note_end_of(&group.interfaces, &self.states, why.as_deref());
+        }
+    }
+
+    fn note_end_of(&self, names: &[String], states: &InterfaceStates, why: Option<&str>) {
+        for name in names {
+            match why {
+                None => states.forget(name),
                 // It was given up before the others, for a reason of its own.
-                Some(_) if self.states.is_given_up(name) => {}
+                Some(_) if states.is_given_up(name) => {}
                 Some(why) => {
                     // Without a file, `end` returns the error.
                     if self.mode.file.is_some() {
                         error!("{name}: given up: {why}");
                     }
-                    let state = InterfaceState::GivenUp(why.clone());
-                    self.states.set(name, state);
+                    states.set(name, InterfaceState::GivenUp(why.to_owned()));
                 }
             }
         }
@@ -118,6 +130,7 @@ impl Service {
             let ended = ended?;
             if ended.0 == id {
                 self.groups.remove(&id);
+                self.gateway.take_if(|gateway| gateway.id == id);
                 return ended.1;
             }
             self.note_end(ended);

@@ -12,7 +12,9 @@ use tracing::warn;
 
 use super::group::{GroupTask, form_groups, part};
 use super::prepared::Prepared;
-use super::{Metrics, RunningGroup, Service, conflicts};
+use super::served::Served;
+use super::states::InterfaceStates;
+use super::{Metrics, RunningGroup, Service, Shows, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
 use crate::error::{Context as _, Error, Result, bail};
@@ -51,15 +53,19 @@ impl Service {
         }
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(config).await?;
+        let gateway = self.plan_gateway(config)?;
         for prepared in &all {
             let name = &prepared.name();
             // A process that keeps the interface fails the start anyway.
-            let is_free = || Ok::<_, Error>(conflicts::keeper(name)?.is_none());
+            let is_free = || Ok::<_, Error>(conflicts::keeper::<Tunnel>(name)?.is_none());
             if if_nametoindex(name.as_str()).is_ok()
                 && (self.mode.incumbent == Incumbent::TakeOver || is_free()?)
             {
                 check::<Tunnel>(&prepared.plan.options(), name)?;
             }
+        }
+        if let Some(plan) = &gateway {
+            self.check_gateway_at_start(plan)?;
         }
         if self.mode.file.is_some() {
             part(&all)?;
@@ -75,6 +81,9 @@ impl Service {
         let unshared = without_file.then(|| conflicts::unshared(config));
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
+        }
+        if let Some(plan) = gateway {
+            self.start_gateway(plan).await?;
         }
         match unshared {
             None => {}
@@ -95,12 +104,13 @@ impl Service {
 
     /// Listens for commands. `xdptun attach`, without a file, goes on if it cannot listen.
     fn listen(&self, config: &Config) -> Result<Option<Control>> {
-        let states = Rc::clone(&self.states);
+        let states = Rc::clone(&self.all_states);
         let status = move || states.report();
         if self.mode.file.is_some() {
             return Control::listen(Place::Service, status).map(Some);
         }
-        let Some(name) = config.interfaces.keys().next() else {
+        let mut with_tunnel = config.interfaces.iter().filter(|(_, one)| one.has_tunnel());
+        let Some((name, _)) = with_tunnel.next() else {
             return Ok(None);
         };
         let control = Control::listen(Place::Interface(name), status);
@@ -113,6 +123,7 @@ impl Service {
     pub(super) async fn prepare_all(&self, config: &Config) -> Result<Vec<Prepared>> {
         let trace = Trace::from(config.log_level);
         let all = config.interfaces.iter();
+        let all = all.filter(|(_, interface)| interface.has_tunnel());
         let all = all.map(async |(name, interface)| {
             let prepared = self.prepare(name, interface, trace).await;
             prepared.with_context(|| format!("interface {name}"))
@@ -140,7 +151,8 @@ impl Service {
         })
     }
 
-    /// Starts a group; returns when it carries datagrams, or the service waits for all of it.
+    /// Starts a group of the tunnel; returns when it carries datagrams, or the service waits for
+    /// all of it.
     pub(super) async fn start(&mut self, prepared: Prepared) -> Result<()> {
         let name = prepared.name();
         let Prepared {
@@ -148,20 +160,9 @@ impl Service {
             plan,
             names,
         } = prepared;
-        let id = self.next;
-        self.next += 1;
-        let (handle, orders) = Handle::new();
-        let (begun, has_begun) = oneshot::channel();
-        let task = GroupTask {
-            names: interfaces.clone(),
-            patient: self.mode.file.is_some(),
-            incumbent: self.mode.incumbent,
-            frontend: Rc::clone(&self.frontend),
-            states: Rc::clone(&self.states),
-            begun: Some(begun),
-        };
-        let task = task.run(plan.clone(), orders);
-        self.tasks.spawn_local(async move { (id, task.await) });
+        let states = self.states.clone();
+        let frontend: Rc<dyn Shows<Tunnel>> = Rc::clone(&self.frontend) as _;
+        let (id, handle, begun) = self.spawn(&interfaces, plan.clone(), states, frontend);
         let group = RunningGroup {
             interfaces,
             names: keep(names, self.resolve_interval, handle.clone()),
@@ -169,13 +170,46 @@ impl Service {
             plan,
         };
         self.groups.insert(id, group);
-        if has_begun.await.is_ok() {
+        self.until_begun(id, begun, &name).await
+    }
+
+    /// Spawns the task of a group; its number, its handle, and the news that it has begun.
+    pub(super) fn spawn<F: Served>(
+        &mut self,
+        names: &[String],
+        plan: F::Plan,
+        states: InterfaceStates,
+        frontend: Rc<dyn Shows<F>>,
+    ) -> (u32, Handle<F::Plan>, Begun) {
+        let id = self.next;
+        self.next += 1;
+        let (handle, orders) = Handle::new();
+        let (begun, has_begun) = oneshot::channel();
+        let task = GroupTask::<F> {
+            names: names.to_vec(),
+            patient: self.mode.file.is_some(),
+            incumbent: self.mode.incumbent,
+            frontend,
+            states,
+            begun: Some(begun),
+        };
+        let task = task.run(plan, orders);
+        self.tasks.spawn_local(async move { (id, task.await) });
+        (id, handle, has_begun)
+    }
+
+    /// Waits until a group works, or the service waits for all its interfaces.
+    pub(super) async fn until_begun(&mut self, id: u32, begun: Begun, name: &str) -> Result<()> {
+        if begun.await.is_ok() {
             return Ok(());
         }
         self.until_ended(id).await?;
         bail!(Other, "{name}: it ended early")
     }
 }
+
+/// Tells that a group works, or that the service waits for all its interfaces.
+pub type Begun = oneshot::Receiver<()>;
 
 /// Looks the names of an interface's peers up from time to time, and tells the tunnel of
 /// changes.

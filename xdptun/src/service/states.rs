@@ -1,11 +1,13 @@
-//! The state of each interface. The status line of the service manager, the answer to a
-//! reload, `xdptun status` and the result of the service are all made from it.
+//! The state of each interface, for each function that works on it. The status line of the
+//! service manager, the answer to a reload, `xdptun status` and the result of the service are
+//! all made from it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::control::{Report, ReportedState};
-use crate::host::ports::{PortRange, carries};
+use crate::group::Function;
 use crate::process::notify;
 
 /// The state of an interface.
@@ -13,8 +15,8 @@ use crate::process::notify;
 pub enum InterfaceState {
     /// There is no interface of that name; the service waits for it.
     Waiting,
-    /// It carries datagrams of these ports.
-    Carrying(Vec<PortRange>),
+    /// The function works on it, in these words.
+    Carrying(String),
     /// It cannot go on, for this reason. Programs may still be attached.
     GivenUp(String),
 }
@@ -24,12 +26,12 @@ impl InterfaceState {
     fn text(&self, name: &str) -> String {
         match self {
             Self::Waiting => format!("{name}: waiting for the interface"),
-            Self::Carrying(ports) => carries(name, ports),
+            Self::Carrying(words) => words.clone(),
             Self::GivenUp(why) => format!("{name}: given up: {why}"),
         }
     }
 
-    fn report(&self, name: &str) -> Report {
+    fn report(&self, name: &str, function: &str) -> Report {
         let (state, reason) = match self {
             Self::Waiting => (ReportedState::Waiting, None),
             Self::Carrying(_) => (ReportedState::Carrying, None),
@@ -37,75 +39,47 @@ impl InterfaceState {
         };
         Report {
             name: name.to_owned(),
+            function: function.to_owned(),
             state,
             reason,
         }
     }
 }
 
-/// The interfaces of a service, by name.
+/// The interfaces of a service, by name and function.
 #[derive(Debug, Default)]
-pub struct InterfaceStates {
-    interfaces: RefCell<BTreeMap<String, InterfaceState>>,
+pub struct States {
+    interfaces: RefCell<BTreeMap<(String, &'static str), InterfaceState>>,
     /// The last status line.
     told: RefCell<String>,
 }
 
-impl InterfaceStates {
-    /// Sets the state of an interface.
-    pub fn set(&self, name: &str, state: InterfaceState) {
-        self.interfaces.borrow_mut().insert(name.to_owned(), state);
-        self.tell();
-    }
-
-    /// Removes an interface that the configuration no longer has.
-    pub fn forget(&self, name: &str) {
-        self.interfaces.borrow_mut().remove(name);
-        self.tell();
-    }
-
-    /// The names of all interfaces.
-    pub fn names(&self) -> Vec<String> {
-        self.interfaces.borrow().keys().cloned().collect()
-    }
-
-    /// Whether the service waits for an interface.
-    pub fn is_waiting(&self, name: &str) -> bool {
-        matches!(
-            self.interfaces.borrow().get(name),
-            Some(InterfaceState::Waiting)
-        )
-    }
-
-    /// Whether the service gave an interface up.
-    pub fn is_given_up(&self, name: &str) -> bool {
-        matches!(
-            self.interfaces.borrow().get(name),
-            Some(InterfaceState::GivenUp(_))
-        )
-    }
-
+impl States {
     /// The state of each interface.
     pub fn report(&self) -> Vec<Report> {
         let interfaces = self.interfaces.borrow();
-        let reports = interfaces.iter().map(|(name, state)| state.report(name));
+        let reports = interfaces
+            .iter()
+            .map(|((name, function), state)| state.report(name, function));
         reports.collect()
     }
 
     /// The names of those that were given up, and why.
     pub fn given_up(&self) -> Vec<(String, String)> {
         let interfaces = self.interfaces.borrow();
-        let given_up = interfaces.iter().filter_map(|(name, state)| match state {
-            InterfaceState::GivenUp(why) => Some((name.clone(), why.clone())),
-            InterfaceState::Waiting | InterfaceState::Carrying(_) => None,
-        });
+        let given_up = interfaces
+            .iter()
+            .filter_map(|((name, _), state)| match state {
+                InterfaceState::GivenUp(why) => Some((name.clone(), why.clone())),
+                InterfaceState::Waiting | InterfaceState::Carrying(_) => None,
+            });
         given_up.collect()
     }
 
     /// Sends the service manager a new status line, if it changed.
     fn tell(&self) {
         let interfaces = self.interfaces.borrow();
-        let texts = interfaces.iter().map(|(name, state)| state.text(name));
+        let texts = interfaces.iter().map(|((name, _), state)| state.text(name));
         let text = match texts.collect::<Vec<_>>().join("; ") {
             nothing if nothing.is_empty() => "nothing is carried".to_owned(),
             // A line break would end the status line.
@@ -115,5 +89,65 @@ impl InterfaceStates {
             notify::status(&text);
             self.told.replace(text);
         }
+    }
+}
+
+/// The interfaces on which one function works, by name.
+#[derive(Clone, Debug)]
+pub struct InterfaceStates {
+    all: Rc<States>,
+    function: &'static str,
+}
+
+impl InterfaceStates {
+    /// Those of a function, among all states of the service.
+    pub fn of<F: Function>(all: &Rc<States>) -> Self {
+        Self {
+            all: Rc::clone(all),
+            function: F::PROGRAMS.function,
+        }
+    }
+
+    fn key(&self, name: &str) -> (String, &'static str) {
+        (name.to_owned(), self.function)
+    }
+
+    /// Sets the state of an interface.
+    pub fn set(&self, name: &str, state: InterfaceState) {
+        let mut interfaces = self.all.interfaces.borrow_mut();
+        interfaces.insert(self.key(name), state);
+        drop(interfaces);
+        self.all.tell();
+    }
+
+    /// Removes an interface that the configuration no longer has.
+    pub fn forget(&self, name: &str) {
+        self.all.interfaces.borrow_mut().remove(&self.key(name));
+        self.all.tell();
+    }
+
+    /// The names of all interfaces.
+    pub fn names(&self) -> Vec<String> {
+        let interfaces = self.all.interfaces.borrow();
+        let own = interfaces
+            .keys()
+            .filter(|(_, function)| *function == self.function);
+        own.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the service waits for an interface.
+    pub fn is_waiting(&self, name: &str) -> bool {
+        matches!(
+            self.all.interfaces.borrow().get(&self.key(name)),
+            Some(InterfaceState::Waiting)
+        )
+    }
+
+    /// Whether the service gave an interface up.
+    pub fn is_given_up(&self, name: &str) -> bool {
+        matches!(
+            self.all.interfaces.borrow().get(&self.key(name)),
+            Some(InterfaceState::GivenUp(_))
+        )
     }
 }

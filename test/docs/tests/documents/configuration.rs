@@ -1,5 +1,6 @@
 //! What docs/configuration.md says that a reload can change.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use xdptun_lab::scratch::Scratch;
@@ -7,12 +8,16 @@ use xdptun_lab::{Attached, Direct, Host, workspace, xdptun};
 use xdptun_test_net::{cli, kernel};
 
 /// A change of every key, from its default.
-fn changes(secret: &str) -> [(&'static str, String); 11] {
+fn changes(secret: &str) -> Vec<(&'static str, String)> {
     let other_tc = if kernel::has_tcx() { "clsact" } else { "tcx" };
-    [
+    vec![
         ("log-level", "\"debug\"".to_owned()),
+        ("max-sessions", "1000".to_owned()),
         ("metrics", "\"127.0.0.1:9469\"".to_owned()),
         ("resolve-interval", "5".to_owned()),
+        ("tcp-timeout", "1000".to_owned()),
+        ("tcp-transitory-timeout", "100".to_owned()),
+        ("udp-timeout", "30".to_owned()),
         ("idle-timeout", "60".to_owned()),
         ("ingress", "\"xdp-generic\"".to_owned()),
         ("keepalive", "10".to_owned()),
@@ -21,7 +26,43 @@ fn changes(secret: &str) -> [(&'static str, String); 11] {
         ("ports", "[8001]".to_owned()),
         ("secret", format!("\"{secret}\"")),
         ("tc", format!("\"{other_tc}\"")),
+        ("listen", "7001".to_owned()),
+        ("source", "\"masquerade\"".to_owned()),
+        ("steal", "true".to_owned()),
+        ("to", "[\"10.0.0.3:7000\", \"10.0.0.4:7000=2\"]".to_owned()),
     ]
+}
+
+/// The keys of the whole file, and those of a rule.
+const WHOLE: [&str; 7] = [
+    "log-level",
+    "max-sessions",
+    "metrics",
+    "resolve-interval",
+    "tcp-timeout",
+    "tcp-transitory-timeout",
+    "udp-timeout",
+];
+/// See [`WHOLE`].
+const OF_RULE: [&str; 4] = ["listen", "source", "steal", "to"];
+
+/// The lines of a table, with another value of one key or that key as well.
+fn table(usual: &[(&str, &str)], change: Option<(&str, &str)>) -> String {
+    let mut keys: BTreeMap<_, _> = usual.iter().copied().collect();
+    keys.extend(change);
+    let lines = keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
+    lines.collect()
+}
+
+/// A file in which one key is not as in the others.
+fn file(key: &str, value: &str) -> String {
+    let (is_of_whole, is_of_rule) = (WHOLE.contains(&key), OF_RULE.contains(&key));
+    let change = |is_there: bool| is_there.then_some((key, value));
+    let whole = table(&[], change(is_of_whole));
+    let interface = table(&[("ports", "[8000]")], change(!is_of_whole && !is_of_rule));
+    let usual = [("listen", "7000"), ("to", "\"10.0.0.2:7000\"")];
+    let rule = table(&usual, change(is_of_rule));
+    format!("{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{rule}")
 }
 
 /// The keys of the page and whether a reload changes each, in their order.
@@ -49,16 +90,7 @@ fn a_reload_changes_what_the_page_says() {
         scratch.path().join("secret"),
     );
     fs::write(&secret, "known to both hosts").unwrap();
-    let write = |key: &str, value: &str| {
-        let text = match key {
-            "ports" => format!("[interface.eth0]\nports = {value}\n"),
-            "log-level" | "metrics" | "resolve-interval" => {
-                format!("{key} = {value}\n[interface.eth0]\nports = [8000]\n")
-            }
-            _ => format!("[interface.eth0]\nports = [8000]\n{key} = {value}\n"),
-        };
-        fs::write(&path, text).unwrap();
-    };
+    let write = |key: &str, value: &str| fs::write(&path, file(key, value)).unwrap();
     write("ingress", "\"tc\"");
     let mut command = netns.command(xdptun::binary().unwrap());
     command.arg("run").arg("--config").arg(&path);

@@ -82,13 +82,12 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
             assert!(reason.contains(words), "{name}: {reason}");
         }
     }
-    let given_up =
-        |index: usize| json!({"name": lost[index], "state": "given-up", "reason": reasons[index]});
+    let given_up = |index: usize| json!({"name": lost[index], "function": "tunnel", "state": "given-up", "reason": reasons[index]});
     let expected = json!([
-        {"name": "eth0", "state": "carrying", "reason": null},
+        {"name": "eth0", "function": "tunnel", "state": "carrying", "reason": null},
         given_up(0),
         given_up(1),
-        {"name": "eth3", "state": "waiting", "reason": null},
+        {"name": "eth3", "function": "tunnel", "state": "waiting", "reason": null},
     ]);
     assert_eq!(service(netns), expected);
     let shown = run(netns, &["status"]).unwrap().stdout;
@@ -223,7 +222,7 @@ fn nothing_waits_for_names() {
     let netns = &slow.net.a.netns;
     assert_eq!(
         service(netns),
-        json!([{"name": "eth0", "state": "carrying", "reason": null}])
+        json!([{"name": "eth0", "function": "tunnel", "state": "carrying", "reason": null}])
     );
     // It ends before the name server has had its time.
     let Slow { service, .. } = slow;

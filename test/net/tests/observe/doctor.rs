@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::process::Command;
 
 use aya::Ebpf;
 use aya::programs::tc::TcAttachOptions;
@@ -12,83 +11,27 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use xdptun_lab::{Direct, Family, Host, Process, udp, wait, xdptun as product};
 use xdptun_lab::{scratch::Scratch, secret};
-use xdptun_test_net::cli::{Outcome, finish, run};
+use xdptun_test_net::cli::{finish, run};
+use xdptun_test_net::doctor::{self, mend_of, only, parsed, shell, succeed};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::{LIMIT, PORT, kernel, mode, status};
 
 /// The arguments of most of these tests.
 const LOOK: [&str; 5] = ["doctor", "--iface", Host::DEV, "--port", "8000"];
 
-/// A line as a person would type it, on a host, where `xdptun` is the program under
-/// test.
-fn shell(host: &Host, line: &str) -> Command {
-    let binary = product::binary().unwrap();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let own = binary.parent().unwrap().display();
-    let mut command = host.netns.command("sh");
-    command
-        .args(["-c", line])
-        .env("PATH", format!("{own}:{path}"));
-    command
-}
-
-/// Runs a line that must succeed.
-fn succeed(host: &Host, line: &str) {
-    let outcome = finish(&mut shell(host, line)).unwrap();
-    assert_eq!(outcome.code, Some(0), "{line}: {outcome:#?}");
-}
-
 /// All findings, after a line that is run in a mount namespace of its own.
 fn findings_after(host: &Host, line: &str) -> Vec<Value> {
-    let look = format!("{line}; exec xdptun {} --json", LOOK.join(" "));
-    let outcome = finish(&mut shell(
-        host,
-        &format!("exec unshare --mount sh -c '{look}'"),
-    ))
-    .unwrap();
-    parsed(&outcome)
+    doctor::findings_after(&host.netns, line, &LOOK)
 }
 
 fn findings(host: &Host) -> Vec<Value> {
-    parsed(&run(&host.netns, &[&LOOK[..], &["--json"]].concat()).unwrap())
-}
-
-/// The findings, and that the exit code fits them.
-fn parsed(outcome: &Outcome) -> Vec<Value> {
-    let text = outcome.stdout.join("\n");
-    let findings: Vec<Value> =
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{outcome:#?}"));
-    let fails = findings.iter().any(|finding| finding["level"] == "fail");
-    assert_eq!(outcome.code, Some(i32::from(fails)), "{outcome:#?}");
-    assert_eq!(outcome.stderr, [""; 0]);
-    findings
-}
-
-/// The one finding of a check.
-fn only<'a>(findings: &'a [Value], check: &str) -> &'a Value {
-    let found: Vec<&Value> = findings
-        .iter()
-        .filter(|finding| finding["check"] == check)
-        .collect();
-    assert_eq!(found.len(), 1, "{check}: {findings:#?}");
-    found[0]
+    doctor::findings(&host.netns, &LOOK)
 }
 
 fn assert_ok(host: &Host, check: &str) {
     let all = findings(host);
     let found = only(&all, check);
     assert_eq!(found["level"], "ok", "{found:#}");
-}
-
-/// Requires one finding of a check, and returns the command that fixes it.
-fn mend_of(findings: &[Value], check: &str, level: &str, words: &[&str]) -> String {
-    let found = only(findings, check);
-    assert_eq!(found["level"], level, "{found:#}");
-    for word in words {
-        let what = found["what"].as_str().unwrap();
-        assert!(what.contains(word), "no `{word}` in {found:#}");
-    }
-    found["mend"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -176,9 +119,9 @@ fn what_it_prints_mends_what_it_found() {
     ] {
         let net = Direct::new().unwrap();
         assert_ok(&net.a, check);
-        succeed(&net.a, breaking);
+        succeed(&net.a.netns, breaking);
         let mend = mend_of(&findings(&net.a), check, level, words);
-        succeed(&net.a, &mend);
+        succeed(&net.a.netns, &mend);
         assert_ok(&net.a, check);
     }
 }
@@ -228,7 +171,7 @@ fn rules_for_tcp_do_not_let_udp_in() {
         "nft insert rule inet filter input udp dport 8000 accept"
     );
     assert_eq!(server.datagrams(), 0);
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     assert_ok(&net.a, "firewall");
     udp::exchange(&client, server.address(), b"welcome", LIMIT).unwrap();
 }
@@ -252,9 +195,9 @@ fn a_policy_without_a_rule_is_told() {
             "warn",
             &["`ip own c`", "8000"],
         );
-        succeed(&net.a, &mend);
+        succeed(&net.a.netns, &mend);
         assert_ok(&net.a, "firewall");
-        succeed(&net.a, "nft flush ruleset");
+        succeed(&net.a.netns, "nft flush ruleset");
     }
 }
 
@@ -262,7 +205,7 @@ fn a_policy_without_a_rule_is_told() {
 fn a_wireguard_device_must_fit() {
     let net = Direct::new().unwrap();
     succeed(
-        &net.a,
+        &net.a.netns,
         "ip tuntap add dev wg0 mode tun && ip link set mtu 1500 dev wg0",
     );
     // As an implementation in user space makes it.
@@ -284,7 +227,7 @@ fn a_wireguard_device_must_fit() {
         ],
     );
     assert_eq!(mend, "ip link set mtu 1420 dev wg0");
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     assert_eq!(only(&look(), "wireguard-mtu")["level"], "ok");
     // A peer that is reached over IPv6 leaves less.
     let _attached = mode::TC
@@ -292,7 +235,7 @@ fn a_wireguard_device_must_fit() {
         .unwrap();
     let mend = mend_of(&look(), "wireguard-mtu", "warn", &["1408 over IPv6"]);
     assert_eq!(mend, "ip link set mtu 1408 dev wg0");
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     assert_eq!(only(&look(), "wireguard-mtu")["level"], "ok");
 }
 
@@ -336,13 +279,13 @@ fn an_owned_port_that_is_not_reserved_is_told() {
     let net = Direct::new().unwrap();
     let all = findings(&net.a);
     assert_eq!(only(&all, "ephemeral-port")["level"], "ok", "{all:#?}");
-    let set = |setting: &str| succeed(&net.a, &format!("sysctl -w '{setting}'"));
+    let set = |setting: &str| succeed(&net.a.netns, &format!("sysctl -w '{setting}'"));
     set("net.ipv4.ip_local_port_range=7000 9000");
     set("net.ipv4.ip_local_reserved_ports=7001");
     let words = ["port 8000", "UDP socket"];
     let mend = mend_of(&findings(&net.a), "ephemeral-port", "warn", &words);
     assert_eq!(mend, "sysctl -w net.ipv4.ip_local_reserved_ports=7001,8000");
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     let all = findings(&net.a);
     assert_eq!(only(&all, "ephemeral-port")["level"], "ok", "{all:#?}");
 }
@@ -371,7 +314,7 @@ fn a_peer_that_does_not_answer_is_told_with_the_reason() {
         .run_with_input("nft", ["-f", "-"], silent)
         .unwrap();
     told("fail", &format!("no answer from {peer}: let TCP"));
-    succeed(&net.b, "nft flush ruleset");
+    succeed(&net.b.netns, "nft flush ruleset");
     told(
         "fail",
         &format!("no answer from {peer}: a host or a firewall refuses"),
@@ -401,7 +344,7 @@ fn a_peer_that_sends_undisguised_is_told() {
 fn a_peer_that_is_reached_another_way_is_told() {
     let net = Direct::new().unwrap();
     succeed(
-        &net.a,
+        &net.a.netns,
         "ip tuntap add other mode tun && ip link set other up && \
          ip route add 192.0.2.0/24 dev other && ip -6 route add 2001:db8::/64 dev other",
     );
@@ -416,12 +359,12 @@ fn a_peer_that_is_reached_another_way_is_told() {
     told("warn", &["192.0.2.1", "2001:db8::1", "another interface"]);
     let own = net.a.address(Family::V6);
     succeed(
-        &net.a,
+        &net.a.netns,
         "ip rule add fwmark 7 lookup 100 && ip route add 192.0.2.0/24 dev eth0 table 100",
     );
     told("warn", &["datagrams to 2001:db8::1 leave"]);
     succeed(
-        &net.a,
+        &net.a.netns,
         &format!(
             "ip -6 rule add from {own} lookup 100 && \
              ip -6 route add 2001:db8::/64 dev eth0 table 100"
@@ -469,7 +412,7 @@ fn another_xdp_program_is_named_and_can_be_taken_off() {
         let pin = format!("/sys/fs/bpf/{}", net.a.netns.name());
         other_xdp(&mut ebpf).pin(&pin).unwrap();
         succeed(
-            &net.a,
+            &net.a.netns,
             &format!("ip link set dev eth0 {mode} pinned {pin}; rm {pin}"),
         );
         let mend = mend_of(
@@ -478,7 +421,7 @@ fn another_xdp_program_is_named_and_can_be_taken_off() {
             "warn",
             &["others_xdp", "takes tc"],
         );
-        succeed(&net.a, &mend);
+        succeed(&net.a.netns, &mend);
         assert_ok(&net.a, "xdp");
         assert_eq!(Traces::of(&net.a).unwrap(), before);
     }
@@ -569,7 +512,7 @@ fn gro_and_generic_xdp_do_not_go_together() {
         .unwrap();
     net.offload("gro", true).unwrap();
     let mend = mend_of(&findings(&net.a), "gro", "warn", &["eth0", "generic XDP"]);
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     assert_ok(&net.a, "gro");
     assert_ok(&net.a, "xdp");
     attached.stop().unwrap();
@@ -581,7 +524,7 @@ fn attach_as_told(host: &Host, mend: &str) -> Process {
         mend.starts_with("xdptun attach --iface eth0 --port 8000"),
         "{mend}"
     );
-    let process = Process::spawn(&mut shell(host, &format!("exec {mend}"))).unwrap();
+    let process = Process::spawn(&mut shell(&host.netns, &format!("exec {mend}"))).unwrap();
     process.wait_for_line("ready:", LIMIT).unwrap();
     process
 }
@@ -639,7 +582,7 @@ fn an_empty_hook_fails_until_it_is_filled_again() {
         let net = Direct::new().unwrap();
         let attached = mode.attach(&net.a, &["--port", "8000"]).unwrap();
         assert_ok(&net.a, "hooks");
-        succeed(&net.a, command);
+        succeed(&net.a.netns, command);
         let mend = mend_of(&findings(&net.a), "hooks", "fail", &[hook, "eth0"]);
         assert!(mend.ends_with(" --take-over"), "{mend}");
         let process = attach_as_told(&net.a, &mend);
@@ -678,11 +621,11 @@ fn what_is_left_of_an_interface_that_is_gone_can_be_removed() {
         .unwrap()
         .kill()
         .unwrap();
-    succeed(&net.a, "ip link del eth0");
+    succeed(&net.a.netns, "ip link del eth0");
     let look = || parsed(&run(&net.a.netns, &["doctor", "--json"]).unwrap());
     let mend = mend_of(&look(), "attachment", "fail", &["eth0", "is gone"]);
     assert_eq!(mend, "xdptun detach --iface eth0");
-    succeed(&net.a, &mend);
+    succeed(&net.a.netns, &mend);
     let all = look();
     assert!(
         all.iter().all(|finding| finding["check"] != "attachment"),

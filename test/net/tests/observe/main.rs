@@ -2,6 +2,7 @@
 
 mod capture;
 mod doctor;
+mod doctor_gateway;
 mod flows;
 mod json;
 mod metrics;

@@ -7,7 +7,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use xdptun_lab::{Attached, Direct, Family, Host, Multihomed, udp, wait, workspace};
+use xdptun_lab::{
+    Attached, Direct, Family, Host, Multihomed, Netns, Served, udp, wait, workspace, xdptun,
+};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::exposition::Exposition;
 use xdptun_test_net::groups::{BOTH, ends};
@@ -36,8 +38,8 @@ fn address(attached: &Attached) -> SocketAddr {
     told.next().expect("no metrics").parse().unwrap()
 }
 
-fn scrape(host: &Host, address: SocketAddr) -> Exposition {
-    let answer = request(&host.netns, address, "GET", "/metrics").unwrap();
+fn scrape(netns: &Netns, address: SocketAddr) -> Exposition {
+    let answer = request(netns, address, "GET", "/metrics").unwrap();
     assert_eq!(answer.status, 200, "{answer:#?}");
     let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
     let has = answer.headers.iter().any(|header| header == content_type);
@@ -71,7 +73,7 @@ fn tell_what_status_tells() {
     // An acknowledgement may still be under way: equal means that none was.
     let metrics = wait::until_some(LIMIT, "two readings of the same moment", || {
         let before = status::counters(&net.a.netns)?;
-        let metrics = scrape(&net.a, address);
+        let metrics = scrape(&net.a.netns, address);
         Ok((before == status::counters(&net.a.netns)?).then_some(metrics))
     })
     .unwrap();
@@ -167,7 +169,7 @@ fn tell_which_interfaces_share_a_table() {
         BOTH.map(|dev| status::flows_on(netns, dev).unwrap().len()) == [1, 1]
     })
     .unwrap();
-    let metrics = scrape(&net.a, address(&near));
+    let metrics = scrape(&net.a.netns, address(&near));
     for dev in BOTH {
         let about = [
             ("interface", dev),
@@ -181,6 +183,86 @@ fn tell_which_interfaces_share_a_table() {
         let capacity = metrics.value("xdptun_flow_table_capacity", &[("interface", dev)]);
         assert_eq!(capacity, Some(1000.0), "{dev}");
     }
+}
+
+/// The interfaces of a group share one table, so its sessions are those of the group.
+#[test]
+fn tell_what_the_gateway_forwards() {
+    const LISTEN: u16 = 7000;
+    let net = Served::new().unwrap();
+    let service = net.back_end.socket(Family::V4, 8080);
+    let args = [
+        "--listen",
+        &LISTEN.to_string(),
+        "--to",
+        &service.to_string(),
+        "--source",
+        "masquerade",
+        "--max-sessions",
+        "1000",
+        "--metrics",
+        LOOPBACK,
+    ];
+    let attached = Attached::forward(&net.gateway, Served::WAN, &args).unwrap();
+    let _echo = udp::Server::echo(&net.back_end.netns, service).unwrap();
+    let remote = net.listen_at(Family::V4, LISTEN);
+    // The second client goes on after an answer, which opens its session.
+    for exchanges in [1, 2] {
+        let client = udp::bind(&net.client.netns, net.client.socket(Family::V4, 0)).unwrap();
+        for _ in 0..exchanges {
+            let exchanged = udp::exchange(&client, remote, b"hello", LIMIT);
+            attached.explain(exchanged).unwrap();
+        }
+    }
+    let metrics = scrape(&net.gateway, address(&attached));
+    let shown = xdptun::status(&net.gateway).unwrap();
+    let gateways = shown["gateways"].as_array().unwrap();
+    let on = |dev, name: &str, outcome| {
+        let labels = [("interface", dev), ("function", "gateway")];
+        metrics.value(name, &[&labels[..], &[("outcome", outcome)]].concat())
+    };
+    for (name, outcome, count) in [
+        ("xdptun_packets_total", "in_forwarded", 3.0),
+        ("xdptun_sessions_total", "sessions_began", 2.0),
+        ("xdptun_sessions_total", "sessions_proven", 1.0),
+    ] {
+        assert_eq!(on(Served::WAN, name, outcome), Some(count), "{outcome}");
+    }
+    let mut names = BTreeSet::new();
+    for gateway in gateways {
+        let dev = gateway["name"].as_str().unwrap();
+        names.insert(dev);
+        let counters = gateway["counters"].as_object().unwrap();
+        for (name, count) in counters {
+            let metric = match name.starts_with("sessions_") {
+                true => "xdptun_sessions_total",
+                false => "xdptun_packets_total",
+            };
+            assert_eq!(on(dev, metric, name), count.as_f64(), "{dev} {name}");
+        }
+        let told = ["xdptun_packets_total", "xdptun_sessions_total"]
+            .map(|name| metrics.label_values(name, "outcome").len());
+        assert_eq!(told.iter().sum::<usize>(), counters.len());
+    }
+    assert_eq!(names, BTreeSet::from([Served::WAN, Served::LAN]));
+
+    let group = gateways[0]["group"].as_array().unwrap().iter();
+    let group: Vec<&str> = group.map(|name| name.as_str().unwrap()).collect();
+    let group = group.join(",");
+    for (state, count) in [("new", 0), ("answered", 1), ("open", 1), ("closing", 0)] {
+        let listed = gateways[0]["session_states"][state].as_u64();
+        assert_eq!(listed.unwrap_or(0), count, "{state}");
+        let labels = [("group", group.as_str()), ("state", state)];
+        let told = metrics.value("xdptun_session_states", &labels);
+        assert_eq!(told, Some(count as f64), "{state}");
+    }
+    let capacity = metrics.value("xdptun_session_table_capacity", &[("group", &group)]);
+    assert_eq!(capacity, gateways[0]["max_sessions"].as_f64());
+    assert_eq!(capacity, Some(1000.0));
+    for name in ["xdptun_session_states", "xdptun_session_table_capacity"] {
+        assert_eq!(metrics.label_values(name, "group").len(), 1, "{name}");
+    }
+    attached.stop().unwrap();
 }
 
 fn unix_time() -> f64 {
@@ -228,7 +310,7 @@ fn slow_clients_block_no_others() {
         stream
     };
     let mut clients: Vec<TcpStream> = (0..100).map(idle).collect();
-    scrape(&net.a, address);
+    scrape(&net.a.netns, address);
     let latest = clients.pop().unwrap();
     // Long before it is too slow.
     let oldest = clients.remove(0);
@@ -282,7 +364,7 @@ fn a_successor_takes_the_address_over() {
     assert_eq!(self::address(&second), address);
     let ended = || !first.process().is_running().unwrap();
     wait::until(LIMIT, "the first one to end", ended).unwrap();
-    let metrics = scrape(&net.a, address);
+    let metrics = scrape(&net.a.netns, address);
     let labels = [("interface", Host::DEV), ("function", "tunnel")];
     let up = metrics.value("xdptun_daemon_up", &labels);
     assert_eq!(up, Some(1.0));
@@ -292,9 +374,13 @@ fn a_successor_takes_the_address_over() {
 /// Every name, label and value that the dashboard asks for is one that is told.
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
-    let net = Direct::new().unwrap();
-    let (_attached, address) = attach(&net.a);
-    let metrics = scrape(&net.a, address);
+    let net = Served::new().unwrap();
+    let args = ["--port", "8000", "--metrics", LOOPBACK];
+    let tunnel = Attached::start(&net.gateway, Served::WAN, &args).unwrap();
+    let to = net.back_end.socket(Family::V4, 8080).to_string();
+    let args = ["--listen", "7000", "--to", &to];
+    let _gateway = Attached::forward(&net.gateway, Served::WAN, &args).unwrap();
+    let metrics = scrape(&net.gateway, address(&tunnel));
     let path = workspace::root().join("docs/grafana-dashboard.json");
     let text = std::fs::read_to_string(path).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::env::VarError;
-use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::unistd::Pid;
+use anyhow::{Context, Result, ensure};
 use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
+use xdptun_test_net::memory::{Hash, map_memory};
 use xdptun_test_net::{LIMIT, PORT, mode, status};
 
 /// How many flows, unless [`FLOWS_VARIABLE`] says so.
@@ -22,6 +21,12 @@ const ADDRESSES: u8 = 8;
 
 /// The first port of each address; another than ours.
 const FIRST_PORT: u16 = 10_000;
+
+/// The lengths of keys and values in the table of flows, in bytes.
+const FLOWS_TABLE: Hash = Hash {
+    key: 36,
+    value: 160,
+};
 
 /// How many may wait for an answer at a time.
 const PACE: usize = 256;
@@ -41,7 +46,7 @@ fn many_flows_carry_data_at_once_and_end() {
     let exchange = |ends: &[SocketAddr], round| {
         exchange(&net.a, ends, echo.address(), round).unwrap_or_else(|error| panic!("{error:#}"))
     };
-    let memory = || table_memory(attached[1].process().pid()).unwrap();
+    let memory = || map_memory(attached[1].process().pid(), FLOWS_TABLE).unwrap();
     let empty = memory();
 
     let took = exchange(&ends, 1);
@@ -150,28 +155,4 @@ fn exchange(host: &Host, ends: &[SocketAddr], to: SocketAddr, round: u8) -> Resu
         took += start.elapsed();
     }
     Ok(took)
-}
-
-/// The kernel memory of a daemon's flow table, in bytes.
-fn table_memory(daemon: Pid) -> Result<u64> {
-    /// `BPF_MAP_TYPE_HASH`, and the lengths of keys and values.
-    const TABLE: [(&str, u64); 3] = [("map_type", 1), ("key_size", 36), ("value_size", 160)];
-    for entry in fs::read_dir(format!("/proc/{daemon}/fdinfo"))? {
-        // A descriptor may be closed meanwhile.
-        let Ok(text) = fs::read_to_string(entry?.path()) else {
-            continue;
-        };
-        let value = |name: &str| -> Option<u64> {
-            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-            let (_, value) = lines.find(|(key, _)| *key == name)?;
-            value.trim().parse().ok()
-        };
-        if TABLE
-            .iter()
-            .all(|(name, wanted)| value(name) == Some(*wanted))
-        {
-            return value("memlock").context("no memlock");
-        }
-    }
-    bail!("the daemon has no flow table open")
 }

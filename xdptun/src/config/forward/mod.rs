@@ -4,6 +4,7 @@
 mod address;
 mod check;
 mod error;
+mod file;
 mod table;
 
 pub use check::check_all;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::Deserialize;
 use xdptun_common::wire::Protocol;
 
 use crate::host::ports::PortRange;
@@ -27,15 +29,43 @@ pub const SOURCE_PORTS: (u16, u16) = (1024, 32767);
 /// The largest weight of a back end.
 const MAX_WEIGHT: u16 = 256;
 
-/// A rule: packets to an address and port go to a back end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A rule: packets to an address and port go to back ends.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table like [[interface.eth0.forward]]"
+)]
 pub struct Forward {
-    /// Where packets are taken.
+    /// Port to forward, of this host's own addresses unless one is given; TCP and UDP unless
+    /// one is named.
     pub listen: Listen,
-    /// The back ends.
+    /// Back ends: a client's address and port decide which one a session gets.
+    #[serde(deserialize_with = "file::one_or_some")]
     pub to: Vec<To>,
-    /// The source that they see.
+    /// What the back ends see as the source: the client (`keep`; the answers then have to
+    /// return through this host), the address of this host towards the back end
+    /// (`masquerade`), or another address of this host.
+    #[serde(default)]
     pub source: Source,
+    /// Forward the port although a server of this host waits for packets to it.
+    #[serde(default)]
+    pub steal: bool,
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ->", self.listen)?;
+        for (number, to) in self.to.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma} {to}")?;
+        }
+        match self.source {
+            Source::Keep => Ok(()),
+            source => write!(f, ", source {source}"),
+        }
+    }
 }
 
 /// Where packets are taken: `[ADDRESS:]PORT[-PORT][/tcp|/udp]`.
@@ -247,6 +277,7 @@ mod tests {
             listen: listen.parse().unwrap(),
             to: to.iter().map(|to| to.parse().unwrap()).collect(),
             source: source.parse().unwrap(),
+            steal: false,
         }
     }
 

@@ -147,6 +147,7 @@ fn entry(
             weight: 1,
         }],
         source: Source::Keep,
+        steal: false,
     })
 }
 

@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::family::{Descriptor, Families, Labelled, escaped, labelled};
+use super::family::{Descriptor, Families, Labelled, group, labelled};
 use crate::group::counter::Metric;
 use crate::observe::status::AttachmentStatus;
 
@@ -64,7 +64,7 @@ impl Families<'_, '_, AttachmentStatus> {
                 metric.encode_info(&[
                     ("interface", name),
                     ("function", status.function),
-                    ("group", &escaped(&status.group.join(","))),
+                    ("group", &group(status)),
                     ("ingress", status.ingress),
                 ])
             },

@@ -8,7 +8,8 @@ use prometheus_client::registry::Unit;
 
 use crate::observe::status::AttachmentStatus;
 
-/// An attachment and the value of its label `interface`.
+/// An attachment and the value of its label `interface`, or of `group` if it stands for all
+/// of its group.
 #[derive(Debug)]
 pub struct Labelled<T> {
     pub name: String,
@@ -33,6 +34,25 @@ pub fn labelled<T: AsRef<AttachmentStatus>>(mut all: Vec<T>) -> Vec<Labelled<T>>
     all.collect()
 }
 
+/// Keeps one attachment of each group, under the label of that group, which has to be unique.
+/// Two groups have one label if the interfaces of the first are gone; then the latest counts.
+pub fn labelled_by_group<T: AsRef<AttachmentStatus>>(all: Vec<T>) -> Vec<Labelled<T>> {
+    let all = all.into_iter().map(|status| Labelled {
+        name: group(status.as_ref()),
+        status,
+    });
+    let mut all: Vec<_> = all.collect();
+    let attached = |one: &Labelled<T>| one.status.as_ref().attached;
+    all.sort_by(|a, b| (&a.name, attached(a)).cmp(&(&b.name, attached(b))));
+    all.dedup_by(|older, latest| older.name == latest.name);
+    all
+}
+
+/// The value of the label `group`: the names of its interfaces.
+pub fn group(attachment: &AttachmentStatus) -> String {
+    escaped(&attachment.group.join(","))
+}
+
 /// The value of a label: the library does not escape it.
 pub fn escaped(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', "\\\"")
@@ -48,7 +68,7 @@ pub struct Families<'a, 'e, T> {
 }
 
 impl<T> Families<'_, '_, T> {
-    /// Writes a metric. `samples` gets the value of the label `interface`.
+    /// Writes a metric. `samples` gets the name of each [`Labelled`].
     pub fn each(
         &mut self,
         (name, help, unit): Descriptor<'_>,

@@ -5,6 +5,7 @@
 
 mod attachments;
 mod family;
+mod gateway;
 mod serve;
 mod tunnel;
 
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use crate::observe::status::{AttachmentStatus, Status};
 use attachments::Attachments;
+use gateway::Gateways;
 use tunnel::Tunnels;
 
 /// The content type of the text that [`render`] writes.
@@ -29,10 +31,13 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// None that depends on the data.
 pub fn render(status: Status) -> Result<String, fmt::Error> {
-    let attachments = status.interfaces.iter().map(|one| one.attachment.clone());
+    let tunnels = status.interfaces.iter().map(|one| &one.attachment);
+    let gateways = status.gateways.iter().map(|one| &one.attachment);
+    let attachments = tunnels.chain(gateways).cloned();
     write(vec![
         Box::new(Attachments::of(attachments.collect())),
         Box::new(Tunnels::of(status.interfaces)),
+        Box::new(Gateways::of(status.gateways)),
     ])
 }
 
@@ -57,11 +62,14 @@ fn write(collectors: Vec<Box<dyn Collector>>) -> Result<String, fmt::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::iter;
     use std::time::Duration;
 
     use super::*;
-    use crate::observe::status::{InterfaceStatus, SCHEMA, by_state};
+    use crate::gateway::Gateway;
+    use crate::group::Function as _;
+    use crate::observe::status::{GatewayStatus, InterfaceStatus, SCHEMA, by_state};
     use crate::tunnel::counters::with_values;
 
     fn attachment(name: &str, ifindex: u32, attached_s: u64, disguised: u64) -> InterfaceStatus {
@@ -88,11 +96,31 @@ mod tests {
         }
     }
 
+    /// Each of its counters has the value `count`, and so many sessions are open.
+    fn gateway(name: &str, group: &[&str], attached_s: u64, count: usize) -> GatewayStatus {
+        let counters = Gateway::counters().into_iter();
+        GatewayStatus {
+            attachment: AttachmentStatus {
+                function: "gateway",
+                group: group.iter().copied().map(str::to_owned).collect(),
+                counters: counters.map(|one| (one, count as u64)).collect(),
+                ..attachment(name, 2, attached_s, 0).attachment
+            },
+            forwards: Vec::new(),
+            max_sessions: 1000,
+            session_states: [("open", count)].into(),
+        }
+    }
+
     fn rendered(interfaces: Vec<InterfaceStatus>) -> String {
+        rendered_both(interfaces, Vec::new())
+    }
+
+    fn rendered_both(interfaces: Vec<InterfaceStatus>, gateways: Vec<GatewayStatus>) -> String {
         render(Status {
-            gateways: Vec::new(),
             schema: SCHEMA,
             interfaces,
+            gateways,
             service: None,
         })
         .unwrap()
@@ -143,5 +171,66 @@ mod tests {
         let line = r#"xdptun_daemon_up{interface="a\"b\\c",function="tunnel"} 0.0"#;
         assert_holds(&text, line);
         assert!(text.contains(r#",group="a\"b\\c","#), "{text}");
+    }
+
+    #[test]
+    fn counters_and_sessions_of_the_gateway() {
+        let group = ["eth0", "lan0"];
+        let of_each = group.map(|name| gateway(name, &group, 60, 7));
+        let text = rendered_both(Vec::new(), of_each.into());
+        for line in [
+            r#"xdptun_packets_total{interface="eth0",function="gateway",outcome="in_forwarded"} 7"#,
+            r#"xdptun_sessions_total{interface="lan0",function="gateway",outcome="sessions_began"} 7"#,
+            r#"xdptun_attachment_info{interface="lan0",function="gateway",group="eth0,lan0",ingress="tc"} 1"#,
+            r#"xdptun_session_states{group="eth0,lan0",state="new"} 0"#,
+            r#"xdptun_session_states{group="eth0,lan0",state="answered"} 0"#,
+            r#"xdptun_session_states{group="eth0,lan0",state="open"} 7"#,
+            r#"xdptun_session_states{group="eth0,lan0",state="closing"} 0"#,
+            r#"xdptun_session_table_capacity{group="eth0,lan0"} 1000"#,
+        ] {
+            assert_holds(&text, line);
+        }
+    }
+
+    #[test]
+    fn of_groups_with_one_label_the_latest_counts() {
+        let gateways = vec![
+            gateway("eth0", &["eth0"], 60, 1),
+            gateway("eth0", &["eth0"], 5, 7),
+            gateway(r#"a"b"#, &[r#"a"b"#], 1, 3),
+        ];
+        let text = rendered_both(Vec::new(), gateways);
+        for line in [
+            r#"xdptun_session_states{group="eth0",state="open"} 7"#,
+            r#"xdptun_session_states{group="a\"b",state="open"} 3"#,
+        ] {
+            assert_holds(&text, line);
+        }
+        let open = text.matches("state=\"open\"").count();
+        assert_eq!(open, 2, "{text}");
+    }
+
+    /// A scraper refuses a family that comes twice.
+    #[test]
+    fn functions_on_one_interface_share_families() {
+        let text = rendered_both(
+            vec![attachment("eth0", 2, 60, 7)],
+            vec![gateway("eth0", &["eth0"], 60, 9)],
+        );
+        for line in [
+            r#"xdptun_packets_total{interface="eth0",function="tunnel",outcome="tx_disguised"} 7"#,
+            r#"xdptun_packets_total{interface="eth0",function="gateway",outcome="in_forwarded"} 9"#,
+            r#"xdptun_daemon_up{interface="eth0",function="tunnel"} 0.0"#,
+            r#"xdptun_daemon_up{interface="eth0",function="gateway"} 0.0"#,
+        ] {
+            assert_holds(&text, line);
+        }
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names = types.map(|rest| rest.split(' ').next().unwrap());
+        let mut seen = BTreeSet::new();
+        for name in names {
+            assert!(seen.insert(name), "{name} comes twice\n{text}");
+        }
+        assert!(seen.contains("xdptun_sessions") && seen.contains("xdptun_session_states"));
     }
 }

@@ -1,4 +1,4 @@
-//! The lines that `xdptun attach` and `xdptun run` print when an interface carries datagrams.
+//! What the tunnel does on an interface.
 
 use std::io::{self, Write};
 

@@ -1,0 +1,5 @@
+//! The lines that `xdptun attach`, `xdptun forward` and `xdptun run` print when they work on an
+//! interface. The last one begins with `ready:`.
+
+pub mod gateway;
+pub mod tunnel;

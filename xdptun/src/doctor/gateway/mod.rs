@@ -1,0 +1,138 @@
+//! The gateway: whether packets reach the back ends, and their answers the clients.
+
+mod attachment;
+mod back_ends;
+mod ports;
+mod routing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use xdptun_common::gateway::rule::BackEnd;
+
+use super::programs::Seen;
+use super::{Finding, found};
+use crate::error::Result;
+use crate::gateway::Pinned;
+use crate::gateway::preflight::Leg;
+use crate::gateway::present::{PresentRule, rules_of};
+use crate::host::route::{Way, ways_to};
+
+/// `seen`: the programs on the interface, if they could be listed.
+pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
+    let mut findings = found(attachment::DAEMON, attachment::check(pinned, seen));
+    match Forwards::of(pinned) {
+        // Only packets of sessions that began elsewhere pass here.
+        Ok(forwards) if forwards.rules.is_empty() => {}
+        Ok(forwards) => {
+            let forwards = &forwards;
+            for (check, result) in [
+                (routing::FORWARDING, routing::check_forwarding(forwards)),
+                (routing::ACCEPT_RA, routing::check_advertisements(forwards)),
+                (routing::REDIRECTS, routing::check_redirects(forwards)),
+                (back_ends::CHECK, Ok(back_ends::check(forwards))),
+                (ports::SOURCE, ports::check_source(forwards)),
+                (ports::SERVED, ports::check_served(forwards)),
+            ] {
+                findings.extend(found(check, result));
+            }
+        }
+        Err(error) => findings.extend(found(routing::FORWARDING, Err(error))),
+    }
+    findings
+}
+
+/// What is forwarded of the packets that come in by an interface.
+struct Forwards {
+    interface: String,
+    index: u32,
+    rules: Vec<PresentRule>,
+    /// The way to each back end, if there is one.
+    ways: BTreeMap<IpAddr, Option<Way>>,
+}
+
+impl Forwards {
+    fn of(pinned: &Pinned) -> Result<Self> {
+        let mut forwards = Self {
+            interface: pinned.name(),
+            index: pinned.ifindex,
+            rules: rules_of(&pinned.group.maps, pinned.ifindex)?,
+            ways: BTreeMap::new(),
+        };
+        let addresses: BTreeSet<IpAddr> = forwards.places().map(address).collect();
+        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
+        let ways = ways_to(&addresses)?;
+        forwards.ways = addresses.into_iter().zip(ways).collect();
+        Ok(forwards)
+    }
+
+    /// Where packets go, each back end as often as its weight.
+    fn places(&self) -> impl Iterator<Item = &BackEnd> {
+        self.rules.iter().flat_map(|rule| &rule.places)
+    }
+
+    /// The way to each back end.
+    fn legs(&self) -> impl Iterator<Item = Leg<'_>> {
+        self.ways.iter().map(|(to, way)| Leg {
+            listener: &self.interface,
+            to: *to,
+            way: *way,
+        })
+    }
+}
+
+/// The address of a back end.
+fn address(place: &BackEnd) -> IpAddr {
+    place.to.socket_addr().ip()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use xdptun_common::wire::Protocol;
+
+    use super::*;
+
+    /// What eth0, number 7, forwards: to these ends over a protocol, each with its way.
+    pub(super) fn forwards(ends: &[(&str, Protocol, Option<Way>)]) -> Forwards {
+        let mut forwards = Forwards {
+            interface: "eth0".to_owned(),
+            index: 7,
+            rules: Vec::new(),
+            ways: BTreeMap::new(),
+        };
+        for (end, protocol, way) in ends {
+            let to: SocketAddr = end.parse().unwrap();
+            forwards.ways.insert(to.ip(), *way);
+            forwards.rules.push(PresentRule {
+                address: "0.0.0.0".parse().unwrap(),
+                ports: (7000, 7009),
+                protocol: *protocol,
+                places: vec![BackEnd {
+                    to: to.into(),
+                    ..BackEnd::default()
+                }],
+            });
+        }
+        forwards
+    }
+
+    /// A way by the interface of this number.
+    pub(super) const fn by(interface: u32) -> Option<Way> {
+        Some(Way {
+            interface,
+            source: None,
+            is_local: false,
+        })
+    }
+
+    /// The way to this host itself.
+    pub(super) const fn local() -> Option<Way> {
+        Some(Way {
+            interface: 1,
+            source: None,
+            is_local: true,
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Whether the kernel forwards packets, and what it tells others meanwhile.
+
+use std::net::IpAddr;
+
+use super::Forwards;
+use crate::doctor::{Finding, routes, some_of};
+use crate::error::Result;
+use crate::gateway::preflight::{Missing, missing_forwarding};
+use crate::host::sysctl;
+
+pub const FORWARDING: &str = "forwarding";
+pub const ACCEPT_RA: &str = "accept-ra";
+pub const REDIRECTS: &str = "redirects";
+
+pub fn check_forwarding(forwards: &Forwards) -> Result<Vec<Finding>> {
+    if forwards.legs().all(|leg| leg.is_local()) {
+        return Ok(Vec::new());
+    }
+    let missing = missing_forwarding(forwards.legs())?;
+    Ok(judge_forwarding(&forwards.interface, &missing))
+}
+
+fn judge_forwarding(name: &str, missing: &[Missing]) -> Vec<Finding> {
+    if missing.is_empty() {
+        let what = format!("{name}: the kernel forwards packets to back ends, and their answers");
+        return vec![Finding::ok(FORWARDING, what)];
+    }
+    let missing = missing.iter().map(|Missing { family, command }| {
+        let what = format!(
+            "{name}: the kernel forwards no {family} packets, to back ends or back, and drops them"
+        );
+        Finding::fail(FORWARDING, what).mend(command)
+    });
+    missing.collect()
+}
+
+pub fn check_advertisements(forwards: &Forwards) -> Result<Vec<Finding>> {
+    let name = &forwards.interface;
+    let value = |setting: &str| sysctl::number(&format!("ipv6/conf/{name}/{setting}"));
+    let is_used = forwards
+        .legs()
+        .any(|leg| leg.to.is_ipv6() && !leg.is_local());
+    let forwards_v6 = value("forwarding")?.is_some_and(|value| value != 0);
+    if !is_used || !forwards_v6 || value("accept_ra")? != Some(1) {
+        return Ok(Vec::new());
+    }
+    let is_default = routes::advertised_interfaces()?.contains(&forwards.index);
+    Ok(judge_advertisements(name, is_default))
+}
+
+/// Of an interface that takes advertisements of a host that does not forward (`accept_ra=1`).
+/// `is_default`: whether an advertised default route leads there.
+fn judge_advertisements(name: &str, is_default: bool) -> Vec<Finding> {
+    if !is_default {
+        return Vec::new();
+    }
+    let what = format!(
+        "{name}: the IPv6 default route comes from router advertisements, which a host that \
+         forwards ignores: the route expires"
+    );
+    let key = sysctl::interface(name);
+    let mend = format!("sysctl -w net.ipv6.conf.{key}.accept_ra=2");
+    vec![Finding::warn(ACCEPT_RA, what).mend(mend)]
+}
+
+pub fn check_redirects(forwards: &Forwards) -> Result<Vec<Finding>> {
+    let name = &forwards.interface;
+    let value = |of: &str| sysctl::number(&format!("ipv4/conf/{of}/send_redirects"));
+    let (Some(all), Some(own)) = (value("all")?, value(name)?) else {
+        return Ok(Vec::new());
+    };
+    Ok(judge_redirects(name, &returning(forwards), all.max(own)))
+}
+
+/// The IPv4 back ends to which packets leave by the interface that they came by.
+fn returning(forwards: &Forwards) -> Vec<IpAddr> {
+    let legs = forwards.legs().filter(|leg| leg.to.is_ipv4());
+    let returning = legs.filter(|leg| leg.way.is_some_and(|way| way.interface == forwards.index));
+    returning.map(|leg| leg.to).collect()
+}
+
+/// The kernel sends them if one of the two settings says so.
+fn judge_redirects(name: &str, back_ends: &[IpAddr], effective: u64) -> Vec<Finding> {
+    if back_ends.is_empty() {
+        return Vec::new();
+    }
+    let back_ends = some_of(back_ends);
+    if effective == 0 {
+        let what = format!("{name}: leads to {back_ends} as well, and sends no ICMP redirects");
+        return vec![Finding::ok(REDIRECTS, what)];
+    }
+    let what = format!(
+        "{name}: packets to {back_ends} leave by the interface that they came by, so the kernel \
+         sends clients ICMP redirects about a back end that they did not call"
+    );
+    let key = sysctl::interface(name);
+    let mend = format!(
+        "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{key}.send_redirects=0"
+    );
+    vec![Finding::warn(REDIRECTS, what).mend(mend)]
+}
+
+#[cfg(test)]
+mod tests {
+    use xdptun_common::wire::Protocol;
+
+    use super::super::tests::{by, forwards, local};
+    use super::*;
+    use crate::doctor::Level;
+
+    /// Level and command of each finding.
+    fn told(findings: &[Finding]) -> Vec<(Level, Option<&str>)> {
+        let told = findings.iter();
+        told.map(|one| (one.level, one.mend.as_deref())).collect()
+    }
+
+    #[test]
+    fn each_family_that_is_not_forwarded_fails() {
+        assert_eq!(told(&judge_forwarding("eth0", &[])), [(Level::Ok, None)]);
+        let missing =
+            [("IPv4", "sysctl 4"), ("IPv6", "sysctl 6")].map(|(family, command)| Missing {
+                family,
+                command: command.to_owned(),
+            });
+        let failed = ["sysctl 4", "sysctl 6"].map(|command| (Level::Fail, Some(command)));
+        assert_eq!(told(&judge_forwarding("eth0", &missing)), failed);
+    }
+
+    #[test]
+    fn to_this_host_nothing_is_forwarded() {
+        let own = forwards(&[("10.0.0.1:80", Protocol::TCP, local())]);
+        assert_eq!(check_forwarding(&own).unwrap(), []);
+    }
+
+    #[test]
+    fn an_advertised_default_route_is_ignored_by_a_router() {
+        assert!(judge_advertisements("eth0", false).is_empty());
+        assert_eq!(
+            told(&judge_advertisements("eth0.100", true)),
+            [(
+                Level::Warn,
+                Some("sysctl -w net.ipv6.conf.eth0/100.accept_ra=2")
+            )]
+        );
+    }
+
+    #[test]
+    fn redirects_matter_where_a_back_end_is_on_the_same_side() {
+        let of = |ends: &[(&str, _)]| {
+            let ends = ends.iter().map(|(end, way)| (*end, Protocol::UDP, *way));
+            returning(&forwards(&ends.collect::<Vec<_>>()))
+        };
+        let same = of(&[
+            ("10.0.0.1:80", by(7)),
+            ("10.0.0.2:80", by(8)),
+            ("10.0.0.3:80", None),
+            ("10.0.0.4:80", local()),
+            ("[fd00::5]:80", by(7)),
+        ]);
+        assert_eq!(same, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        let command =
+            "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0";
+        for (back_ends, effective, expected) in [
+            (&[][..], 1, None),
+            (&same, 0, Some((Level::Ok, None))),
+            (&same, 1, Some((Level::Warn, Some(command)))),
+        ] {
+            let findings = judge_redirects("eth0", back_ends, effective);
+            assert_eq!(told(&findings), Vec::from_iter(expected));
+        }
+    }
+}
