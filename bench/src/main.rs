@@ -70,6 +70,9 @@ enum Job {
     CheckSizes,
     /// Make sizes (standard input) the baseline
     SaveBaseline,
+    /// Be one process of many connections (`xdptun_lab::crowd`)
+    #[command(hide = true)]
+    Crowd { role: String, address: String },
     /// Show the tables of values that were measured (standard input)
     Show { method: Method },
     /// Show them, and write them to bench/results and BENCHMARKS.md
@@ -100,6 +103,7 @@ fn run(job: Job) -> Result<()> {
             println!("{}", serde_json::to_string(&Sizes::measure()?)?);
             Ok(())
         }
+        Job::Crowd { role, address } => xdptun_lab::crowd::work(&role, &address),
         Job::CheckSizes => input::<Sizes>()?.check(),
         Job::SaveBaseline => input::<Sizes>()?.save(),
         Job::Show { method } => show(method, false),

@@ -39,6 +39,8 @@ enum What {
     Flows,
     /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
+    /// Forwarded TCP connections, one and many, by xdptun and by others
+    Forward,
     /// Sizes of the programs against the baseline; measures no time
     Programs,
     /// All of them, one after the other
@@ -58,7 +60,7 @@ impl What {
 
     /// Whether it measures programs of others as well.
     fn has_peers(self) -> bool {
-        matches!(self, Self::Wg | Self::Peers)
+        matches!(self, Self::Wg | Self::Peers | Self::Forward)
     }
 }
 

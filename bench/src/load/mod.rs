@@ -7,7 +7,7 @@
 
 mod batch;
 mod flood;
-mod pin;
+pub mod pin;
 mod ping;
 mod search;
 

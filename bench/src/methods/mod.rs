@@ -3,6 +3,7 @@
 mod datapath;
 mod download;
 mod flows;
+mod forward;
 mod h3;
 mod peers;
 mod udp;
@@ -32,6 +33,8 @@ pub enum Method {
     Flows,
     /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
+    /// Forwarded TCP connections, one and many, by xdptun and by others
+    Forward,
 }
 
 impl Method {
@@ -45,6 +48,7 @@ impl Method {
             Self::Udp => udp::measure,
             Self::Flows => flows::measure,
             Self::Peers => peers::measure,
+            Self::Forward => forward::measure,
         };
         measure(&mut harness)?;
         Ok(harness.finish())
@@ -53,7 +57,7 @@ impl Method {
     /// How many rounds count: fewer where one takes a minute.
     const fn rounds(self) -> u32 {
         match self {
-            Self::Wg | Self::H3 | Self::Peers => 5,
+            Self::Wg | Self::H3 | Self::Peers | Self::Forward => 5,
             Self::Datapath | Self::Udp | Self::Flows => 7,
         }
     }
@@ -67,6 +71,7 @@ impl Method {
             Self::Udp => udp::sections(measured),
             Self::Flows => flows::sections(measured),
             Self::Peers => peers::sections(measured),
+            Self::Forward => forward::sections(measured),
         }
     }
 }
