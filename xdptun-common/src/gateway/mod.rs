@@ -14,6 +14,6 @@ pub mod tuple;
 /// Names of the gateway's read-only variables, beside
 /// [those of any function](crate::global).
 pub mod global {
-    /// `u32`: how many sessions that both ends have used there may be.
+    /// `u32`: how many sessions may be open at once.
     pub const MAX_SESSIONS: &str = "MAX_SESSIONS";
 }

@@ -128,6 +128,8 @@ impl Marks {
     const USED: u32 = 1 << 6;
     /// A SYN of this direction was seen.
     const SYN: u32 = 1 << 7;
+    /// The packets of this direction get another source when they leave, by another session.
+    const LEAVES: u32 = 1 << 8;
 
     /// Those of the direction that answers.
     #[inline(always)]
@@ -161,6 +163,20 @@ impl Marks {
     #[must_use]
     pub const fn is_masquerade(self) -> bool {
         self.0 & Self::MASQUERADE != 0
+    }
+
+    /// Those of a direction whose packets get another source when they leave.
+    #[inline(always)]
+    #[must_use]
+    pub const fn leaving(self) -> Self {
+        Self(self.0 | Self::LEAVES)
+    }
+
+    /// Whether the packets of this direction get another source when they leave.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_leaving(self) -> bool {
+        self.0 & Self::LEAVES != 0
     }
 
     /// Those of a session that both ends have used.
@@ -220,7 +236,7 @@ impl Marks {
     #[inline(always)]
     #[must_use]
     pub const fn reopened(self) -> Self {
-        Self(self.0 & (Self::ANSWER | Self::MASQUERADE))
+        Self(self.0 & (Self::ANSWER | Self::MASQUERADE | Self::LEAVES))
     }
 
     /// Those of both directions together.
@@ -239,10 +255,10 @@ impl Marks {
         self.0 & Self::RST != 0 || self.0 & BOTH == BOTH
     }
 
-    /// Whether an end of the connection, by FIN or RST, was seen in a direction with these marks.
+    /// Whether a FIN or RST was seen in a direction with these marks.
     #[inline(always)]
     #[must_use]
-    pub const fn has_an_end(self) -> bool {
+    pub const fn has_fin_or_rst(self) -> bool {
         self.0 & (Self::RST | Self::CALLER_FIN | Self::CALLED_FIN) != 0
     }
 

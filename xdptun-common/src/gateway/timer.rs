@@ -10,15 +10,17 @@ use crate::wire::Protocol;
 pub struct Timers {
     /// UDP.
     pub udp: u32,
-    /// TCP before both ends have proved themselves, and once it has ended.
+    /// TCP before both ends have proved themselves.
     pub tcp_transitory: u32,
+    /// TCP once it has ended.
+    pub tcp_ended: u32,
     /// TCP in between.
     pub tcp_established: u32,
     /// Any other protocol.
     pub other: u32,
 }
 
-crate::plain!(Timers: 16);
+crate::plain!(Timers: 20);
 
 impl Timers {
     /// In ticks, from seconds.
@@ -32,6 +34,7 @@ impl Timers {
         Self {
             udp: ticks(udp),
             tcp_transitory: ticks(tcp_transitory),
+            tcp_ended: ticks(tcp_transitory),
             tcp_established: ticks(tcp_established),
             other: ticks(other),
         }
@@ -48,14 +51,29 @@ impl Timers {
     #[must_use]
     pub const fn of(&self, protocol: Protocol, marks: Marks) -> u32 {
         match protocol {
-            Protocol::TCP if marks.is_proven() && !marks.has_ended() => self.tcp_established,
+            Protocol::TCP if marks.has_ended() => self.tcp_ended,
+            Protocol::TCP if marks.is_proven() => self.tcp_established,
             Protocol::TCP => self.tcp_transitory,
             Protocol::UDP => self.udp,
             _ => self.other,
         }
     }
 
-    /// The most seconds that a time can have: ticks of half the circle are in the past.
+    /// The same, with so many seconds for a connection that has ended, if that is less.
+    #[must_use]
+    pub const fn with_ended(self, seconds: u32) -> Self {
+        let tcp_ended = ticks(seconds);
+        Self {
+            tcp_ended: if tcp_ended < self.tcp_ended {
+                tcp_ended
+            } else {
+                self.tcp_ended
+            },
+            ..self
+        }
+    }
+
+    /// The longest timeout, in seconds. Ticks wrap: a longer one would look like the past.
     pub const MAX_SECONDS: u32 = 1_000_000;
 
     /// The shortest of these times for a protocol: nothing that was used since has ended.
@@ -63,8 +81,16 @@ impl Timers {
     #[must_use]
     pub const fn shortest(&self, protocol: Protocol) -> u32 {
         match protocol {
-            Protocol::TCP if self.tcp_established < self.tcp_transitory => self.tcp_established,
-            Protocol::TCP => self.tcp_transitory,
+            Protocol::TCP => {
+                let mut shortest = self.tcp_established;
+                if self.tcp_transitory < shortest {
+                    shortest = self.tcp_transitory;
+                }
+                if self.tcp_ended < shortest {
+                    shortest = self.tcp_ended;
+                }
+                shortest
+            }
             Protocol::UDP => self.udp,
             _ => self.other,
         }
@@ -95,6 +121,17 @@ mod tests {
     fn over(protocol: Protocol, marks: Marks, seconds: u32) -> bool {
         let seen = NOW.0 - ticks(seconds) - 1;
         Timers::DEFAULT.is_over(protocol, marks, seen, NOW)
+    }
+
+    #[test]
+    fn what_has_ended_can_go_sooner() {
+        let ended = Marks::default().proven().after(Flags::RST);
+        let timers = Timers::DEFAULT.with_ended(10);
+        for (marks, seconds) in [(ended, 10), (Marks::default(), 240)] {
+            assert_eq!(timers.of(Protocol::TCP, marks), ticks(seconds));
+        }
+        assert_eq!(timers.shortest(Protocol::TCP), ticks(10));
+        assert_eq!(Timers::DEFAULT.with_ended(1000), Timers::DEFAULT);
     }
 
     #[test]

@@ -89,9 +89,13 @@ fn enter(ctx: &TcContext) -> Opened {
         return Opened::NotOurs;
     };
     let (marks, now) = (Marks::default(), at_hand.now);
+    let of_call = match at_hand.back_end.masquerades() {
+        true => marks.leaving(),
+        false => marks,
+    };
     let listen = at_hand.packet.translated();
     let entered = sessions::enter(&at_hand.answer, &listen, marks.in_answer(), now)
-        && sessions::enter(&at_hand.packet, &at_hand.to, marks, now);
+        && sessions::enter(&at_hand.packet, &at_hand.to, of_call, now);
     if !entered {
         return Opened::Refused(Outcome::InDropFull);
     }

@@ -10,7 +10,7 @@ use xdptun_common::wire::{Flags, Icmp, Protocol, TcpHeader, UdpHeader};
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::fragments;
 use crate::gateway::rewrite::{MAX_OFFSET, rewrite};
-use crate::gateway::sessions::{Found, Noted, find};
+use crate::gateway::sessions::{Found, Noted, can_leave, find};
 use crate::host::clock::now;
 use crate::host::counters::count;
 use crate::host::interface::interface;
@@ -63,7 +63,7 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
     at_hand.packet = Tuple::of(&located.ip, located.protocol, ports, side);
     at_hand.now = Tick::at(now());
     let is_whole = look(ctx, &located, at_hand).is_some();
-    let found = find(&at_hand.packet, at_hand.now);
+    let found = find(&at_hand.packet, at_hand.now).filter(|found| can_leave(*found));
     Some(match (found, is_whole) {
         (Some(_), false) => Step::Done(malformed(side)),
         (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)?),

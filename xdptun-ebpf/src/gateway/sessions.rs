@@ -13,7 +13,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::session::{Entry, Marks, acknowledges, believed};
 use xdptun_common::gateway::timer::Timers;
-use xdptun_common::gateway::tuple::{End, Tuple};
+use xdptun_common::gateway::tuple::{End, Side, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
 
 use crate::flow::word::Word;
@@ -40,7 +40,7 @@ static MAX_SESSIONS: Global<u32> = Global::new(65536);
 #[map]
 pub static TIMERS: Array<Timers> = Array::with_max_entries(1, 0);
 
-/// The same; there always is one, which the verifier does not know.
+/// The entry of `TIMERS`: always there, but the verifier does not know that.
 #[inline(always)]
 fn timers() -> Option<&'static Timers> {
     // SAFETY: a map value, whose words user space replaces one by one.
@@ -73,6 +73,23 @@ pub fn find(tuple: &Tuple, now: Tick) -> Option<Found> {
         return Some(found);
     }
     is_alive_alone(tuple, found, now).then_some(found)
+}
+
+/// Whether the packet at hand, of a session that was found, gets the source that it should have
+/// when it leaves. What translates the source is a session of its own, which may be over sooner;
+/// without it the packet would leave with the client's source. It begins anew then.
+#[inline(always)]
+pub fn can_leave(found: Found) -> bool {
+    !found.marks().is_leaving() || leaves_alone(found)
+}
+
+#[inline(never)]
+fn leaves_alone(found: Found) -> bool {
+    let Some(at_hand) = at_hand() else {
+        return false;
+    };
+    at_hand.leaving = at_hand.packet.with_translated(found.to()).at(Side::Out);
+    find(&at_hand.leaving, at_hand.now).is_some()
 }
 
 /// [`is_alive`] with a stack of its own.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use nix::net::if_::if_nametoindex;
+use tracing::warn;
 
 use super::report::join;
 use super::terminal::Terminal;
@@ -53,6 +54,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if let Some(plan) = Plan::of(&config)? {
         preflight::warn_of_routing(&plan);
+        if let Err(why) = preflight::refuse_served(&plan, None) {
+            warn!("a start would be refused: {why:#}");
+        }
     }
     let count = config.interfaces.len();
     let plural = if count == 1 { "" } else { "s" };

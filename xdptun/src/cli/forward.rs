@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_pars
 
 use super::terminal::Terminal;
 use crate::config::{
-    Config, Forward, InterfaceConfig, Listen, LogLevel, MaxSessions, SessionSeconds, Source,
-    TcChoice, To, check_all, read_table,
+    Config, Forward, InterfaceConfig, Listen, LogLevel, MaxSessions, Source, TcChoice, TcpTimeout,
+    TcpTransitoryTimeout, To, UdpTimeout, check_all, read_table,
 };
 use crate::error::Kind;
 use crate::service::{self, Mode};
@@ -42,21 +42,22 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 
-    /// How many sessions there may be that both ends have used.
+    /// How many sessions may be open at once.
     #[arg(long, value_name = "N", default_value_t)]
     max_sessions: MaxSessions,
 
     /// Time without a datagram after which a UDP session ends, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t)]
-    udp_timeout: SessionSeconds<300>,
+    udp_timeout: UdpTimeout,
 
     /// Time without a segment after which an open connection ends, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t)]
-    tcp_timeout: SessionSeconds<7440>,
+    tcp_timeout: TcpTimeout,
 
-    /// The same for a connection that is not open yet, or not any more.
+    /// Time without a segment after which a connection that is not open yet, or is closing,
+    /// ends, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t)]
-    tcp_transitory_timeout: SessionSeconds<240>,
+    tcp_transitory_timeout: TcpTransitoryTimeout,
 
     /// Forward ports although a server of this host waits for packets to them.
     #[arg(long)]

@@ -16,7 +16,7 @@ const ABOUT: &str = "\
 # The configuration file
 
 `xdptun run` reads `/etc/xdptun/config.toml`, or the file that `--config` names, in
-[TOML](https://toml.io). `xdptun check` names each error in it, `xdptun reload` applies a
+[TOML](https://toml.io). `xdptun check` names an error in it, `xdptun reload` applies a
 change. If the file cannot be applied, nothing changes. The commented
 [sample](../xdptun/package/config.toml) has an example of every key.
 
@@ -24,8 +24,8 @@ change. If the file cannot be applied, nothing changes. The commented
 and default. Options that repeat (`--port`, `--peer`, `--to`) are lists in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
-change to `\"auto\"` is accepted. To change it: take all interfaces that share its table out of
-the file, reload, put them back, reload.
+change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
+out of the file, reload, put them back, reload.
 
 This page is generated from the code: `UPDATE_EXPECT=1 cargo test -p xdptun reference`
 writes it again.
@@ -43,12 +43,12 @@ One table for each interface. Quote a name with dots: `[interface.\"eth0.100\"]`
 waits for an interface that does not exist yet.
 
 With `ports`, the interface carries UDP as TCP. With `forward`, it forwards ports. It can do
-both. All keys but `forward` and `tc` are of the first.
+both. All keys except `forward` and `tc` concern the tunnel.
 
-Interfaces with equal keys form a group and share their flows
+Interfaces whose tables are equal, `forward` aside, form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
-its new table, and reload again. Their `forward` may differ.
+its new table, and reload again.
 
 ";
 

@@ -180,7 +180,17 @@ fn forwarded(rule: &Forwarded) -> String {
             weight => format!("={weight}"),
         };
         let source = target.source.map(|source| format!(" from {source}"));
-        format!("{}{weight}{}", target.address, source.unwrap_or_default())
+        // As many ports as there are to listen at.
+        let more = rule.ports[1] - rule.ports[0];
+        let last = match more {
+            0 => String::new(),
+            more => format!("-{}", target.address.port().saturating_add(more)),
+        };
+        format!(
+            "{}{last}{weight}{}",
+            target.address,
+            source.unwrap_or_default()
+        )
     });
     let to: Vec<String> = to.collect();
     format!("{address}{ports}/{} -> {}", rule.protocol, to.join(", "))

@@ -24,7 +24,7 @@ use crate::gateway::{self, Gateway};
 use crate::group::{Carried, Trace};
 use crate::observe::metrics;
 use crate::process::task::Task;
-use crate::service::{Frontend, Shows};
+use crate::service::{Frontend, FunctionFrontend};
 use crate::tunnel::daemon::{self, News, Observer};
 use crate::tunnel::{Attached, Loaded, Plan, Tunnel};
 
@@ -73,7 +73,7 @@ impl Observer for Terminal {
     }
 }
 
-impl Shows<Tunnel> for Terminal {
+impl FunctionFrontend<Tunnel> for Terminal {
     fn loaded(&self, attached: &mut Attached, plan: &Plan) -> Result<()> {
         let mut logs = self.logs.borrow_mut();
         let logs = logs.entry(attached.directory().to_owned()).or_default();
@@ -100,7 +100,7 @@ impl Shows<Tunnel> for Terminal {
     }
 }
 
-impl Shows<Gateway> for Terminal {
+impl FunctionFrontend<Gateway> for Terminal {
     fn loaded(&self, _: &mut gateway::Attached, _: &gateway::Plan) -> Result<()> {
         // Its programs log nothing.
         Ok(())

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::interface::InterfaceConfig;
-use super::values::{LogLevel, MaxSessions, Seconds, SessionSeconds};
+use super::values::{LogLevel, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout};
 use crate::error::{Context as _, Error, Kind, Result, bail};
 
 /// The path of the file, unless the command line names another.
@@ -29,18 +29,19 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How often the host names of peers are looked up again.
     pub resolve_interval: Seconds<60>,
-    /// How many forwarded sessions there may be that both ends have used.
+    /// How many forwarded sessions may be open at once.
     #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "sessions")))]
     pub max_sessions: MaxSessions,
     /// Time without a datagram after which a forwarded UDP session ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
-    pub udp_timeout: SessionSeconds<300>,
+    pub udp_timeout: UdpTimeout,
     /// Time without a segment after which an open forwarded connection ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
-    pub tcp_timeout: SessionSeconds<7440>,
-    /// The same for a connection that is not open yet, or not any more.
+    pub tcp_timeout: TcpTimeout,
+    /// Time without a segment after which a forwarded connection that is not open yet, or is
+    /// closing, ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
-    pub tcp_transitory_timeout: SessionSeconds<240>,
+    pub tcp_transitory_timeout: TcpTransitoryTimeout,
     /// The interfaces, by name.
     #[serde(rename = "interface")]
     pub interfaces: BTreeMap<String, InterfaceConfig>,

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tracing::warn;
 
-use super::forward::{Forward, check_all};
+use super::forward::{Forward, Protocols, check_all};
 use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::secrets::Secrets;
 use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
@@ -142,6 +142,16 @@ impl InterfaceConfig {
 
     /// Warns of settings that are valid but may surprise.
     pub fn warn(&self, name: &str) {
+        for Forward { listen, .. } in &self.forward {
+            let is_tcp = listen.protocols != Protocols::Udp;
+            if is_tcp && self.ports.iter().any(|port| port.overlaps(&listen.ports)) {
+                warn!(
+                    "{name}: TCP to the tunnel's ports is the tunnel's, so the rule for {listen} \
+                     forwards no TCP there, only datagrams; leave a port out of `ports`, or write \
+                     /udp"
+                );
+            }
+        }
         let idle = Duration::from(self.idle_timeout);
         if idle < Duration::from_secs(WIREGUARD_KEEPALIVE) {
             warn!(

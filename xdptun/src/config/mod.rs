@@ -16,6 +16,6 @@ pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
 pub use secrets::Secrets;
 pub use values::{
-    DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxFlows, MaxSessions, Seconds, SessionSeconds,
-    TcChoice, UpTo,
+    DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxFlows, MaxSessions, Seconds, TcChoice,
+    TcpTimeout, TcpTransitoryTimeout, UdpTimeout, UpTo,
 };

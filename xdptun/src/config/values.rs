@@ -11,7 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use xdptun_common::gateway::timer::Timers;
 
-use crate::error::{Error, Kind, Result, bail};
+use crate::error::{Error, Result, bail};
 
 /// The program that restores inbound data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -92,8 +92,14 @@ pub type MaxFlows = UpTo<{ 1 << 24 }, DEFAULT_MAX_FLOWS>;
 /// A capacity of the table of sessions.
 pub type MaxSessions = UpTo<{ 1 << 22 }, 65536>;
 
-/// How many seconds a session lives without a packet.
-pub type SessionSeconds<const DEFAULT: u32> = UpTo<{ Timers::MAX_SECONDS }, DEFAULT>;
+/// How many seconds a UDP session lives without a datagram (RFC 4787 REQ-5).
+pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, 300>;
+
+/// How many seconds an open connection lives without a segment (RFC 5382 REQ-5).
+pub type TcpTimeout = UpTo<{ Timers::MAX_SECONDS }, 7440>;
+
+/// The same for one that is not open yet, or is closing.
+pub type TcpTransitoryTimeout = UpTo<{ Timers::MAX_SECONDS }, 240>;
 
 impl<const MOST: u32, const DEFAULT: u32> UpTo<MOST, DEFAULT> {
     /// The number.
@@ -124,10 +130,10 @@ impl<const MOST: u32, const DEFAULT: u32> FromStr for UpTo<MOST, DEFAULT> {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let number: u32 = text
-            .parse()
-            .map_err(|error: ParseIntError| Error::caused_by(Kind::Invalid, error))?;
-        number.try_into()
+        match text.parse::<u32>() {
+            Ok(number) => number.try_into(),
+            Err(_) => bail!(Invalid, "`{text}` is not a number from 1 to {MOST}"),
+        }
     }
 }
 

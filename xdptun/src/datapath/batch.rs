@@ -27,7 +27,7 @@ pub fn entries<K: Plain, V: Plain>(map: impl AsFd) -> io::Result<Vec<(K, V)>> {
     Ok(parts?.concat())
 }
 
-/// Reads the same part by part. Ends after an error.
+/// Reads the entries in parts of at most 4096; ends after the first error.
 pub fn parts<K: Plain, V: Plain>(map: impl AsFd) -> impl Iterator<Item = io::Result<Vec<(K, V)>>> {
     let mut part = Part::new();
     let mut more = true;

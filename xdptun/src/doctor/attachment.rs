@@ -67,10 +67,10 @@ fn judge_daemon(name: &str, daemon: Option<Pid>, attach: &str) -> Finding {
 
 /// Hooks where the programs should be and are not.
 fn missing_hooks(ingress: IngressMode, seen: &Seen) -> Vec<&'static str> {
-    let xdp = seen.xdp.as_ref().is_some_and(|program| program.is_ours());
+    let xdp = seen.xdp.as_ref().is_some_and(|program| program.is_tunnel());
     let expected = [
-        (seen.ingress.has_ours(), "tc ingress"),
-        (seen.egress.has_ours(), "tc egress"),
+        (seen.ingress.has_tunnel(), "tc ingress"),
+        (seen.egress.has_tunnel(), "tc egress"),
         (xdp || ingress == IngressMode::Tc, ingress.name()),
     ];
     let missing = expected.into_iter().filter(|(there, _)| !there);

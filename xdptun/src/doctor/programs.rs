@@ -17,7 +17,7 @@ use crate::host::interface::Interface;
 use crate::host::netlink;
 
 /// The prefix of the names of the tunnel's programs.
-const OURS: &str = "xdptun_";
+const TUNNEL_PREFIX: &str = "xdptun_";
 
 /// The programs attached to an interface, as the kernel lists them.
 pub struct Seen {
@@ -44,8 +44,8 @@ pub struct Hook {
 }
 
 /// Whether it is a program of the tunnel.
-fn is_ours(name: &str) -> bool {
-    name.starts_with(OURS)
+fn is_tunnel(name: &str) -> bool {
+    name.starts_with(TUNNEL_PREFIX)
 }
 
 /// Whether it is a program of the gateway.
@@ -55,8 +55,8 @@ fn is_of_gateway(name: &str) -> bool {
 }
 
 impl XdpProgram {
-    pub fn is_ours(&self) -> bool {
-        is_ours(&self.name)
+    pub fn is_tunnel(&self) -> bool {
+        is_tunnel(&self.name)
     }
 
     /// The command that takes it off.
@@ -87,8 +87,8 @@ impl Hook {
     }
 
     /// Whether the tunnel has a program there.
-    pub fn has_ours(&self) -> bool {
-        self.names().any(is_ours)
+    pub fn has_tunnel(&self) -> bool {
+        self.names().any(is_tunnel)
     }
 
     /// Whether a program of this name is there.
@@ -272,7 +272,7 @@ fn judge_xdp(
     spared: Option<&str>,
 ) -> Finding {
     if let Some(program) = program {
-        if program.is_ours() {
+        if program.is_tunnel() {
             return Finding::ok(XDP, format!("{interface}: the XDP program is xdptun's"));
         }
         let what = format!(
@@ -296,15 +296,15 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
     let others: Vec<&str> = [&seen.ingress, &seen.egress]
         .into_iter()
         .flat_map(Hook::names)
-        .filter(|name| !is_ours(name) && !is_of_gateway(name))
+        .filter(|name| !is_tunnel(name) && !is_of_gateway(name))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, format!("{interface}: no tc programs of others"));
     }
     let others = others.join(", ");
-    let before = match first_is_ours(&seen.ingress) {
+    let before = match first_is_tunnel(&seen.ingress) {
         false => Some("see TCP segments on the way in, before they are datagrams again"),
-        true if !last_is_ours(&seen.egress) => Some("see TCP segments on the way out"),
+        true if !last_is_tunnel(&seen.egress) => Some("see TCP segments on the way out"),
         true => None,
     };
     match before {
@@ -321,14 +321,14 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
 
 /// Whether no program runs before the one that restores. If it is not attached yet, it will
 /// be the first.
-fn first_is_ours(ingress: &Hook) -> bool {
-    !ingress.has_ours() || ingress.names().next().is_some_and(is_ours)
+fn first_is_tunnel(ingress: &Hook) -> bool {
+    !ingress.has_tunnel() || ingress.names().next().is_some_and(is_tunnel)
 }
 
 /// Whether no program runs after the one that disguises. A filter runs after every TCX
 /// program.
-fn last_is_ours(egress: &Hook) -> bool {
-    !egress.has_ours() || egress.names().next_back().is_some_and(is_ours)
+fn last_is_tunnel(egress: &Hook) -> bool {
+    !egress.has_tunnel() || egress.names().next_back().is_some_and(is_tunnel)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::Attached;
 use super::plan::Plan;
-use super::sweep::sweep;
+use super::sweep::Sweeper;
 use crate::error::Result;
 use crate::group::orders::next;
 use crate::group::{End, Order, Orders, Reason};
@@ -34,6 +34,7 @@ pub async fn run(
     let mut addresses = AddressWatch::begin(attached.indices())?;
     attached.set_local(&addresses.list().await?)?;
     ready(attached)?;
+    let mut sweeper = Sweeper::default();
     let mut sweep_at = Instant::now();
     loop {
         tokio::select! {
@@ -50,7 +51,7 @@ pub async fn run(
             },
             () = sleep_until(sweep_at) => {
                 let began = Instant::now();
-                if let Err(error) = sweep(&mut attached.maps) {
+                if let Err(error) = sweeper.sweep(&mut attached.maps).await {
                     warn!("cannot remove sessions that are over: {error:#}");
                 }
                 if attached.interfaces_changed(missing) {

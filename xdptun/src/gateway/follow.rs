@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use super::plan::Plan;
 use crate::error::Result;
-use crate::group::{Handle, Order, Reason};
+use crate::group::Handle;
 use crate::host::netlink::RouteChanges;
 
 /// How long changes are taken together.
@@ -28,6 +28,8 @@ pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
     let mut changes = RouteChanges::subscribe()?;
     let mut attached = plan.interfaces();
     let mut look = interval(LOOK);
+    // Whether the group has what the plan asks for.
+    let mut is_settled = true;
     loop {
         // At once: routes may have changed before the subscription.
         tokio::select! {
@@ -39,32 +41,44 @@ pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
             }
         }
         match plan.refresh() {
-            Ok(true) => {}
-            Ok(false) => continue,
+            Ok(true) => {
+                for back_end in plan.unreachable() {
+                    warn!("{back_end}: no route leads to this back end");
+                }
+            }
+            Ok(false) if is_settled => continue,
+            Ok(false) => {}
             Err(error) => {
                 warn!("cannot follow the routes to back ends: {error:#}");
                 continue;
             }
         }
-        for back_end in plan.unreachable() {
-            warn!("{back_end}: no route leads to this back end");
-        }
-        for name in plan.interfaces() {
-            if attached.contains(&name) {
-                continue;
-            }
-            match handle.join(name.clone()).await {
-                Ok(()) => {
-                    info!("{name}: attached, as a route to a back end leads there now");
-                    attached.push(name);
-                }
-                Err(error) => error!("{name}: cannot attach: {error:#}"),
-            }
-        }
-        let ways = plan.ways().clone();
-        let amend = Box::new(move |plan: &mut Plan| {
-            plan.set_ways(ways);
-        });
-        handle.order(Order::Pause(Reason::Amend(amend)));
+        is_settled = settle(&plan, &handle, &mut attached).await;
     }
+}
+
+/// Adds the interfaces that a plan needs to the group, and tells it the plan; whether all of that
+/// was done.
+async fn settle(plan: &Plan, handle: &Handle<Plan>, attached: &mut Vec<String>) -> bool {
+    let mut is_settled = true;
+    for name in plan.interfaces() {
+        if attached.contains(&name) {
+            continue;
+        }
+        match handle.join(name.clone()).await {
+            Ok(_) => {
+                info!("{name}: attached, as a route to a back end leads there now");
+                attached.push(name);
+            }
+            Err(error) => {
+                error!("{name}: cannot attach: {error:#}");
+                is_settled = false;
+            }
+        }
+    }
+    if let Err(error) = handle.change(plan.clone()).await {
+        warn!("the programs do not know the new routes to back ends yet: {error:#}");
+        is_settled = false;
+    }
+    is_settled
 }

@@ -60,12 +60,7 @@ impl Function for Gateway {
     }
 
     fn contradiction(settings: &Settings, maps: &Maps) -> Option<Contradiction> {
-        let (wanted, has) = (settings.max_sessions, maps.max_sessions());
-        (wanted != has).then(|| Contradiction {
-            option: "max-sessions",
-            wanted: wanted.to_string(),
-            has: has.to_string(),
-        })
+        Contradiction::between("max-sessions", settings.max_sessions, maps.max_sessions())
     }
 
     fn takes_other_programs(_: &Settings, _: &Settings) -> bool {

@@ -12,7 +12,6 @@ use xdptun_common::gateway::tuple::Tuple;
 
 use super::rules::Tables;
 use super::settings::Rule;
-use super::sweep::Table;
 use crate::datapath::batch;
 use crate::datapath::map::{Shape, Source, absent};
 use crate::datapath::pod::AsPod;
@@ -101,6 +100,11 @@ impl Maps {
         self.max_entries / ENTRIES
     }
 
+    /// How many entries the table of sessions that last can hold.
+    pub(super) const fn capacity(&self) -> usize {
+        self.max_entries as usize
+    }
+
     /// How long sessions live without a packet.
     ///
     /// # Errors
@@ -142,6 +146,24 @@ impl Maps {
         Ok(batch::parts(self.tables[0].try_clone()?))
     }
 
+    /// An entry of the sessions that last, as it is now, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub(super) fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>, MapError> {
+        absent(self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0))
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be written.
+    pub(super) fn remove(&mut self, tuple: &Tuple) -> Result<(), MapError> {
+        absent(self.sessions.remove(&AsPod(*tuple))).map(|_| ())
+    }
+
     /// How many sessions the programs have moved to those that last.
     ///
     /// # Errors
@@ -160,7 +182,8 @@ impl Maps {
         self.lasting.set(1, gone, 0)
     }
 
-    /// Writes rules beside those in use, which [`Maps::set_listeners`] puts them in the place of.
+    /// Writes rules beside those in use. They take effect when [`Maps::set_listeners`] names their
+    /// set.
     ///
     /// # Errors
     ///
@@ -247,19 +270,6 @@ impl Maps {
                 absent(self.listeners.remove(&interface))?;
             }
         }
-        Ok(())
-    }
-}
-
-impl Table for Maps {
-    fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>> {
-        Ok(absent(
-            self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0),
-        )?)
-    }
-
-    fn remove(&mut self, tuple: &Tuple) -> Result<()> {
-        absent(self.sessions.remove(&AsPod(*tuple)))?;
         Ok(())
     }
 }

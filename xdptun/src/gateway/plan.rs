@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use xdptun_common::gateway::rule::MAX_BACK_ENDS;
+use xdptun_common::gateway::rule::{MAX_BACK_ENDS, MAX_LISTEN};
 use xdptun_common::gateway::timer::Timers;
 
 use super::Pinned;
@@ -22,7 +22,7 @@ use crate::host::route::{Way, ways_to};
 pub struct Plan {
     /// What is forwarded, by the names of the interfaces by which sessions may begin.
     pub forwards: BTreeMap<String, Vec<Forward>>,
-    /// How many sessions that both ends have used there may be.
+    /// How many sessions may be open at once.
     pub max_sessions: MaxSessions,
     /// How long sessions live without a packet.
     pub timers: Timers,
@@ -33,18 +33,21 @@ pub struct Plan {
 }
 
 /// The way to each back end, if there is one.
-pub type Ways = BTreeMap<IpAddr, Option<Way>>;
+type Ways = BTreeMap<IpAddr, Option<Way>>;
 
 /// The sum of all weights: half of the programs' table, so that other rules fit beside those that
 /// they replace.
 const MAX_WEIGHTS: u32 = MAX_BACK_ENDS / 2;
+
+/// The most ports: half of the programs' table, for the same reason.
+const MAX_PORTS: u32 = MAX_LISTEN / 2;
 
 /// How many seconds a session of a protocol without ports would live (RFC 5508 REQ-2). There is
 /// none yet.
 const OTHER_TIMEOUT: u32 = 60;
 
 impl Plan {
-    /// What a configuration asks for, if it has something to forward. Asks for the ways to the
+    /// The plan for a configuration; `None` if it forwards nothing. Looks up the routes to the
     /// back ends.
     ///
     /// # Errors
@@ -54,7 +57,7 @@ impl Plan {
     pub fn of(config: &Config) -> Result<Option<Self>> {
         let all = config.interfaces.iter();
         let forwarding = all.filter(|(_, interface)| interface.has_gateway());
-        // The same for all of them, as the file was checked.
+        // `Config::parse` has checked that all have the same.
         let Some((_, InterfaceConfig { tc, .. })) = forwarding.clone().next() else {
             return Ok(None);
         };
@@ -85,6 +88,14 @@ impl Plan {
                 "the weights of all back ends add up to {weights}; there is room for {MAX_WEIGHTS}"
             );
         }
+        let ports = self.ports();
+        if ports > MAX_PORTS {
+            bail!(
+                Invalid,
+                "{ports} ports of all interfaces with different rules are too many; there is room \
+                 for {MAX_PORTS}, each protocol of a port counted"
+            );
+        }
         for (forward, to) in self.back_ends() {
             if forward.source != Source::Keep && self.is_local(to.address) {
                 bail!(
@@ -95,6 +106,23 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// How many ports there are in all, each protocol counted; interfaces with equal rules share
+    /// theirs.
+    fn ports(&self) -> u32 {
+        let mut distinct: Vec<&Vec<Forward>> = Vec::new();
+        for forwards in self.forwards.values() {
+            if !distinct.contains(&forwards) {
+                distinct.push(forwards);
+            }
+        }
+        let ports = distinct.into_iter().flatten().map(|forward| {
+            let (first, last) = forward.listen.ports.bounds();
+            let protocols = forward.listen.protocols.list().len() as u32;
+            (u32::from(last - first) + 1) * protocols
+        });
+        ports.sum()
     }
 
     /// The names of the interfaces by which sessions may begin.
@@ -122,8 +150,8 @@ impl Plan {
             usize::from(last - first) + 1
         });
         Some(match ports.sum() {
-            1 => format!("{interface} forwards 1 port"),
-            ports => format!("{interface} forwards {ports} ports"),
+            1 => "forwards 1 port".to_owned(),
+            ports => format!("forwards {ports} ports"),
         })
     }
 
@@ -160,20 +188,20 @@ impl Plan {
         let others = others
             .into_iter()
             .filter(|name| !self.forwards.contains_key(name));
-        // By those that sessions begin, last: what they need is there before.
+        // Listeners last: by then the interfaces that their sessions leave by have programs.
         others.chain(self.listeners().cloned()).collect()
     }
 
-    /// The same, and those that a process left attached together with them: it may have followed
-    /// other routes.
+    /// [`Plan::interfaces`], and those that an earlier process left in the same group: it may have
+    /// followed other routes.
     ///
     /// # Errors
     ///
     /// If pins cannot be read.
     pub fn interfaces_to_attach(&self) -> Result<Vec<String>> {
         let mut names = self.interfaces();
-        for name in self.listeners() {
-            let Ok(interface) = Interface::find(name) else {
+        for name in self.interfaces() {
+            let Ok(interface) = Interface::find(&name) else {
                 continue;
             };
             let Some(pinned) = Pinned::open(interface.index)? else {
@@ -195,20 +223,10 @@ impl Plan {
         let addresses: BTreeSet<IpAddr> = self.back_ends().map(|(_, to)| to.address).collect();
         let addresses: Vec<IpAddr> = addresses.into_iter().collect();
         let ways = ways_to(&addresses)?;
-        Ok(self.set_ways(addresses.into_iter().zip(ways).collect()))
-    }
-
-    /// The ways to the back ends, as they were last seen.
-    #[must_use]
-    pub const fn ways(&self) -> &Ways {
-        &self.ways
-    }
-
-    /// Replaces the ways to the back ends; whether one has changed.
-    pub fn set_ways(&mut self, ways: Ways) -> bool {
+        let ways: Ways = addresses.into_iter().zip(ways).collect();
         let changed = ways != self.ways;
         self.ways = ways;
-        changed
+        Ok(changed)
     }
 
     /// How programs are attached and set up.

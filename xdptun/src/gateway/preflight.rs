@@ -14,7 +14,7 @@ use crate::error::{Result, bail};
 use crate::host::forwarding;
 use crate::host::interface::name_of;
 use crate::host::listeners::Servers;
-use crate::host::route::Way;
+use crate::host::route::{Way, ways_to};
 
 /// Refuses ports at which a server of this host waits, unless the rule takes them, or the plan
 /// before had it.
@@ -91,6 +91,31 @@ pub fn warn_of_routing(plan: &Plan) {
         }
         Err(error) => warn!("cannot see whether this host forwards packets: {error:#}"),
     }
+    match foreign_sources(plan) {
+        Ok(foreign) => {
+            for address in foreign {
+                warn!(
+                    "{address}: not an address of this host, so that answers to it do not come \
+                     here; `ip address` lists those of this host"
+                );
+            }
+        }
+        Err(error) => warn!("cannot see whether sources are this host's: {error:#}"),
+    }
+}
+
+/// The addresses that rules name as a source, and that this host does not have.
+fn foreign_sources(plan: &Plan) -> Result<Vec<IpAddr>> {
+    let sources = plan.forwards.values().flatten();
+    let sources: BTreeSet<IpAddr> = sources.filter_map(|one| one.source.address()).collect();
+    let sources: Vec<IpAddr> = sources.into_iter().collect();
+    let ways = ways_to(&sources)?;
+    let is_foreign = |way: &Option<Way>| !way.is_some_and(|way| way.is_local);
+    let foreign = sources.into_iter().zip(ways);
+    Ok(foreign
+        .filter(|(_, way)| is_foreign(way))
+        .map(|(address, _)| address)
+        .collect())
 }
 
 /// How packets go from an interface by which sessions begin to a back end.

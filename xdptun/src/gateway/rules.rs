@@ -8,7 +8,7 @@ use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, MAX_BACK_ENDS, MA
 use super::settings::{self, Rule, Source};
 use crate::error::{Result, bail};
 
-/// The contents of the maps `LISTEN` and `BACK_ENDS`, and who uses them.
+/// The contents of the maps `LISTEN` and `BACK_ENDS`, and which interfaces use them.
 pub struct Tables {
     pub listen: BTreeMap<ListenKey, Listen>,
     /// The places of the map from `first` on.
@@ -32,7 +32,7 @@ impl Tables {
     ) -> Result<Self> {
         let used: BTreeSet<Set> = present.iter().map(|(key, _)| key.set()).collect();
         let mut free = (0..=Set::MAX).filter(|set| !used.contains(set));
-        // Interfaces are few.
+        // A linear search: interfaces are few.
         let mut distinct: Vec<(Set, &Vec<Rule>)> = Vec::new();
         let mut sets = BTreeMap::new();
         for (interface, rules) in rules {
@@ -43,7 +43,12 @@ impl Tables {
                 Some(set)
             });
             let Some(set) = set else {
-                bail!(Invalid, "too many interfaces have different rules");
+                bail!(
+                    Invalid,
+                    "there is room for {} sets of rules, those in use included; give some \
+                     interfaces equal rules",
+                    usize::from(Set::MAX) + 1
+                );
             };
             sets.insert(interface.clone(), set);
         }

@@ -1,6 +1,6 @@
 //! Sessions as `xdptun sessions` shows them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -96,6 +96,19 @@ pub fn all(maps: &Maps) -> Result<Vec<Session>> {
     let mut sessions: Vec<Session> = sessions.collect();
     sessions.sort_unstable_by_key(|one| (one.listen, one.client, one.protocol));
     Ok(sessions)
+}
+
+/// How many sessions are in each state that occurs, by [`State::name`].
+///
+/// # Errors
+///
+/// As [`all`].
+pub fn states(maps: &Maps) -> Result<BTreeMap<&'static str, usize>> {
+    let mut states = BTreeMap::new();
+    for session in all(maps)? {
+        *states.entry(session.state.name()).or_default() += 1;
+    }
+    Ok(states)
 }
 
 fn session(

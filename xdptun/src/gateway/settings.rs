@@ -11,7 +11,7 @@ use xdptun_common::wire::Protocol;
 pub struct Settings {
     /// What is forwarded, by the names of the interfaces by which sessions may begin.
     pub rules: BTreeMap<String, Vec<Rule>>,
-    /// How many sessions that both ends have used there may be.
+    /// How many sessions may be open at once.
     pub max_sessions: u32,
     /// How long sessions live without a packet.
     pub timers: Timers,

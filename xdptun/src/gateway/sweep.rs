@@ -1,9 +1,10 @@
-//! Removes sessions that are over, and counts the others. To the programs a session that is over
-//! is absent, so nothing waits for this but memory and room.
+//! Removes sessions that are over, and counts the others.
 //!
-//! The table is read part by part and never kept: a million sessions are as little to hold as
-//! one. Most entries need no look at their other direction, because their own was seen lately.
+//! The programs ignore sessions that are over; a sweep only frees their memory and room. It reads
+//! the table in parts and keeps none, so a million sessions take no more memory than one. Most
+//! entries were seen lately and need no look at their other direction.
 
+use tokio::task::yield_now;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::timer::Timers;
@@ -13,27 +14,55 @@ use super::maps::Maps;
 use crate::error::Result;
 use crate::host::clock::monotonic_ns;
 
-/// Removes sessions that are over, and tells the programs how many are left.
-///
-/// # Errors
-///
-/// If a map cannot be read or written.
-pub fn sweep(maps: &mut Maps) -> Result<()> {
-    // Before the table: a session that begins to last meanwhile is counted twice until the next
-    // sweep, rather than never.
-    let moved = maps.moved()?;
-    let mut sweep = Sweep {
-        timers: maps.timers()?,
-        now: || Tick::at(monotonic_ns()),
-        left: 0,
-    };
-    for part in maps.lasting_parts()? {
-        for (tuple, entry) in part? {
-            sweep.visit(maps, &tuple, &entry)?;
+/// Sweeps, and remembers how full the table was.
+#[derive(Default)]
+pub struct Sweeper {
+    /// How many entries the last sweep has seen.
+    entries: usize,
+}
+
+/// The share of the table beyond which ended connections make room sooner.
+const FULL: (usize, usize) = (3, 4);
+
+/// How many seconds an ended connection stays then. Its client may still repeat its last segments
+/// for so long.
+const ENDED_WHEN_FULL: u32 = 10;
+
+impl Sweeper {
+    /// Removes sessions that are over, and tells the programs how many are left. Lets other tasks
+    /// go on between parts of the table.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read or written.
+    pub async fn sweep(&mut self, maps: &mut Maps) -> Result<()> {
+        // Before the table: a session that begins to last meanwhile is counted twice until the
+        // next sweep, rather than never.
+        let moved = maps.moved()?;
+        let is_full = self.entries * FULL.1 > maps.capacity() * FULL.0;
+        let timers = maps.timers()?;
+        let mut sweep = Sweep {
+            timers: if is_full {
+                timers.with_ended(ENDED_WHEN_FULL)
+            } else {
+                timers
+            },
+            now: || Tick::at(monotonic_ns()),
+            counted: 0,
+        };
+        let mut entries = 0;
+        for part in maps.lasting_parts()? {
+            let part = part?;
+            entries += part.len();
+            for (tuple, entry) in part {
+                sweep.visit(maps, &tuple, &entry)?;
+            }
+            yield_now().await;
         }
+        self.entries = entries;
+        let left = u64::try_from(sweep.counted).unwrap_or_default();
+        Ok(maps.set_gone(moved.saturating_sub(left))?)
     }
-    let left = u64::try_from(sweep.left).unwrap_or_default();
-    Ok(maps.set_gone(moved.saturating_sub(left))?)
 }
 
 /// The table of sessions, entry by entry.
@@ -44,12 +73,22 @@ pub(super) trait Table {
     fn remove(&mut self, tuple: &Tuple) -> Result<()>;
 }
 
+impl Table for Maps {
+    fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>> {
+        Ok(self.entry(tuple)?)
+    }
+
+    fn remove(&mut self, tuple: &Tuple) -> Result<()> {
+        Ok(self.remove(tuple)?)
+    }
+}
+
 /// A walk through the table.
 struct Sweep<N> {
     timers: Timers,
     now: N,
     /// How many sessions take room from others.
-    left: i64,
+    counted: i64,
 }
 
 impl<N: Fn() -> Tick> Sweep<N> {
@@ -57,27 +96,28 @@ impl<N: Fn() -> Tick> Sweep<N> {
     fn visit(&mut self, table: &mut impl Table, tuple: &Tuple, read: &Entry) -> Result<()> {
         let is_recent = self.is_recent(tuple, read);
         if read.marks().is_answer() {
-            if read.marks().has_an_end() {
-                self.end(table, tuple, read)?;
+            if read.marks().has_fin_or_rst() {
+                self.uncount_ended(table, tuple, read)?;
             }
             if !is_recent {
-                self.settle_alone(table, tuple)?;
+                self.remove_orphan(table, tuple)?;
             }
         } else if is_recent {
-            self.left += i64::from(takes_room(read));
+            self.counted += i64::from(takes_room(read));
         } else {
-            self.settle(table, tuple)?;
+            self.remove_or_count(table, tuple)?;
         }
         Ok(())
     }
 
-    /// Whether no time is over since the last packet of this direction.
+    /// Whether this direction alone shows that the session lives: its last packet is younger than
+    /// every timeout.
     fn is_recent(&self, tuple: &Tuple, entry: &Entry) -> bool {
         (self.now)().since(entry.seen) <= self.timers.shortest(tuple.protocol())
     }
 
     /// Removes a session by the direction that began it, or counts it.
-    fn settle(&mut self, table: &mut impl Table, tuple: &Tuple) -> Result<()> {
+    fn remove_or_count(&mut self, table: &mut impl Table, tuple: &Tuple) -> Result<()> {
         let Some(call) = table.entry(tuple)? else {
             return Ok(());
         };
@@ -91,14 +131,14 @@ impl<N: Fn() -> Tick> Sweep<N> {
                 table.remove(&opposite)?;
             }
         } else {
-            let has_ended = answer.is_some_and(|answer| ends(&call, &answer));
-            self.left += i64::from(takes_room(&call) && !has_ended);
+            let is_over = answer.is_some_and(|answer| has_ended(&call, &answer));
+            self.counted += i64::from(takes_room(&call) && !is_over);
         }
         Ok(())
     }
 
     /// Removes the direction of answers if it is over and the other one is gone.
-    fn settle_alone(&self, table: &mut impl Table, tuple: &Tuple) -> Result<()> {
+    fn remove_orphan(&self, table: &mut impl Table, tuple: &Tuple) -> Result<()> {
         let Some(answer) = table.entry(tuple)? else {
             return Ok(());
         };
@@ -108,14 +148,15 @@ impl<N: Fn() -> Tick> Sweep<N> {
         Ok(())
     }
 
-    /// Takes a session out of the count that the direction of its answers has ended.
-    fn end(&mut self, table: &impl Table, tuple: &Tuple, answer: &Entry) -> Result<()> {
+    /// Uncounts a session that the direction of answers has ended: [`Sweep::visit`] counts it by
+    /// its other direction.
+    fn uncount_ended(&mut self, table: &impl Table, tuple: &Tuple, answer: &Entry) -> Result<()> {
         let Some((call_tuple, call)) = call_of(table, tuple, answer)? else {
             return Ok(());
         };
-        // One that is not recent is counted with its answer.
+        // `remove_or_count` handles a call that is not recent, with its answer.
         let is_counted = self.is_recent(&call_tuple, &call) && takes_room(&call);
-        self.left -= i64::from(is_counted && ends(&call, answer));
+        self.counted -= i64::from(is_counted && has_ended(&call, answer));
         Ok(())
     }
 
@@ -140,7 +181,7 @@ const fn takes_room(entry: &Entry) -> bool {
 }
 
 /// Whether a connection has ended.
-const fn ends(call: &Entry, answer: &Entry) -> bool {
+const fn has_ended(call: &Entry, answer: &Entry) -> bool {
     call.marks().with(answer.marks()).has_ended()
 }
 
@@ -193,12 +234,12 @@ mod tests {
         let mut sweep = Sweep {
             timers: Timers::DEFAULT,
             now: || NOW,
-            left: 0,
+            counted: 0,
         };
         for (tuple, entry) in table.clone() {
             sweep.visit(&mut table, &tuple, &entry).unwrap();
         }
-        (table.len(), sweep.left)
+        (table.len(), sweep.counted)
     }
 
     fn open() -> [Marks; 2] {

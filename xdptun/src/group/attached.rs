@@ -133,9 +133,9 @@ impl<F: Function> Attached<F> {
             loaded: vec![loaded],
         };
         for interface in interfaces {
-            attached.load_for(interface, options)?;
+            attached.load_programs(interface, options)?;
         }
-        // Before the programs run.
+        // Before the programs run, and of all interfaces: those of another process may run.
         let indices: Vec<_> = interfaces.iter().map(|one| one.index).collect();
         F::interfaces_changed(&mut attached, &indices)?;
         Ok(attached)
@@ -143,13 +143,25 @@ impl<F: Function> Attached<F> {
 
     /// Loads the programs for the link layer of an interface, unless they are; returns whether
     /// it did.
-    fn load_for(&mut self, interface: &Interface, options: &Options<F::Settings>) -> Result<bool> {
+    fn load_programs(
+        &mut self,
+        interface: &Interface,
+        options: &Options<F::Settings>,
+    ) -> Result<bool> {
         let is_for = |loaded: &Loaded<F>| loaded.link_len == interface.link_len;
         if self.loaded.iter().any(is_for) {
             return Ok(false);
         }
         let loaded = Loaded::new(interface, options, &self.group)?;
         self.loaded.push(loaded);
+        Ok(true)
+    }
+
+    /// The same, and tells all programs of the interface.
+    fn load_for(&mut self, interface: &Interface, options: &Options<F::Settings>) -> Result<bool> {
+        if !self.load_programs(interface, options)? {
+            return Ok(false);
+        }
         let indices: Vec<_> = self
             .indices()
             .into_iter()

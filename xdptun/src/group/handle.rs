@@ -27,8 +27,8 @@ pub enum Reason<P> {
     Join {
         /// The name.
         name: String,
-        /// Gets the result; an interface that is not there is waited for.
-        done: oneshot::Sender<Result<()>>,
+        /// Gets whether it was added; an interface that is not there is waited for.
+        done: oneshot::Sender<Result<bool>>,
     },
     /// An interface, not the last one, leaves its group.
     Leave {
@@ -78,12 +78,13 @@ impl<P> Handle<P> {
         self.ask(|done| Reason::Change { plan, done }).await
     }
 
-    /// Adds an interface to the group, and waits until it is attached, if it is there.
+    /// Adds an interface to the group, and waits until it is attached, if it is there. Returns
+    /// whether it was not in the group before.
     ///
     /// # Errors
     ///
     /// If it cannot be attached; then the group is as it was.
-    pub async fn join(&self, name: String) -> Result<()> {
+    pub async fn join(&self, name: String) -> Result<bool> {
         self.ask(|done| Reason::Join { name, done }).await
     }
 
@@ -96,10 +97,10 @@ impl<P> Handle<P> {
         self.ask(|done| Reason::Leave { name, done }).await
     }
 
-    async fn ask(
+    async fn ask<T>(
         &self,
-        reason: impl FnOnce(oneshot::Sender<Result<()>>) -> Reason<P>,
-    ) -> Result<()> {
+        reason: impl FnOnce(oneshot::Sender<Result<T>>) -> Reason<P>,
+    ) -> Result<T> {
         let (done, outcome) = oneshot::channel();
         self.order(Order::Pause(reason(done)));
         outcome.await.context("it has ended")?

@@ -14,6 +14,17 @@ pub struct Contradiction {
     pub has: String,
 }
 
+impl Contradiction {
+    /// The one between two values of an option, if they differ.
+    pub fn between(option: &'static str, wanted: u32, has: u32) -> Option<Self> {
+        (wanted != has).then(|| Self {
+            option,
+            wanted: wanted.to_string(),
+            has: has.to_string(),
+        })
+    }
+}
+
 /// How programs are attached and set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options<S> {

@@ -242,9 +242,14 @@ impl<F: Function> Group<F> {
                 self.changed(replaced)
             }
             Reason::Join { name, done } => {
-                let joined = self.join(name);
+                let is_new = !self.names.contains(&name);
+                let joined = if is_new {
+                    self.join(name)
+                } else {
+                    Ok(Changed::default())
+                };
                 let (result, changed) = match joined {
-                    Ok(changed) => (Ok(()), changed),
+                    Ok(changed) => (Ok(is_new), changed),
                     Err(error) => (Err(error), Changed::default()),
                 };
                 let _gone = done.send(result);

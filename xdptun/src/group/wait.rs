@@ -48,8 +48,11 @@ pub async fn wait_for<P>(
                     let _gone = done.send(Ok(()));
                 }
                 Order::Pause(Reason::Join { name, done }) => {
-                    names.push(name);
-                    let _gone = done.send(Ok(()));
+                    let is_new = !names.contains(&name);
+                    if is_new {
+                        names.push(name);
+                    }
+                    let _gone = done.send(Ok(is_new));
                 }
                 Order::Pause(Reason::Leave { name, done }) => {
                     names.retain(|one| *one != name);

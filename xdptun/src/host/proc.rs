@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 
-/// As much as one read gets of such a list, and more.
+/// More than one read of such a list returns (a page).
 const AT_ONCE: usize = 1 << 16;
 
 /// Reads a list. The kernel fills the buffer of one read, as far as a page, without a change in
-/// between. What comes or goes between two reads can hide another line, so there is no short read
-/// first, as of [`std::fs::read_to_string`].
+/// between. An entry that comes or goes between two reads can hide another one.
+/// [`std::fs::read_to_string`] starts with a short read, so it is not used.
 ///
 /// # Errors
 ///

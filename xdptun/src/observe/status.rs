@@ -82,7 +82,7 @@ pub struct GatewayStatus {
     pub attachment: AttachmentStatus,
     /// What is forwarded of the packets that come in by it, in the order of the rules.
     pub forwards: Vec<Forwarded>,
-    /// How many sessions that both ends have used there may be.
+    /// How many sessions may be open at once.
     pub max_sessions: u32,
     /// How many sessions are in each state, by
     /// [`State::name`](crate::gateway::session::State::name).
@@ -181,12 +181,19 @@ impl Status {
             };
             interfaces.push(InterfaceStatus::read(&pinned, flows)?);
         }
-        let gateways = Pinned::<Gateway>::all()?;
-        let gateways: Result<_> = gateways.iter().map(GatewayStatus::read).collect();
+        let mut states = BTreeMap::new();
+        let mut gateways = Vec::new();
+        for pinned in Pinned::<Gateway>::all()? {
+            let states = match states.entry(pinned.group.directory.clone()) {
+                Entry::Occupied(states) => states.into_mut(),
+                Entry::Vacant(states) => states.insert(session::states(&pinned.group.maps)?),
+            };
+            gateways.push(GatewayStatus::read(&pinned, states)?);
+        }
         Ok(Self {
             schema: SCHEMA,
             interfaces,
-            gateways: gateways?,
+            gateways,
             service: None,
         })
     }
@@ -259,18 +266,14 @@ impl AsRef<AttachmentStatus> for InterfaceStatus {
 }
 
 impl GatewayStatus {
-    fn read(pinned: &Pinned<Gateway>) -> Result<Self> {
+    fn read(pinned: &Pinned<Gateway>, states: &BTreeMap<&'static str, usize>) -> Result<Self> {
         let maps = &pinned.group.maps;
-        let mut session_states = BTreeMap::new();
-        for session in session::all(maps)? {
-            *session_states.entry(session.state.name()).or_default() += 1;
-        }
         let rules = present::rules_of(maps, pinned.ifindex)?;
         Ok(Self {
             attachment: AttachmentStatus::read(pinned)?,
             forwards: rules.iter().map(Forwarded::of).collect(),
             max_sessions: maps.max_sessions(),
-            session_states,
+            session_states: states.clone(),
         })
     }
 }

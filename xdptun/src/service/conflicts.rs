@@ -96,9 +96,14 @@ fn check_rest(config: &Config, mode: &Mode, process: Pid) -> Result<()> {
         interface.is_some_and(InterfaceConfig::has_tunnel)
     };
     others.retain(|name| !has_tunnel(name));
-    // Those of one gateway stay together anyway.
-    if !config.interfaces.values().any(InterfaceConfig::has_gateway) {
-        others.extend(Pinned::<Gateway>::kept_by(process)?);
+    // The new gateway takes over the whole group of the old one, by any of its interfaces.
+    let kept = Pinned::<Gateway>::kept_by(process)?;
+    let has_gateway = |name: &String| {
+        let interface = config.interfaces.get(name);
+        interface.is_some_and(InterfaceConfig::has_gateway)
+    };
+    if !kept.iter().any(has_gateway) {
+        others.extend(kept);
     }
     let Some(first) = others.first() else {
         return Ok(());

@@ -1,20 +1,19 @@
 //! The gateway of the service: one group of all interfaces that forward, as a session may come
 //! in by one and leave by another.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use nix::net::if_::if_nametoindex;
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use super::states::{InterfaceState, InterfaceStates};
-use super::{Service, Shows};
+use super::states::{InterfaceState, InterfaceStates, waited_for};
+use super::{FunctionFrontend, Service};
 use crate::config::Config;
-use crate::error::{Context as _, Result};
+use crate::error::{Result, bail};
 use crate::gateway::{Gateway, Plan, follow, preflight};
 use crate::group::check::check;
-use crate::group::{Handle, Incumbent, Order};
+use crate::group::{Handle, Incumbent, Order, detach};
 use crate::process::task::Task;
 
 /// The group of the gateway.
@@ -24,10 +23,12 @@ pub struct RunningGateway {
     plan: Plan,
     /// Follows the routes to its back ends.
     routes: Task,
+    /// The interfaces that the last change added.
+    joined: Vec<String>,
 }
 
 impl RunningGateway {
-    /// Tells it nothing of routes any more.
+    /// Stops following routes.
     pub fn end_following(&mut self) {
         self.routes.end();
     }
@@ -54,6 +55,18 @@ impl Service {
     ///
     /// Names the option that cannot change.
     pub(super) fn check_gateway(&self, plan: &Plan) -> Result<()> {
+        if let Some(RunningGateway { plan: before, .. }) = &self.gateway
+            && before.max_sessions != plan.max_sessions
+        {
+            bail!(
+                CannotChange,
+                "what is attached has `max-sessions` {}, which cannot become {} while it is \
+                 attached; leave it as it was, or take all rules out of the file, reload, and put \
+                 them back",
+                before.max_sessions,
+                plan.max_sessions
+            );
+        }
         let options = plan.options();
         let mut present = plan.listeners().filter(|name| {
             let is_there = if_nametoindex(name.as_str()).is_ok();
@@ -71,45 +84,16 @@ impl Service {
         preflight::warn_of_routing(&plan);
         let names: Vec<String> = plan.listeners().cloned().collect();
         let states = self.gateway_states.clone();
-        let frontend: Rc<dyn Shows<Gateway>> = Rc::clone(&self.frontend) as _;
+        let frontend: Rc<dyn FunctionFrontend<Gateway>> = Rc::clone(&self.frontend) as _;
         let (id, handle, begun) = self.spawn(&names, plan.clone(), states, frontend);
         self.gateway = Some(RunningGateway {
             id,
             routes: follow_routes(&plan, &handle),
             handle,
             plan,
+            joined: Vec::new(),
         });
         self.until_begun(id, begun, &names.join(", ")).await
-    }
-
-    /// Gives the gateway another plan, starts or ends it; adds a line to `done` for each
-    /// interface with other rules. On failure it is as it was.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be changed.
-    pub(super) async fn change_gateway(
-        &mut self,
-        plan: Option<Plan>,
-        done: &mut Vec<String>,
-    ) -> Result<()> {
-        match (&self.gateway, plan) {
-            (None, None) => self.forget_gateway(),
-            (None, Some(plan)) => {
-                self.forget_gateway();
-                let states = self.gateway_states.clone();
-                self.start_gateway(plan.clone()).await?;
-                done.extend(plan.listeners().map(|name| begun(&plan, name, &states)));
-            }
-            (Some(_), None) => {
-                let names = self.gateway_states.names();
-                self.stop_gateway().await?;
-                done.extend(names.iter().map(|name| ended(name)));
-            }
-            (Some(gateway), Some(plan)) if gateway.plan.is_same_configuration(&plan) => {}
-            (Some(_), Some(plan)) => self.replace_gateway(plan, done).await?,
-        }
-        Ok(())
     }
 
     /// The plan that the gateway has.
@@ -117,44 +101,163 @@ impl Service {
         self.gateway.as_ref().map(|gateway| gateway.plan.clone())
     }
 
-    async fn replace_gateway(&mut self, plan: Plan, done: &mut Vec<String>) -> Result<()> {
+    /// The first half of a reload, which can be undone: starts the gateway, or gives it another
+    /// plan and the interfaces of that. Takes nothing away. Adds a line to `done` for each
+    /// interface with other rules. On failure everything is as it was.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started or changed.
+    pub(super) async fn begin_gateway(
+        &mut self,
+        plan: Option<&Plan>,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.joined.clear();
+        }
+        let Some(plan) = plan else {
+            return Ok(());
+        };
+        match self.gateway_plan() {
+            None => self.restart_gateway(plan, done).await,
+            Some(before) if self.has_all_of(&before, plan) => Ok(()),
+            Some(before) => {
+                self.replace_plan(plan).await?;
+                done.extend(self.changes_of(&before, plan));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the gateway has a plan already, and no interface of it was given up.
+    fn has_all_of(&self, before: &Plan, plan: &Plan) -> bool {
+        let mut listeners = plan.listeners();
+        before.is_same_configuration(plan)
+            && !listeners.any(|name| self.gateway_states.is_given_up(name))
+    }
+
+    /// Undoes the first half.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    pub(super) async fn undo_gateway(&mut self, before: Option<Plan>) -> Result<()> {
+        let Some(mut before) = before else {
+            return self.stop_gateway().await;
+        };
+        before.refresh()?;
         let Some(gateway) = &mut self.gateway else {
             return Ok(());
         };
-        preflight::warn_of_routing(&plan);
-        // No news of the old routes may arrive after the new plan.
-        gateway.end_following();
-        let before = gateway.plan.clone();
-        let changed = change(&gateway.handle, &before, &plan).await;
-        let present = if changed.is_ok() { &plan } else { &before };
-        gateway.routes = follow_routes(present, &gateway.handle);
-        gateway.plan = present.clone();
-        changed?;
-        let states = &self.gateway_states;
-        for name in before.listeners() {
-            match plan.forwards.get(name) {
-                None => {
-                    states.forget(name);
-                    done.push(ended(name));
+        let joined = std::mem::take(&mut gateway.joined);
+        self.replace_plan(&before).await?;
+        let Some(gateway) = &self.gateway else {
+            return Ok(());
+        };
+        for name in joined {
+            gateway.handle.leave(name.clone()).await?;
+            self.gateway_states.forget(&name);
+        }
+        Ok(())
+    }
+
+    /// The second half: takes the interfaces out that the file no longer names, and ends the
+    /// gateway with the last one. Adds a line to `done` for each.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be detached.
+    pub(super) async fn end_gateway(
+        &mut self,
+        before: Option<&Plan>,
+        plan: Option<&Plan>,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
+        let states = self.gateway_states.clone();
+        let Some(plan) = plan else {
+            let names = states.names();
+            let listeners =
+                before.map_or(names.clone(), |plan| plan.listeners().cloned().collect());
+            self.stop_gateway().await?;
+            for name in names {
+                // It may have been given up, and its programs be there.
+                detach::remove_remains::<Gateway>(&name)?;
+                states.forget(&name);
+            }
+            done.extend(listeners.iter().map(|name| ended_line(name)));
+            return Ok(());
+        };
+        let needed = plan.interfaces();
+        let gone = before.into_iter().flat_map(Plan::listeners);
+        for name in gone.filter(|name| !plan.forwards.contains_key(*name)) {
+            // Interfaces that only older sessions leave by stay, for those sessions.
+            if let Some(gateway) = self.gateway.as_ref().filter(|_| !needed.contains(name)) {
+                gateway.handle.leave(name.clone()).await?;
+            }
+            states.forget(name);
+            done.push(ended_line(name));
+        }
+        Ok(())
+    }
+
+    /// Starts the gateway, also after it was given up.
+    async fn restart_gateway(&mut self, plan: &Plan, done: &mut Vec<String>) -> Result<()> {
+        let states = self.gateway_states.clone();
+        let given_up = states.names();
+        let started = self.start_gateway(plan.clone()).await;
+        for name in states.names() {
+            match &started {
+                Ok(()) if plan.forwards.contains_key(&name) => {}
+                Err(error) if given_up.contains(&name) => {
+                    states.set(&name, InterfaceState::GivenUp(format!("{error:#}")));
                 }
-                Some(forwards) if *forwards != before.forwards[name] => {
-                    done.push(format!("{name}: forwards by other rules"));
-                }
-                Some(_) if plan.timers != before.timers => {
-                    done.push(format!("{name}: sessions have other timeouts"));
-                }
-                Some(_) => {}
+                Ok(()) | Err(_) => states.forget(&name),
             }
         }
-        for name in plan.listeners() {
-            if !before.forwards.contains_key(name) {
-                if if_nametoindex(name.as_str()).is_err() {
-                    states.set(name, InterfaceState::Waiting);
-                }
-                done.push(begun(&plan, name, states));
+        started?;
+        done.extend(plan.listeners().map(|name| begun_line(plan, name, &states)));
+        Ok(())
+    }
+
+    /// Gives the running gateway another plan, and the interfaces of that. On failure it has the
+    /// old ones.
+    async fn replace_plan(&mut self, plan: &Plan) -> Result<()> {
+        let Some(gateway) = &mut self.gateway else {
+            return Ok(());
+        };
+        preflight::warn_of_routing(plan);
+        // No news of the old routes may arrive after the new plan.
+        gateway.end_following();
+        let changed = change(&gateway.handle, &gateway.plan, plan).await;
+        if let Ok(joined) = &changed {
+            gateway.plan = plan.clone();
+            gateway.joined.clone_from(joined);
+        }
+        gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
+        let joined = changed?;
+        for name in joined {
+            if plan.forwards.contains_key(&name) && if_nametoindex(name.as_str()).is_err() {
+                self.gateway_states.set(&name, InterfaceState::Waiting);
             }
         }
         Ok(())
+    }
+
+    /// What a change of plans changes on each interface that the new one names.
+    fn changes_of(&self, before: &Plan, plan: &Plan) -> Vec<String> {
+        let changes =
+            plan.forwards
+                .iter()
+                .filter_map(|(name, forwards)| match before.forwards.get(name) {
+                    None => Some(begun_line(plan, name, &self.gateway_states)),
+                    Some(old) if old != forwards => Some(format!("{name}: new rules apply")),
+                    Some(_) if plan.timers != before.timers => {
+                        Some(format!("{name}: new session timeouts apply"))
+                    }
+                    Some(_) => None,
+                });
+        changes.collect()
     }
 
     async fn stop_gateway(&mut self) -> Result<()> {
@@ -165,17 +268,16 @@ impl Service {
         gateway.handle.order(Order::Stop);
         let id = gateway.id;
         let ended = self.until_ended(id).await;
-        if ended.is_ok() {
-            self.forget_gateway();
+        for name in self.gateway_states.names() {
+            match &ended {
+                Ok(()) => self.gateway_states.forget(&name),
+                Err(error) => {
+                    let why = InterfaceState::GivenUp(format!("{error:#}"));
+                    self.gateway_states.set(&name, why);
+                }
+            }
         }
         ended
-    }
-
-    /// Forgets what was given up.
-    fn forget_gateway(&self) {
-        for name in self.gateway_states.names() {
-            self.gateway_states.forget(&name);
-        }
     }
 
     /// Checks the gateway before the start.
@@ -192,42 +294,36 @@ impl Service {
     }
 }
 
-/// Gives a group another plan, and the interfaces of that; takes those out that the
-/// configuration had before. On failure it has the old plan and interfaces.
-async fn change(handle: &Handle<Plan>, before: &Plan, after: &Plan) -> Result<()> {
-    let interfaces = |plan: &Plan| plan.interfaces().into_iter().collect::<BTreeSet<String>>();
-    let (old, new) = (interfaces(before), interfaces(after));
+/// Changes the plan, then joins the interfaces that only the new one needs; returns their names.
+/// On failure the group has the old plan and interfaces.
+async fn change(handle: &Handle<Plan>, before: &Plan, after: &Plan) -> Result<Vec<String>> {
+    handle.change(after.clone()).await?;
     let mut joined = Vec::new();
-    let changed = async {
-        for name in new.difference(&old) {
-            let join = handle.join(name.clone()).await;
-            join.with_context(|| name.clone())?;
-            joined.push(name);
+    for name in after.interfaces() {
+        match handle.join(name.clone()).await {
+            Ok(true) => joined.push(name),
+            Ok(false) => {}
+            Err(error) => {
+                for name in joined {
+                    handle.leave(name).await?;
+                }
+                handle.change(before.clone()).await?;
+                return Err(error.context(name));
+            }
         }
-        handle.change(after.clone()).await
-    };
-    if let Err(error) = changed.await {
-        for name in joined {
-            handle.leave(name.clone()).await?;
-        }
-        return Err(error);
     }
-    // Those by which only sessions of before leave stay for these.
-    for name in before.listeners().filter(|name| !new.contains(*name)) {
-        handle.leave(name.clone()).await?;
-    }
-    Ok(())
+    Ok(joined)
 }
 
-fn begun(plan: &Plan, name: &str, states: &InterfaceStates) -> String {
+fn begun_line(plan: &Plan, name: &str, states: &InterfaceStates) -> String {
     match states.is_waiting(name) {
-        true => format!("{name}: waited for, as there is no such interface"),
-        false => plan.forwards_by(name).unwrap_or_else(|| name.to_owned()),
+        true => waited_for(name),
+        false => format!("{name}: {}", plan.forwards_by(name).unwrap_or_default()),
     }
 }
 
-fn ended(name: &str) -> String {
-    format!("{name}: forwards nothing any more")
+fn ended_line(name: &str) -> String {
+    format!("{name}: no longer forwards")
 }
 
 /// Follows the routes to the back ends of a plan.

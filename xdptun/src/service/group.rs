@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use xdptun_common::member::ROWS;
 
-use super::Shows;
+use super::FunctionFrontend;
+use super::function::ServiceFunction;
 use super::prepared::Prepared;
-use super::served::Served;
 use super::states::{InterfaceState, InterfaceStates};
 use crate::error::{Error, Kind, Result};
 use crate::group::{
@@ -121,13 +121,13 @@ pub struct GroupTask<F: Function> {
     pub patient: bool,
     /// What becomes of a process that keeps them.
     pub incumbent: Incumbent,
-    pub frontend: Rc<dyn Shows<F>>,
+    pub frontend: Rc<dyn FunctionFrontend<F>>,
     pub states: InterfaceStates,
     /// Notified when the function works, or the task waits for all interfaces.
     pub begun: Option<oneshot::Sender<()>>,
 }
 
-impl<F: Served> GroupTask<F> {
+impl<F: ServiceFunction> GroupTask<F> {
     /// Runs until an order ends it.
     ///
     /// # Errors
@@ -181,9 +181,13 @@ impl<F: Served> GroupTask<F> {
                         if anew {
                             frontend.ready(attached, carried, plan)?;
                         }
-                        if let Some(words) = F::works_on(attached, carried, plan)? {
-                            let state = InterfaceState::Carrying(words);
-                            self.states.set(&carried.kept_as, state);
+                        match F::describe(attached, carried, plan)? {
+                            Some(words) => {
+                                let state = InterfaceState::Carrying(words);
+                                self.states.set(&carried.kept_as, state);
+                            }
+                            // It may have been waited for.
+                            None => self.states.forget(&carried.kept_as),
                         }
                     }
                     self.begin();

@@ -5,12 +5,12 @@
 
 mod conflicts;
 mod ending;
+mod function;
 mod gateway;
 mod group;
 mod prepared;
 mod reload;
 mod serve;
-mod served;
 mod start;
 mod states;
 
@@ -38,7 +38,7 @@ use gateway::RunningGateway;
 use states::{InterfaceStates, States};
 
 /// The part of the program that shows an operator what the service does.
-pub trait Frontend: Shows<Tunnel> + Shows<Gateway> {
+pub trait Frontend: FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> {
     /// The service serves metrics at this address now.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ pub trait Frontend: Shows<Tunnel> + Shows<Gateway> {
 }
 
 /// The part of the program that shows an operator what a function does.
-pub trait Shows<F: Function> {
+pub trait FunctionFrontend<F: Function> {
     /// Programs were loaded for a group.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         tasks: JoinSet::new(),
         captures: JoinSet::new(),
         metrics: None,
-        states: InterfaceStates::of::<Tunnel>(&all_states),
+        tunnel_states: InterfaceStates::of::<Tunnel>(&all_states),
         gateway_states: InterfaceStates::of::<Gateway>(&all_states),
         all_states,
     };
@@ -164,10 +164,10 @@ struct Service {
     captures: JoinSet<()>,
     metrics: Option<Metrics>,
     /// The states of the tunnel's interfaces, also of those that were given up.
-    states: InterfaceStates,
+    tunnel_states: InterfaceStates,
     /// Those of the gateway.
     gateway_states: InterfaceStates,
-    /// All of these.
+    /// The states of both functions.
     all_states: Rc<States>,
 }
 

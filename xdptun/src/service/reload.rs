@@ -9,10 +9,11 @@ use super::Service;
 use super::group::{form_groups, must_be_equal};
 use super::prepared::Prepared;
 use super::start::{keep, new_addresses};
-use super::states::InterfaceState;
+use super::states::{InterfaceState, waited_for};
 use crate::config::Config;
 use crate::control::Answer;
 use crate::error::{Context as _, Result, bail};
+use crate::gateway;
 use crate::group::check::check;
 use crate::group::{Order, detach};
 use crate::tunnel::Tunnel;
@@ -50,7 +51,7 @@ impl Service {
         let (kept, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|prepared| {
             let name = prepared.name();
             // One that was given up is tried again.
-            self.id_of(&name).is_some() && !self.states.is_given_up(&name)
+            self.id_of(&name).is_some() && !self.tunnel_states.is_given_up(&name)
         });
         let kept = self.regroup(kept)?;
         self.check_changes(&kept)?;
@@ -59,7 +60,7 @@ impl Service {
             wanted if wanted == serves => None,
             wanted => Some(self.serve_metrics(wanted)?),
         };
-        let mut gone = self.states.names();
+        let mut gone = self.tunnel_states.names();
         let has_tunnel = |name: &String| {
             config
                 .interfaces
@@ -68,20 +69,8 @@ impl Service {
         };
         gone.retain(|name| !has_tunnel(name));
 
-        // First what can fail, and be undone.
         let before = self.gateway_plan();
-        self.change_gateway(gateway, done).await?;
-        if let Err(error) = self.begin(new, &kept, done).await {
-            let changed = std::mem::take(done);
-            let undone = self.change_gateway(before, &mut Vec::new()).await;
-            return match undone {
-                Ok(()) => Err(error),
-                Err(also) => {
-                    *done = changed;
-                    Err(error.context(format!("and the rules cannot be put back: {also:#}")))
-                }
-            };
-        }
+        self.begin_all(gateway.as_ref(), new, &kept, done).await?;
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();
@@ -93,6 +82,8 @@ impl Service {
             self.stop(&name).await?;
             done.push(format!("{name}: detached"));
         }
+        self.end_gateway(before.as_ref(), gateway.as_ref(), done)
+            .await?;
         if let Some(metrics) = metrics {
             self.metrics = metrics;
         }
@@ -100,6 +91,31 @@ impl Service {
         self.known
             .retain(peers.flat_map(|interface| interface.peers()));
         self.frontend.log(config.log_level)
+    }
+
+    /// Starts what is new of both functions, and changes the gateway: what can fail, and be undone.
+    async fn begin_all(
+        &mut self,
+        gateway: Option<&gateway::Plan>,
+        new: Vec<Prepared>,
+        kept: &BTreeMap<u32, Prepared>,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
+        let before = self.gateway_plan();
+        self.begin_gateway(gateway, done).await?;
+        let Err(error) = self.begin(new, kept, done).await else {
+            return Ok(());
+        };
+        if gateway.is_none() {
+            return Err(error);
+        }
+        match self.undo_gateway(before).await {
+            Ok(()) => {
+                done.clear();
+                Err(error)
+            }
+            Err(also) => Err(error.context(format!("and the rules cannot be put back: {also:#}"))),
+        }
     }
 
     /// Checks that the interfaces whose plans change can have the new ones.
@@ -139,10 +155,14 @@ impl Service {
             }
             begun.extend(names);
         }
-        done.extend(begun.iter().map(|name| match self.states.is_waiting(name) {
-            true => format!("{name}: waited for, as there is no such interface"),
-            false => format!("{name}: attached"),
-        }));
+        done.extend(
+            begun
+                .iter()
+                .map(|name| match self.tunnel_states.is_waiting(name) {
+                    true => waited_for(name),
+                    false => format!("{name}: attached"),
+                }),
+        );
         Ok(())
     }
 
@@ -216,7 +236,7 @@ impl Service {
             .iter()
             .filter(|name| if_nametoindex(name.as_str()).is_err())
         {
-            self.states.set(name, InterfaceState::Waiting);
+            self.tunnel_states.set(name, InterfaceState::Waiting);
         }
         Ok(())
     }
@@ -254,7 +274,7 @@ impl Service {
             Some(id) => self.stop_in(id, name).await?,
             None => detach::remove_remains::<Tunnel>(name)?,
         }
-        self.states.forget(name);
+        self.tunnel_states.forget(name);
         Ok(())
     }
 
@@ -277,7 +297,7 @@ impl Service {
         };
         if let Err(error) = ended {
             let why = InterfaceState::GivenUp(format!("{error:#}"));
-            self.states.set(name, why);
+            self.tunnel_states.set(name, why);
             return Err(error);
         }
         Ok(())

@@ -103,7 +103,7 @@ impl Service {
             let states = self.gateway_states.clone();
             self.note_end_of(&states.names(), &states, why.as_deref());
         } else if let Some(group) = self.groups.remove(&id) {
-            self.note_end_of(&group.interfaces, &self.states, why.as_deref());
+            self.note_end_of(&group.interfaces, &self.tunnel_states, why.as_deref());
         }
     }
 

@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tracing::warn;
 
+use super::function::ServiceFunction;
 use super::group::{GroupTask, form_groups, part};
 use super::prepared::Prepared;
-use super::served::Served;
 use super::states::InterfaceStates;
-use super::{Metrics, RunningGroup, Service, Shows, conflicts};
+use super::{FunctionFrontend, Metrics, RunningGroup, Service, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
 use crate::error::{Context as _, Error, Result, bail};
@@ -160,8 +160,8 @@ impl Service {
             plan,
             names,
         } = prepared;
-        let states = self.states.clone();
-        let frontend: Rc<dyn Shows<Tunnel>> = Rc::clone(&self.frontend) as _;
+        let states = self.tunnel_states.clone();
+        let frontend: Rc<dyn FunctionFrontend<Tunnel>> = Rc::clone(&self.frontend) as _;
         let (id, handle, begun) = self.spawn(&interfaces, plan.clone(), states, frontend);
         let group = RunningGroup {
             interfaces,
@@ -174,12 +174,12 @@ impl Service {
     }
 
     /// Spawns the task of a group; its number, its handle, and the news that it has begun.
-    pub(super) fn spawn<F: Served>(
+    pub(super) fn spawn<F: ServiceFunction>(
         &mut self,
         names: &[String],
         plan: F::Plan,
         states: InterfaceStates,
-        frontend: Rc<dyn Shows<F>>,
+        frontend: Rc<dyn FunctionFrontend<F>>,
     ) -> (u32, Handle<F::Plan>, Begun) {
         let id = self.next;
         self.next += 1;

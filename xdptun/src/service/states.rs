@@ -151,3 +151,8 @@ impl InterfaceStates {
         )
     }
 }
+
+/// The line of a reload for an interface that the service waits for.
+pub fn waited_for(name: &str) -> String {
+    format!("{name}: waited for, as there is no such interface")
+}

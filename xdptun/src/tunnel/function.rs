@@ -53,12 +53,7 @@ impl Function for Tunnel {
     }
 
     fn contradiction(settings: &Settings, maps: &Maps) -> Option<Contradiction> {
-        let (wanted, has) = (settings.max_flows, maps.max_flows());
-        (wanted != has).then(|| Contradiction {
-            option: "max-flows",
-            wanted: wanted.to_string(),
-            has: has.to_string(),
-        })
+        Contradiction::between("max-flows", settings.max_flows, maps.max_flows())
     }
 
     fn takes_other_programs(settings: &Settings, before: &Settings) -> bool {

@@ -26,7 +26,7 @@ use crate::table::{Goal, Table, median, spread};
 use path::{Path, Port, Way};
 
 /// Numbers of connections, and the lengths of payload that they send at that number, in bytes:
-/// the rows of the measurement that this one repeats (`reference/port-forwarder.txt`).
+/// those of a port forwarder's measurements of 2015, and more.
 const ROWS: [(usize, &[usize]); 8] = [
     (12_000, &[LONG]),
     (14_000, &[LONG]),

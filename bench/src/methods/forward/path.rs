@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use xdptun_lab::crowd::prepare;
+use xdptun_lab::crowd::{prepare, prepare_clients};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, Process, Served, wait, workspace};
 
@@ -115,9 +115,8 @@ impl Path {
             attached: None,
             proxy: None,
         };
-        for netns in [path.client(), path.server()] {
-            prepare(netns)?;
-        }
+        prepare_clients(path.client())?;
+        prepare(path.server())?;
         if let Net::Served(net) = &path.net {
             prepare(&net.gateway)?;
             let to = |port: Port| net.back_end.socket(Family::V4, port.service());

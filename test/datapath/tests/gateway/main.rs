@@ -93,6 +93,12 @@ impl Hosts {
             .comes_in(ack)
             .becomes(becomes, &["in_forwarded", "sessions_proven"]);
     }
+
+    /// The client resets the connection, which ends the session; the back end hears of it.
+    pub fn reset(self, gateway: &mut Gateway) {
+        let [reset, becomes] = self.call_segment(flags::RST, (1001, 0));
+        gateway.comes_in(reset).becomes(becomes, &["in_forwarded"]);
+    }
 }
 
 /// Both families.

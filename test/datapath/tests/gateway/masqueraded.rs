@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use xdptun_common::gateway::outcome::Outcome;
+use xdptun_common::gateway::timer::Timers;
 use xdptun_test_datapath::gateway::{Gateway, Rule};
 use xdptun_test_datapath::{Packet, flags};
 
@@ -104,5 +105,22 @@ fn other_packets_of_the_back_end_are_left_alone() {
         let stranger = SocketAddr::new(hosts.back_end.ip(), 9);
         let to = SocketAddr::new(hosts.listen.ip(), 2000);
         gateway.comes_in(Packet::datagram(stranger, to)).passes();
+    }
+}
+
+/// Packets that came in did not leave for so long that what translates their source is over.
+#[test]
+fn no_packet_leaves_with_the_clients_source() {
+    for hosts in both(4) {
+        let mut gateway = gateway(hosts, [2000, 2000]);
+        round(&mut gateway, hosts, 2000, BEGINS);
+        round(&mut gateway, hosts, 2000, PROVES);
+        let most_of_a_life = Timers::DEFAULT.udp / 3 * 2;
+        gateway.age(most_of_a_life);
+        let [call, forwarded] = hosts.call();
+        gateway.comes_in(call).becomes(forwarded, &["in_forwarded"]);
+        gateway.age(most_of_a_life);
+        round(&mut gateway, hosts, 2000, BEGINS);
+        assert_eq!(gateway.lasting(), [1, 0], "it counts once");
     }
 }

@@ -152,10 +152,7 @@ fn a_direct_connection_ends_a_session_that_is_over() {
     for hosts in both(2) {
         let mut gateway = hosts.gateway();
         hosts.connect(&mut gateway);
-        let [reset, forwarded] = hosts.call_segment(flags::RST, (1001, 0));
-        gateway
-            .comes_in(reset)
-            .becomes(forwarded, &["in_forwarded"]);
+        hosts.reset(&mut gateway);
         let direct = hosts.direct().segment(flags::SYN, 9000, 0);
         gateway.comes_in(&direct).is_dropped(Outcome::InDropClash);
         gateway.age(Timers::DEFAULT.tcp_transitory + 1000);

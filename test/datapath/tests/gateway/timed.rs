@@ -97,10 +97,7 @@ fn a_reset_is_over_with_the_next_segment() {
     for hosts in both(3) {
         let mut gateway = hosts.gateway();
         hosts.connect(&mut gateway);
-        let [reset, forwarded] = hosts.call_segment(flags::RST, (1001, 0));
-        gateway
-            .comes_in(reset)
-            .becomes(forwarded, &["in_forwarded"]);
+        hosts.reset(&mut gateway);
         let [data, forwarded] = hosts.call_segment(flags::DATA, (1001, 5001));
         gateway
             .comes_in(&data)

@@ -1,7 +1,7 @@
 //! Many TCP connections at once, each of which sends a payload and waits for its echo.
 //!
-//! A process may have fewer files than there are connections, so both ends are several processes.
-//! A program of the caller's is run for them, which calls [`work`].
+//! One process may not open as many files as there are connections, so each end is several
+//! processes. Each runs a program of the caller, which calls [`work`].
 
 mod client;
 mod server;
@@ -37,6 +37,13 @@ pub fn prepare(netns: &Netns) -> Result<()> {
         netns.sysctl(key, value)?;
     }
     Ok(())
+}
+
+/// The same for the namespace of a [`Crowd`], which names the ports of its connections: others
+/// get ports beyond these.
+pub fn prepare_clients(netns: &Netns) -> Result<()> {
+    prepare(netns)?;
+    netns.sysctl("net.ipv4.ip_local_port_range", "62000 65535")
 }
 
 /// The program that is run for each process, with its first arguments.
@@ -134,8 +141,6 @@ pub struct Echoed {
     count: usize,
     /// How long they took together.
     sum: Duration,
-    /// How long it took until all had come.
-    pub whole: Duration,
 }
 
 impl Echoed {
@@ -147,7 +152,7 @@ impl Echoed {
 }
 
 impl Crowd {
-    /// Nobody yet, on the way to a server.
+    /// No connections yet, to this server.
     pub fn new(program: &Program, netns: &Netns, to: SocketAddr) -> Result<Self> {
         let start = |number| Worker::start(program, netns, &format!("call{number}"), to);
         let workers = (0..PROCESSES).map(start).collect::<Result<_>>()?;
@@ -169,15 +174,13 @@ impl Crowd {
         let mut echoed = Echoed {
             count: 0,
             sum: Duration::ZERO,
-            whole: Duration::ZERO,
         };
         for answer in self.all(|_| format!("echo {length} {times}"))? {
-            let [count, sum, whole] = answer[..] else {
+            let [count, sum] = answer[..] else {
                 bail!("not an answer: {answer:?}");
             };
             echoed.count += usize::try_from(count)?;
             echoed.sum += Duration::from_nanos(sum);
-            echoed.whole = echoed.whole.max(Duration::from_nanos(whole));
         }
         Ok(echoed)
     }
@@ -224,8 +227,7 @@ fn call(process: usize, to: SocketAddr) -> Result<()> {
             }
             ["echo", length, times] => {
                 let echoed = clients.echo(length.parse()?, times.parse()?)?;
-                let [sum, whole] = [echoed.sum, echoed.whole].map(|time| time.as_nanos());
-                println!("{} {sum} {whole}", echoed.count);
+                println!("{} {}", echoed.count, echoed.sum.as_nanos());
             }
             _ => bail!("not a command: {line}"),
         }

@@ -29,7 +29,7 @@ pub(super) fn listen(at: SocketAddr) -> Result<TcpListener> {
 }
 
 /// A connection of the server, and what it has not taken back yet.
-struct Served {
+struct Connection {
     stream: TcpStream,
     pending: Vec<u8>,
 }
@@ -43,7 +43,7 @@ pub(super) fn serve(listener: &TcpListener) -> Result<()> {
     let stdin = std::io::stdin();
     let of_stdin = key(stdin.as_raw_fd())?;
     epoll.add(&stdin, EpollEvent::new(EpollFlags::EPOLLIN, of_stdin))?;
-    let mut served: HashMap<u64, Served> = HashMap::new();
+    let mut served: HashMap<u64, Connection> = HashMap::new();
     let mut events = vec![EpollEvent::empty(); EVENTS];
     let mut buffer = vec![0; AT_ONCE];
     loop {
@@ -59,7 +59,7 @@ pub(super) fn serve(listener: &TcpListener) -> Result<()> {
                     let key = key(stream.as_raw_fd())?;
                     epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
                     let pending = Vec::new();
-                    served.insert(key, Served { stream, pending });
+                    served.insert(key, Connection { stream, pending });
                 }
                 continue;
             }
@@ -83,7 +83,7 @@ pub(super) fn serve(listener: &TcpListener) -> Result<()> {
     }
 }
 
-impl Served {
+impl Connection {
     /// Reads and sends back; whether the connection goes on.
     fn step(&mut self, buffer: &mut [u8]) -> std::io::Result<bool> {
         if self.pending.is_empty() {

@@ -1,16 +1,16 @@
 //! Many sessions at once.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use nix::unistd::Pid;
 use serde_json::Value;
-use xdptun_lab::crowd::{Crowd, Echo, Program, prepare};
+use xdptun_lab::crowd::{Crowd, Echo, Program, prepare, prepare_clients};
 use xdptun_lab::xdptun::{Attached, status};
 use xdptun_lab::{Family, Host, Served, udp, wait};
-use xdptun_test_net::LIMIT;
 use xdptun_test_net::memory::{Hash, map_memory};
 use xdptun_test_net::service::{File, control_socket, reloads};
+use xdptun_test_net::{LIMIT, tcp};
 
 /// How many TCP connections: nearly all ports of one client.
 const CONNECTIONS: usize = 60_000;
@@ -29,6 +29,9 @@ const FIRST_PORT: u16 = 10_000;
 /// How many of them wait for their echo at a time.
 const PACE: usize = 8000;
 
+/// The most memory that the daemon may have, in KiB: a tenth of what all sessions would take.
+const DAEMON_KIB: u64 = 48 << 10;
+
 /// The lengths of keys and values in the table of sessions, in bytes.
 const TABLE: Hash = Hash { key: 40, value: 56 };
 
@@ -45,9 +48,8 @@ fn counter(net: &Served, name: &str) -> u64 {
 fn sixty_thousand_connections_are_echoed() {
     for source in ["keep", "10.5.0.254:1024-65535"] {
         let net = Served::new().unwrap();
-        for host in [&net.client, &net.back_end] {
-            prepare(&host.netns).unwrap();
-        }
+        prepare_clients(&net.client.netns).unwrap();
+        prepare(&net.back_end.netns).unwrap();
         let service = net.back_end.socket(Family::V4, 8080);
         let to = service.to_string();
         let rule = ["--listen", "7000", "--to", &to, "--source", source];
@@ -82,7 +84,42 @@ fn sixty_thousand_connections_are_echoed() {
     }
 }
 
-/// The kernel has its memory back when they have expired, and the daemon never had much.
+/// Connections that have ended go sooner when the table fills: here it has room for 32 sessions,
+/// of which 8 may be open at once, until a sweep has seen that they have ended.
+#[test]
+fn ended_connections_make_room() {
+    const TABLE: u64 = 32;
+    let net = Served::new().unwrap();
+    let service = net.back_end.socket(Family::V4, 8080);
+    let server = net.back_end.netns.enter(|| TcpListener::bind(service));
+    let server = server.unwrap().unwrap();
+    let to = service.to_string();
+    let rule = ["--listen", "7000", "--to", &to, "--max-sessions", "8"];
+    let attached = Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
+    let listen = net.listen_at(Family::V4, 7000);
+    let connect = || {
+        let near = net.client.netns.enter(|| TcpStream::connect(listen));
+        let near = near.unwrap().unwrap();
+        let (far, _) = server.accept().unwrap();
+        tcp::send_and_receive(&near, &far, b"hello").unwrap();
+    };
+    let closing = || {
+        gateway(&net)["session_states"]["closing"]
+            .as_u64()
+            .unwrap_or(0)
+    };
+    for _ in 0..TABLE - 4 {
+        connect();
+    }
+    wait::until(LIMIT, "the ends", || closing() == TABLE - 4).unwrap();
+    wait::until(LIMIT * 3, "room", || closing() <= TABLE / 4 * 3).unwrap();
+    for _ in 0..TABLE / 4 {
+        connect();
+    }
+    attached.stop().unwrap();
+}
+
+/// The kernel frees the memory of expired sessions, and the daemon holds none of them.
 #[test]
 fn a_million_datagram_sessions_expire() {
     let net = Served::new().unwrap();
@@ -112,27 +149,8 @@ fn a_million_datagram_sessions_expire() {
     let memory = || map_memory(daemon, TABLE).unwrap();
     let empty = memory();
     let echo = udp::Server::echo(&net.back_end.netns, service).unwrap();
-    let ends = addresses.into_iter().flat_map(|address| {
-        let ports = FIRST_PORT..FIRST_PORT + PORTS;
-        ports.map(move |port| SocketAddr::new(IpAddr::V4(address), port))
-    });
-    let ends: Vec<SocketAddr> = ends.collect();
     let began = std::time::Instant::now();
-    for (number, ends) in (1..).zip(ends.chunks(PACE)) {
-        let bind = || ends.iter().map(UdpSocket::bind).collect();
-        let sockets: io::Result<Vec<UdpSocket>> = netns.enter(bind).unwrap();
-        let sockets = sockets.unwrap();
-        // The second time after an answer, which opens the session.
-        for time in 1..=2 {
-            for socket in &sockets {
-                socket
-                    .send_to(b"hello", net.listen_at(Family::V4, 7000))
-                    .unwrap();
-            }
-            let wanted = ((number - 1) * 2 + time) * PACE as u64;
-            wait::until(LIMIT, "the echoes", || echo.datagrams() == wanted).unwrap();
-        }
-    }
+    open_sessions(&net, &addresses, &echo);
     println!("{SESSIONS} sessions opened in {:.1?}", began.elapsed());
     assert_eq!(gateway(&net)["session_states"]["open"], SESSIONS);
     assert_eq!(counter(&net, "in_drop_full"), 0);
@@ -149,14 +167,13 @@ fn a_million_datagram_sessions_expire() {
     }
     let full = memory();
     println!(
-        "{} bytes of the kernel for each, {} KiB of the daemon",
-        (full - empty) / SESSIONS as u64,
-        resident(daemon)
+        "{} bytes of the kernel for each",
+        (full - empty) / SESSIONS as u64
     );
 
     let began = std::time::Instant::now();
     config.write(&file(1));
-    reloads(&net.gateway, &["eth0: sessions have other timeouts"]);
+    reloads(&net.gateway, &["eth0: new session timeouts apply"]);
     wait::until(LIMIT * 6, "the end of all", || memory() == empty).unwrap();
     println!("all expired within {:.1?}", began.elapsed());
     let states = gateway(&net)["session_states"].clone();
@@ -166,10 +183,35 @@ fn a_million_datagram_sessions_expire() {
         "{states}"
     );
     udp::exchange(&other, net.listen_at(Family::V4, 7000), b"again", LIMIT).unwrap();
-    println!("{} KiB of the daemon", resident(daemon));
+    let most = resident(daemon);
+    assert!(most < DAEMON_KIB, "{most} KiB of the daemon");
     run.stop().unwrap();
 }
 
+/// Opens a session from each port of these addresses of the client: the second datagram goes after
+/// an answer.
+fn open_sessions(net: &Served, addresses: &[Ipv4Addr], echo: &udp::Server) {
+    let ends = addresses.iter().flat_map(|address| {
+        let ports = FIRST_PORT..FIRST_PORT + PORTS;
+        ports.map(move |port| SocketAddr::new(IpAddr::V4(*address), port))
+    });
+    let ends: Vec<SocketAddr> = ends.collect();
+    let to = net.listen_at(Family::V4, 7000);
+    for (number, ends) in (1..).zip(ends.chunks(PACE)) {
+        let bind = || ends.iter().map(UdpSocket::bind).collect();
+        let sockets: io::Result<Vec<UdpSocket>> = net.client.netns.enter(bind).unwrap();
+        let sockets = sockets.unwrap();
+        for time in 1..=2 {
+            for socket in &sockets {
+                socket.send_to(b"hello", to).unwrap();
+            }
+            let wanted = ((number - 1) * 2 + time) * PACE as u64;
+            wait::until(LIMIT, "the echoes", || echo.datagrams() == wanted).unwrap();
+        }
+    }
+}
+
+/// The most memory that a process has had, in KiB.
 fn resident(process: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

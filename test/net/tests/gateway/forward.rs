@@ -304,6 +304,25 @@ fn mistakes_are_named() {
     assert_eq!(status(&net.gateway).unwrap()["gateways"], Value::Null);
 }
 
+/// What is possible, and does not work as it is, is warned of.
+#[test]
+fn what_cannot_work_is_warned_of() {
+    let net = Served::new().unwrap();
+    let warns = |more: &[&str], words: &str| {
+        let attached = forward(&net, Family::V4, more);
+        wait::until(LIMIT, words, || {
+            attached.process().stderr().join("\n").contains(words)
+        })
+        .unwrap();
+        attached.stop().unwrap();
+    };
+    let source = ["--source", "10.5.0.77"];
+    warns(&source, "10.5.0.77: not an address of this host");
+    let off = ["-qw", "net.ipv4.ip_forward=0"];
+    net.gateway.run("sysctl", off).unwrap();
+    warns(&[], "net.ipv4.ip_forward=1");
+}
+
 /// Those that docs/json.md lists.
 #[test]
 fn every_field_of_a_session_is_documented_and_no_other() {

@@ -72,13 +72,13 @@ fn a_reload_changes_the_rules_and_ends_no_session() {
         talk(&connection, 1);
 
         file.write(&(rule(Served::WAN, 7000, second) + &rule(Served::WAN, 7001, first)));
-        reloads(&net.gateway, &["eth0: forwards by other rules"]);
+        reloads(&net.gateway, &["eth0: new rules apply"]);
         talk(&connection, 2);
         talk(&connect(&net.client, at, &other), 3);
         talk(&connect(&net.client, beside, &one), 4);
 
         file.write(&rule(Served::WAN, 7001, first));
-        reloads(&net.gateway, &["eth0: forwards by other rules"]);
+        reloads(&net.gateway, &["eth0: new rules apply"]);
         assert!(is_refused(&net.client, at));
         talk(&connection, 5);
         talk(&connect(&net.client, beside, &one), 6);
@@ -108,12 +108,12 @@ fn a_reload_changes_the_rules_and_ends_no_session() {
         }
 
         file.write("");
-        reloads(&net.gateway, &["eth0: forwards nothing any more"]);
+        reloads(&net.gateway, &["eth0: no longer forwards"]);
         assert!(is_refused(&net.client, beside));
         assert_eq!(states(&net.gateway), json!([]));
         assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
         file.write(&rule(Served::WAN, 7000, first));
-        reloads(&net.gateway, &["eth0 forwards 1 port"]);
+        reloads(&net.gateway, &["eth0: forwards 1 port"]);
         talk(&connect(&net.client, at, &one), 8);
         service.stop().unwrap();
         assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
@@ -137,7 +137,7 @@ fn rules_are_those_of_the_interface_by_which_packets_come() {
         assert!(is_refused(&net.back_end, far));
 
         file.write(&(to_inside + &rule(Served::LAN, 7000, outside)));
-        reloads(&net.gateway, &["lan0 forwards 1 port"]);
+        reloads(&net.gateway, &["lan0: forwards 1 port"]);
         talk(&connect(&net.client, near, &at_back_end), 2);
         talk(&connect(&net.back_end, far, &at_client), 3);
         let status = status(&net.gateway).unwrap();
@@ -153,7 +153,7 @@ fn rules_are_those_of_the_interface_by_which_packets_come() {
         assert_eq!(back_ends, shown);
 
         file.write(&rule(Served::LAN, 7000, outside));
-        reloads(&net.gateway, &["eth0: forwards nothing any more"]);
+        reloads(&net.gateway, &["eth0: no longer forwards"]);
         assert!(is_refused(&net.client, near));
         talk(&connect(&net.back_end, far, &at_client), 4);
         service.stop().unwrap();
@@ -178,6 +178,11 @@ fn a_service_takes_over_without_losing_a_session() {
     let file = File::new(&text);
     let first = start(&file, &net.gateway, &[]);
     first.wait_ready(Served::WAN, 2, LIMIT).unwrap();
+    wait::until(LIMIT, "the warning", || {
+        let log = first.process().stderr().join("\n");
+        log.contains("the rule for 7000 forwards no TCP there")
+    })
+    .unwrap();
     let connection = connect(&net.client, net.listen_at(family, 7001), &listener);
     let socket = udp::bind(&net.client.netns, net.client.socket(family, 0)).unwrap();
     let remote = net.listen_at(family, 7000);
@@ -244,7 +249,7 @@ fn an_interface_that_is_missing_is_waited_for() {
         json!([eth0, state("late0", "carrying")])
     );
     file.write(&rule(Served::WAN, 7000, inside));
-    reloads(&net.gateway, &["late0: forwards nothing any more"]);
+    reloads(&net.gateway, &["late0: no longer forwards"]);
     assert!(is_refused(&net.client, at));
     service.stop().unwrap();
     assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
@@ -270,7 +275,7 @@ fn an_interface_keeps_its_rules_under_another_name() {
         1,
     );
     file.write(&rule(Served::WAN, 7001, inside));
-    reloads(&net.gateway, &["eth0: forwards by other rules"]);
+    reloads(&net.gateway, &["eth0: new rules apply"]);
     talk(
         &connect(&net.client, net.listen_at(Family::V4, 7001), &listener),
         2,

@@ -206,7 +206,12 @@ fn a_killed_daemon_and_an_empty_hook_are_told_with_the_way_on() {
     let to = net.back_end.socket(Family::V4, SERVICE);
     let start = |more: &[&str]| forward(&net, to, &[&["--tc", "clsact"], more].concat());
     let remains = start(&[]).kill().unwrap();
-    let words = ["no daemon runs", "65536", "xdptun forward", "xdptun run"];
+    let words = [
+        "no daemon of the gateway runs",
+        "65536",
+        "xdptun forward",
+        "xdptun run",
+    ];
     mend_of(&findings(&net), "gateway-daemon", "warn", &words);
     let mut running = vec![start(&[])];
     assert_ok(&net, "gateway-daemon");

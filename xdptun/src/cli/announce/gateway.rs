@@ -21,16 +21,16 @@ pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &s
     };
     writeln!(out, "{name}: tc ingress and tc egress ({tc})")?;
     if attached.adopted {
-        let sessions = session::all(&attached.maps)?.len();
+        let sessions: usize = session::states(&attached.maps)?.values().sum();
         writeln!(
             out,
-            "{name}: took over what was attached, with {sessions} sessions"
+            "{name}: took over what was attached, sessions: {sessions}"
         )?;
     }
     for forward in forwards {
         writeln!(out, "{name}: {forward}")?;
     }
     let words = plan.forwards_by(name).unwrap_or_default();
-    writeln!(out, "ready: {words}{way_out}")?;
+    writeln!(out, "ready: {name} {words}{way_out}")?;
     Ok(out.flush()?)
 }

@@ -225,7 +225,8 @@ impl Source {
     }
 
     /// The address, if the rule names one.
-    const fn address(&self) -> Option<IpAddr> {
+    #[must_use]
+    pub const fn address(&self) -> Option<IpAddr> {
         match *self {
             Self::Address { address, .. } => Some(address),
             Self::Keep | Self::Masquerade => None,

@@ -133,11 +133,14 @@ fn judge(interface: &str, results: &Results) -> Vec<Finding> {
         })
         .collect();
     if results.untried > 0 {
-        let what = format!("{interface}: {} more were not tried", results.untried);
+        let what = format!(
+            "{interface}: {} more back ends were not tried",
+            results.untried
+        );
         findings.push(Finding::ok(CHECK, what));
     }
     if findings.is_empty() {
-        let what = format!("{interface}: a route leads to each; they have UDP, which is not tried");
+        let what = format!("{interface}: a route leads to each back end; UDP is not tried");
         findings.push(Finding::ok(CHECK, what));
     }
     findings
@@ -210,7 +213,7 @@ mod tests {
         let found = told(&[end(9).ip()], &[Answer::Accepted], 3);
         assert_eq!(found[0].0, fail);
         assert!(found[0].1.starts_with("no route leads to 10.0.0.9;"));
-        assert_eq!(found[2], (ok, "3 more were not tried".to_owned()));
+        assert_eq!(found[2], (ok, "3 more back ends were not tried".to_owned()));
     }
 
     #[test]

@@ -35,15 +35,15 @@ fn judge_source(name: &str, exposed: Option<&Exposed>) -> Finding {
     match exposed {
         None => {
             let what = format!(
-                "{name}: the kernel gives no source port of a session to a socket that asks for any"
+                "{name}: the kernel gives sockets of this host none of the sessions' source ports"
             );
             Finding::ok(SOURCE, what)
         }
         Some(exposed) => {
             let what = format!(
-                "{name}: sessions get source port {}, and so may sockets of this host: answers of a \
-                 back end to such a socket go to the client of the session. Reserve the ports, or \
-                 give `--source` others",
+                "{name}: sessions and sockets of this host both get source port {}: a back end's \
+                 answer to such a socket goes to the session's client. Reserve the ports, or choose \
+                 others (`--source`, in a file `source`)",
                 exposed.ports()
             );
             Finding::warn(SOURCE, what).mend(exposed.command())
@@ -67,7 +67,7 @@ fn judge_served(name: &str, served: &[String]) -> Finding {
     }
     let what = format!(
         "{name}: a server of this host waits at {}, and clients that come in here reach a back end \
-         instead, as `--steal` asks for; `ss -lntup` lists servers",
+         instead (`--steal`, in a file `steal = true`); `ss -lntup` lists servers",
         some_of(served)
     );
     Finding::warn(SERVED, what)

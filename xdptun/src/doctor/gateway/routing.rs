@@ -27,7 +27,8 @@ fn judge_forwarding(name: &str, missing: &[Missing]) -> Vec<Finding> {
     }
     let missing = missing.iter().map(|Missing { family, command }| {
         let what = format!(
-            "{name}: the kernel forwards no {family} packets, to back ends or back, and drops them"
+            "{name}: the kernel does not forward {family}: it drops packets to back ends and their \
+             answers"
         );
         Finding::fail(FORWARDING, what).mend(command)
     });

@@ -235,7 +235,7 @@ impl Counting {
     /// Adds an interface, and waits until it is attached.
     pub fn join_interface(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
-        self.ask(|handle| async move { handle.join(name).await })
+        self.ask(|handle| async move { handle.join(name).await.map(|_| ()) })
     }
 
     /// Takes an interface out, and waits until it is detached.

@@ -7,7 +7,7 @@ use crate::host::ports::carries;
 use crate::tunnel::Tunnel;
 
 /// A function that the service can run.
-pub trait Served: Function {
+pub trait ServiceFunction: Function {
     /// The interfaces to attach to now: those that the configuration names, and those that the
     /// plan needs besides.
     ///
@@ -21,19 +21,19 @@ pub trait Served: Function {
     /// # Errors
     ///
     /// If maps cannot be read.
-    fn works_on(
+    fn describe(
         attached: &Attached<Self>,
         carried: &Carried,
         plan: &Self::Plan,
     ) -> Result<Option<String>>;
 }
 
-impl Served for Tunnel {
+impl ServiceFunction for Tunnel {
     fn interfaces(_: &mut Self::Plan, names: &[String]) -> Result<Vec<String>> {
         Ok(names.to_vec())
     }
 
-    fn works_on(
+    fn describe(
         attached: &Attached<Self>,
         carried: &Carried,
         _: &Self::Plan,
@@ -42,18 +42,29 @@ impl Served for Tunnel {
     }
 }
 
-impl Served for Gateway {
-    fn interfaces(plan: &mut Self::Plan, _: &[String]) -> Result<Vec<String>> {
+impl ServiceFunction for Gateway {
+    fn interfaces(plan: &mut Self::Plan, names: &[String]) -> Result<Vec<String>> {
         // Routes may have changed while the service waited.
         plan.refresh()?;
-        plan.interfaces_to_attach()
+        let mut all = plan.interfaces_to_attach()?;
+        // One of a plan that is still to come, for example.
+        all.extend(
+            names
+                .iter()
+                .filter(|name| !all.contains(name))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+        Ok(all)
     }
 
-    fn works_on(
+    fn describe(
         _: &Attached<Self>,
         carried: &Carried,
         plan: &Self::Plan,
     ) -> Result<Option<String>> {
-        Ok(plan.forwards_by(&carried.kept_as))
+        let name = &carried.kept_as;
+        let words = plan.forwards_by(name);
+        Ok(words.map(|words| format!("{name} {words}")))
     }
 }
