@@ -283,3 +283,36 @@ fn an_interface_keeps_its_rules_under_another_name() {
     service.stop().unwrap();
     assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
 }
+
+/// An interface of the tunnel in the same file cannot be attached.
+#[test]
+fn a_reload_that_fails_elsewhere_changes_no_rule() {
+    let net = Served::new().unwrap();
+    let [first, second] = [8080, 8081].map(|port| net.back_end.socket(Family::V4, port));
+    let [one, other] = [first, second].map(|at| listen(&net.back_end, at));
+    let at = net.listen_at(Family::V4, 7000);
+    let file = File::new(&rule(Served::WAN, 7000, first));
+    let service = start(&file, &net.gateway, &[]);
+    let connection = connect(&net.client, at, &one);
+    let add = ["link", "add", "poor0", "type", "bridge"];
+    net.gateway.run("ip", add).unwrap();
+    let poor = "[interface.poor0]\nports = [8000]\ningress = \"xdp\"\n";
+    let before = states(&net.gateway);
+    for rules in [
+        String::new(),
+        rule(Served::WAN, 7000, second),
+        rule(Served::WAN, 7001, first) + &rule(Served::LAN, 7000, first),
+    ] {
+        file.write(&format!("{poor}{rules}"));
+        let refused = reload(&net.gateway);
+        refused.assert_one_line(&["nothing was changed: poor0"]);
+        talk(&connection, 1);
+        talk(&connect(&net.client, at, &one), 2);
+        assert_eq!(states(&net.gateway), before);
+    }
+    file.write(&rule(Served::WAN, 7000, second));
+    reloads(&net.gateway, &["eth0: new rules apply"]);
+    talk(&connect(&net.client, at, &other), 3);
+    service.stop().unwrap();
+    assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
+}
