@@ -818,6 +818,16 @@ fn fin_sent() {
                 reply(Sent::Fin, FIN_ACK, ACK - 10, SEQ),
             ),
             (
+                "the same, and we miss seven: the FIN names what the peer takes",
+                challenging(seg(Flags::ACK, SEQ + 7, ACK - 10, 0)),
+                Endpoint {
+                    rcv_nxt: SEQ + 7,
+                    ..FIN_SENT
+                },
+                Outcome::RxAck,
+                reply(Sent::Fin, FIN_ACK, ACK - 10, SEQ + 7),
+            ),
+            (
                 "a probe that misses nothing but the FIN",
                 asking(seg(Flags::ACK, SEQ - 1, ACK, 0)),
                 FIN_SENT,

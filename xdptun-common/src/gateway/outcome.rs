@@ -5,7 +5,7 @@ use crate::report::outcome::{counters, outcomes};
 outcomes! {
     /// How a packet that concerns the gateway ended.
     Outcome, first 0;
-    InForwarded "in_forwarded" Pass "Packets to a listen address, sent on to a back end." "";
+    InForwarded "in_forwarded" Pass "Packets to a listen address, sent on to a back end." "If it grows and `out_returned` does not, no answer comes back: the kernel does not forward, its firewall drops, the back end is down, or its answers take another way (`--source masquerade`).";
     InReturned "in_returned" Pass "Packets of back ends to a masqueraded source, sent on to the client." "";
     InError "in_error" Pass "ICMP errors about forwarded packets that came in, sent on to the end that they concern." "";
     InDropFull "in_drop_full" Lose "Packets dropped because there are as many sessions as the table has room for; sessions that are open go on." "`xdptun sessions` shows what is open. For more room detach, and start with a larger `--max-sessions`; that ends all sessions.";

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::report::{FlowRow, flow_table, say_if_nothing};
+use super::report::{FlowRow, flow_table, say_if_no_tunnel};
 use crate::config::network;
 use crate::observe::status::{FlowStatus, Status};
 
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut out = io::stdout().lock();
     if !arguments.json {
-        say_if_nothing(&mut out, &status)?;
+        say_if_no_tunnel(&mut out, &status)?;
     }
     let flows = select(status, arguments);
     if arguments.json {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
+use crate::gateway::Gateway;
 use crate::group::pinned;
 use crate::observe::status::{FlowStatus, Status};
 use crate::tunnel::Tunnel;
@@ -107,7 +108,12 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
 
 /// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
-    let hidden = pinned::unseen::<Tunnel>()?;
+    let mut hidden = pinned::unseen::<Tunnel>()?;
+    for name in pinned::unseen::<Gateway>()? {
+        if !hidden.contains(&name) {
+            hidden.push(name);
+        }
+    }
     if !hidden.is_empty() {
         writeln!(
             out,
@@ -117,6 +123,18 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
         )?;
     } else if status.interfaces.is_empty() && status.gateways.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;
+    }
+    Ok(())
+}
+
+/// The same, for what is shown of tunnels alone.
+pub fn say_if_no_tunnel(out: &mut impl io::Write, status: &Status) -> Result<()> {
+    say_if_nothing(out, status)?;
+    if status.interfaces.is_empty() && !status.gateways.is_empty() {
+        writeln!(
+            out,
+            "no tunnel is attached; `xdptun sessions` shows what is forwarded"
+        )?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::report::{FlowRow, flow_table, say_if_nothing};
+use super::report::{FlowRow, flow_table, say_if_no_tunnel};
 
 use crate::observe::rates::{FlowRates, InterfaceRates, Rates};
 use crate::observe::status::Status;
@@ -130,7 +130,7 @@ impl Look {
 
 /// Prints the rates of one interval, with an empty line at the end.
 fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()> {
-    say_if_nothing(out, status)?;
+    say_if_no_tunnel(out, status)?;
     for interface in &rates.interfaces {
         print_interface(out, interface)?;
     }

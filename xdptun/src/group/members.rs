@@ -150,7 +150,9 @@ impl<F: Function> Group<F> {
                     changed.attached.insert(index);
                 }
                 // It is not there, or went again.
-                Err(_) if if_nametoindex(name.as_str()).is_err() => {}
+                Err(error)
+                    if error.kind() == Kind::NoInterface
+                        || if_nametoindex(name.as_str()).is_err() => {}
                 Err(error) if self.names.len() == 1 => return Err(error),
                 Err(error) => {
                     self.names.retain(|one| *one != name);

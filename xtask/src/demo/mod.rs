@@ -1,21 +1,20 @@
-//! `cargo xtask demo`: the main job, to be seen.
+//! `cargo xtask demo`: the main jobs, to be seen.
 
+mod forward;
 mod report;
+mod tunnel;
 
-use std::path::Path as FilePath;
+use anyhow::Result;
+use clap::ValueEnum;
 
-use anyhow::{Context, Result, bail};
-use xdptun_lab::content::Filling;
-use xdptun_test_wg::web::Download;
-use xdptun_test_wg::{Between, Implementation, Path, Scenario, TUNNEL_PORT};
-
-use crate::progress::Progress;
 use crate::{build, setup, worker};
-use report::{Report, Run};
 
 /// Options of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// What to show
+    #[arg(value_enum, default_value = "tunnel")]
+    what: What,
     /// Size of the downloaded file in MiB
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=16384))]
     size_mib: u32,
@@ -24,11 +23,21 @@ pub struct Args {
     json: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// WireGuard over xdptun between two hosts and a strict router
+    Tunnel,
+    /// A port that is forwarded to a web server behind it
+    Forward,
+}
+
 /// Prepares everything as the user, then becomes the worker.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
     build::for_worker()?;
-    let mut options = vec!["--size-mib".to_owned(), args.size_mib.to_string()];
+    let what = args.what.to_possible_value();
+    let what = what.map_or_else(String::new, |value| value.get_name().to_owned());
+    let mut options = vec![what, "--size-mib".to_owned(), args.size_mib.to_string()];
     if args.json {
         options.push("--json".to_owned());
     }
@@ -37,114 +46,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The demonstration itself, as root.
 pub fn show(args: &Args) -> Result<()> {
-    eprintln!(
-        "A client and a server have a WireGuard tunnel; between them stands a router that\n\
-         translates addresses and drops whatever belongs to no TCP connection it has seen\n\
-         begin. The same file crosses it three times.\n"
-    );
-    let report = demonstrate(args)?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report.summary())?);
-    } else {
-        print!("{report}");
-    }
-    let violations = report.violations();
-    if !violations.is_empty() {
-        bail!("not what was promised: {}", violations.join("; "));
-    }
-    Ok(())
-}
-
-fn demonstrate(args: &Args) -> Result<Report> {
-    let progress = Progress::start();
-    let demo = Demo {
-        progress: &progress,
-        bytes: u64::from(args.size_mib) << 20,
-        scenario: {
-            progress.say(&format!(
-                "three namespaces, a file of {} MiB, {}",
-                args.size_mib,
-                Implementation::chosen()?
-            ));
-            Scenario::new(
-                Between::StrictRouter,
-                usize::try_from(args.size_mib)?,
-                Filling::Pattern,
-            )?
-        },
-    };
-    let direct = demo.download(Path::Direct)?;
-
-    demo.scenario.ping()?;
-    let watch = demo.scenario.watch()?;
-    let wireguard = demo.download(Path::WireGuard)?.with(watch.stop()?);
-
-    progress.say(&format!(
-        "xdptun attach --iface eth0 --port {TUNNEL_PORT}, on both hosts, under the running tunnel"
-    ));
-    let attached = demo.scenario.attach()?;
-    let disguised = demo.disguised();
-    let xdptun = attached
-        .iter()
-        .fold(disguised, |result, attached| attached.explain(result))?;
-    let router = demo.scenario.router()?;
-    let conntrack = router.conntrack("tcp", TUNNEL_PORT)?;
-    let dropped = router.dropped()?;
-    progress.say("SIGINT to both: xdptun detaches");
-    for attached in attached {
-        attached.stop()?;
-    }
-    Ok(Report {
-        direct,
-        wireguard,
-        xdptun,
-        conntrack,
-        invalid: dropped.invalid,
-    })
-}
-
-struct Demo<'a> {
-    progress: &'a Progress,
-    bytes: u64,
-    scenario: Scenario,
-}
-
-impl Demo<'_> {
-    /// The download under xdptun, and the handshake before it.
-    fn disguised(&self) -> Result<Run> {
-        let watch = self.scenario.watch()?;
-        self.scenario.ping()?;
-        Ok(self.download(Path::Xdptun)?.with(watch.stop()?))
-    }
-
-    fn download(&self, path: Path) -> Result<Run> {
-        self.progress.say(&format!("download, {path}"));
-        let bar = self.progress.download(self.bytes);
-        let download = self.scenario.fetch(path, |bytes| bar.set_position(bytes));
-        bar.finish_and_clear();
-        let download = download.with_context(|| format!("download, {path}"))?;
-        let run = Run {
-            mib_s: download.mib_s,
-            intact: self.verify(&download),
-            wire: None,
-        };
-        self.progress.say(&format!("          {run}"));
-        Ok(run)
-    }
-
-    fn verify(&self, download: &Download) -> bool {
-        let verdict = self.scenario.verify(download);
-        if let Err(error) = &verdict {
-            self.progress.say(&format!("{error:#}"));
-        }
-        remove(&download.path);
-        verdict.is_ok()
-    }
-}
-
-/// Frees the room of a download early; the directory goes at the end anyway.
-fn remove(path: &FilePath) {
-    if let Err(error) = std::fs::remove_file(path) {
-        eprintln!("{}: cannot remove: {error}", path.display());
+    match args.what {
+        What::Tunnel => tunnel::show(args),
+        What::Forward => forward::show(args),
     }
 }

@@ -4,6 +4,7 @@ mod errors;
 mod forwarded;
 mod fragmented;
 mod masqueraded;
+mod random;
 mod refused;
 mod stack;
 mod timed;

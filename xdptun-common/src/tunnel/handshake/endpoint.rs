@@ -157,11 +157,14 @@ impl Endpoint {
     ///
     /// If ours is behind, the data between was lost, and ours stays: firewalls that have not
     /// seen that data drop all that acknowledges it (`nf_conntrack_proto_tcp.c`,
-    /// `tcp_in_window`).
+    /// `tcp_in_window`). After a FIN it does not stay: a peer that does not take our FIN for its
+    /// number would answer each one with a challenge, and we each challenge with a FIN, without
+    /// end.
     #[inline(always)]
     pub(super) const fn corrected(mut self, segment: &Segment) -> Self {
         let named = segment.sequence.wrapping_add(segment.asks as u32);
-        if segment.exact && after(self.rcv_nxt, named) {
+        let has_finished = matches!(self.state, State::FinSent);
+        if segment.exact && (has_finished || after(self.rcv_nxt, named)) {
             self.rcv_nxt = named;
         }
         self.acknowledged(segment)

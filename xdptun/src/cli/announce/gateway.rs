@@ -15,7 +15,7 @@ pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &s
     let Some(forwards) = plan.forwards.get(name) else {
         writeln!(
             out,
-            "{name}: tc ingress and tc egress ({tc}), for sessions whose source is translated"
+            "{name}: tc ingress and tc egress ({tc}), for packets of sessions that began elsewhere"
         )?;
         return Ok(out.flush()?);
     };

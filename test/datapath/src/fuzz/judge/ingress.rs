@@ -208,7 +208,8 @@ impl Segment {
     }
 
     /// The number that is expected after it: data moves it ahead by a megabyte at most, or
-    /// after silence anywhere; a probe or challenge of the peer moves it back.
+    /// after silence anywhere; a probe or challenge of the peer moves it back, and after this
+    /// host's FIN to whatever it names.
     fn next_expected(&self, flow: &Flow) -> u32 {
         const STEP: i32 = 1 << 20;
         let before = flow.rcv_nxt;
@@ -218,7 +219,8 @@ impl Segment {
             let asks = u32::from(self.window & ASKS != 0);
             let named = self.sequence.wrapping_add(asks);
             let is_exact = self.window & (ASKS | CHALLENGES) != 0;
-            let moves = is_exact && distance(named, before) < 0;
+            let has_finished = flow.state() == State::FinSent;
+            let moves = is_exact && (has_finished || distance(named, before) < 0);
             return if moves { named } else { before };
         }
         if distance(self.sequence, before).unsigned_abs() > WINDOW {

@@ -1,106 +1,15 @@
-//! The gateway of the service: one group of all interfaces that forward, as a session may come
-//! in by one and leave by another.
-
-use std::rc::Rc;
+//! The gateway in a reload: first what can be undone, and what it takes away at the end.
 
 use nix::net::if_::if_nametoindex;
-use tokio::task::spawn_local;
-use tracing::warn;
 
-use super::states::{InterfaceState, InterfaceStates, waited_for};
-use super::{FunctionFrontend, Service};
-use crate::config::Config;
-use crate::error::{Result, bail};
-use crate::gateway::{Gateway, Plan, follow, preflight};
-use crate::group::check::check;
-use crate::group::{Handle, Incumbent, Order, detach};
-use crate::process::task::Task;
-
-/// The group of the gateway.
-pub struct RunningGateway {
-    pub id: u32,
-    pub handle: Handle<Plan>,
-    plan: Plan,
-    /// Follows the routes to its back ends.
-    routes: Task,
-    /// The interfaces that the last change added.
-    joined: Vec<String>,
-}
-
-impl RunningGateway {
-    /// Stops following routes.
-    pub fn end_following(&mut self) {
-        self.routes.end();
-    }
-}
+use super::follow_routes;
+use crate::error::Result;
+use crate::gateway::{Gateway, Plan, preflight};
+use crate::group::{Handle, Order, detach};
+use crate::service::Service;
+use crate::service::states::{InterfaceState, InterfaceStates, waited_for};
 
 impl Service {
-    /// The plan of the gateway, if the configuration has something for it. Changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// If the configuration cannot be put into practice on this host.
-    pub(super) fn plan_gateway(&self, config: &Config) -> Result<Option<Plan>> {
-        let Some(plan) = Plan::of(config)? else {
-            return Ok(None);
-        };
-        let before = self.gateway.as_ref().map(|gateway| &gateway.plan);
-        preflight::refuse_served(&plan, before)?;
-        Ok(Some(plan))
-    }
-
-    /// Checks that what is attached can change to a plan.
-    ///
-    /// # Errors
-    ///
-    /// Names the option that cannot change.
-    pub(super) fn check_gateway(&self, plan: &Plan) -> Result<()> {
-        if let Some(RunningGateway { plan: before, .. }) = &self.gateway
-            && before.max_sessions != plan.max_sessions
-        {
-            bail!(
-                CannotChange,
-                "what is attached has `max-sessions` {}, which cannot become {} while it is \
-                 attached; leave it as it was, or take all rules out of the file, reload, and put \
-                 them back",
-                before.max_sessions,
-                plan.max_sessions
-            );
-        }
-        let options = plan.options();
-        let mut present = plan.listeners().filter(|name| {
-            let is_there = if_nametoindex(name.as_str()).is_ok();
-            is_there || self.gateway.is_some()
-        });
-        present.try_for_each(|name| check::<Gateway>(&options, name))
-    }
-
-    /// Starts the gateway; returns when it forwards, or the service waits for its interfaces.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be attached.
-    pub(super) async fn start_gateway(&mut self, plan: Plan) -> Result<()> {
-        preflight::warn_of_routing(&plan);
-        let names: Vec<String> = plan.listeners().cloned().collect();
-        let states = self.gateway_states.clone();
-        let frontend: Rc<dyn FunctionFrontend<Gateway>> = Rc::clone(&self.frontend) as _;
-        let (id, handle, begun) = self.spawn(&names, plan.clone(), states, frontend);
-        self.gateway = Some(RunningGateway {
-            id,
-            routes: follow_routes(&plan, &handle),
-            handle,
-            plan,
-            joined: Vec::new(),
-        });
-        self.until_begun(id, begun, &names.join(", ")).await
-    }
-
-    /// The plan that the gateway has.
-    pub(super) fn gateway_plan(&self) -> Option<Plan> {
-        self.gateway.as_ref().map(|gateway| gateway.plan.clone())
-    }
-
     /// The first half of a reload, which can be undone: starts the gateway, or gives it another
     /// plan and the interfaces of that. Takes nothing away. Adds a line to `done` for each
     /// interface with other rules. On failure everything is as it was.
@@ -108,7 +17,7 @@ impl Service {
     /// # Errors
     ///
     /// If it cannot be started or changed.
-    pub(super) async fn begin_gateway(
+    pub(in crate::service) async fn begin_gateway(
         &mut self,
         plan: Option<&Plan>,
         done: &mut Vec<String>,
@@ -142,7 +51,7 @@ impl Service {
     /// # Errors
     ///
     /// If that fails.
-    pub(super) async fn undo_gateway(&mut self, before: Option<Plan>) -> Result<()> {
+    pub(in crate::service) async fn undo_gateway(&mut self, before: Option<Plan>) -> Result<()> {
         let Some(mut before) = before else {
             return self.stop_gateway().await;
         };
@@ -168,7 +77,7 @@ impl Service {
     /// # Errors
     ///
     /// If one cannot be detached.
-    pub(super) async fn end_gateway(
+    pub(in crate::service) async fn end_gateway(
         &mut self,
         before: Option<&Plan>,
         plan: Option<&Plan>,
@@ -279,19 +188,6 @@ impl Service {
         }
         ended
     }
-
-    /// Checks the gateway before the start.
-    ///
-    /// # Errors
-    ///
-    /// As [`Service::check_gateway`].
-    pub(super) fn check_gateway_at_start(&self, plan: &Plan) -> Result<()> {
-        match self.mode.incumbent {
-            // A process that keeps an interface fails the start anyway.
-            Incumbent::Respect if super::conflicts::keeps_gateway(plan)? => Ok(()),
-            Incumbent::Respect | Incumbent::TakeOver => self.check_gateway(plan),
-        }
-    }
 }
 
 /// Changes the plan, then joins the interfaces that only the new one needs; returns their names.
@@ -324,15 +220,4 @@ fn begun_line(plan: &Plan, name: &str, states: &InterfaceStates) -> String {
 
 fn ended_line(name: &str) -> String {
     format!("{name}: no longer forwards")
-}
-
-/// Follows the routes to the back ends of a plan.
-fn follow_routes(plan: &Plan, handle: &Handle<Plan>) -> Task {
-    let following = follow::follow(plan.clone(), handle.clone());
-    spawn_local(async move {
-        if let Err(error) = following.await {
-            warn!("routes to back ends are not followed: {error:#}");
-        }
-    })
-    .into()
 }

@@ -1,0 +1,99 @@
+//! The types of values, as docs/configuration.md shows them.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
+
+use crate::config::{Listen, PeerConfig, Seconds, Secrets, Source, To, UpTo};
+use crate::host::ports::PortRange;
+
+impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
+    fn schema_name() -> Cow<'static, str> {
+        "seconds".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "unit": "seconds" })
+    }
+}
+
+impl<const MOST: u32, const DEFAULT: u32> JsonSchema for UpTo<MOST, DEFAULT> {
+    fn schema_name() -> Cow<'static, str> {
+        "number".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST })
+    }
+}
+
+impl JsonSchema for Listen {
+    fn schema_name() -> Cow<'static, str> {
+        "listen".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`7000`, `\"8000-8009/tcp\"`, `\"203.0.113.7:443/udp\"`" })
+    }
+}
+
+impl JsonSchema for To {
+    fn schema_name() -> Cow<'static, str> {
+        "to".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`\"10.0.0.5:7000\"`, with a weight `\"10.0.0.5:7000=3\"`" })
+    }
+}
+
+impl JsonSchema for Source {
+    fn schema_name() -> Cow<'static, str> {
+        "source".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "title": "`\"keep\"`, `\"masquerade\"`, `\"203.0.113.7\"`, `\"203.0.113.7:20000-29999\"`"
+        })
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for PortRange {
+    fn schema_name() -> Cow<'static, str> {
+        "port".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "ports (`51820`) and ranges (`\"8000-8010\"`)" })
+    }
+}
+
+impl JsonSchema for PeerConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "peer".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        let title = "addresses, networks and host names, \
+                     also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }`";
+        json_schema!({ "title": title })
+    }
+}
+
+impl JsonSchema for Secrets {
+    fn schema_name() -> Cow<'static, str> {
+        "secrets".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "path, or list of one to four" })
+    }
+}

@@ -1,0 +1,111 @@
+//! The configuration file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::interface::InterfaceConfig;
+use super::values::{LogLevel, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout};
+use crate::error::{Context as _, Error, Kind, Result, bail};
+
+/// The path of the file, unless the command line names another.
+pub const DEFAULT_PATH: &str = "/etc/xdptun/config.toml";
+
+/// The sample that is installed at [`DEFAULT_PATH`].
+pub const SAMPLE: &str = include_str!("../../../package/config.toml");
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// How much to log; `trace` logs every packet and is slow.
+    pub log_level: LogLevel,
+    /// Address to serve metrics for Prometheus on.
+    #[cfg_attr(test, schemars(title = "`\"address:port\"`"))]
+    pub metrics: Option<SocketAddr>,
+    /// How often the host names of peers are looked up again.
+    pub resolve_interval: Seconds<60>,
+    /// How many forwarded sessions may be open at once.
+    #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "sessions")))]
+    pub max_sessions: MaxSessions,
+    /// Time without a datagram after which a forwarded UDP session ends.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub udp_timeout: UdpTimeout,
+    /// Time without a segment after which an open forwarded connection ends.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub tcp_timeout: TcpTimeout,
+    /// Time without a segment after which a forwarded connection that is not open yet, or is
+    /// closing, ends.
+    #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
+    pub tcp_transitory_timeout: TcpTransitoryTimeout,
+    /// The interfaces, by name.
+    #[serde(rename = "interface")]
+    pub interfaces: BTreeMap<String, InterfaceConfig>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read ([`Kind::Io`] or [`Kind::Permission`]), or says what xdptun does
+    /// not understand ([`Kind::Invalid`]): then with line, column and what would be right.
+    pub fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        Self::parse(&text).with_context(|| name.to_string())
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Invalid`], as of [`Config::read`].
+    pub fn parse(text: &str) -> Result<Self> {
+        // The text of the parser's error names line and column and shows the place.
+        let config: Self = toml::from_str(text)
+            .map_err(|error| Error::new(Kind::Invalid, error.to_string().trim_end()))?;
+        for (name, interface) in &config.interfaces {
+            if !is_interface_name(name) {
+                bail!(
+                    Invalid,
+                    "`{name}` cannot be the name of an interface: a name has 1 to 15 bytes, and no \
+                     space, slash or colon; `ip link` lists the names"
+                );
+            }
+            let checked = interface.check();
+            checked.with_context(|| format!("interface {name}"))?;
+        }
+        config.check_together()?;
+        Ok(config)
+    }
+
+    /// Checks that the interfaces that forward fit each other.
+    fn check_together(&self) -> Result<()> {
+        let all = self.interfaces.iter();
+        let mut forwarding = all.filter(|(_, interface)| interface.has_gateway());
+        let Some((first, like)) = forwarding.next() else {
+            return Ok(());
+        };
+        if let Some((other, _)) = forwarding.find(|(_, interface)| interface.tc != like.tc) {
+            bail!(
+                Invalid,
+                "interfaces {first} and {other} forward together; give both the same `tc`"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernel accepts the name for an interface (`dev_valid_name`).
+fn is_interface_name(name: &str) -> bool {
+    let bad = |letter: char| letter == '/' || letter == ':' || letter.is_whitespace();
+    (1..=15).contains(&name.len()) && name != "." && name != ".." && !name.contains(bad)
+}
+
+#[cfg(test)]
+mod tests;

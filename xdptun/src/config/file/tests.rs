@@ -1,0 +1,299 @@
+//! What the file can say, and how mistakes are shown.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::{IngressChoice, Secrets, TcChoice};
+
+fn one(text: &str) -> InterfaceConfig {
+    let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
+    config.interfaces["eth0"].clone()
+}
+
+#[test]
+fn a_port_is_all_it_takes() {
+    let interface = one("ports = [51820]");
+    let expected = InterfaceConfig::new(vec!["51820".parse().unwrap()]);
+    assert_eq!(interface, expected);
+    assert_eq!(Duration::from(interface.keepalive).as_secs(), 25);
+    assert_eq!(Duration::from(interface.idle_timeout).as_secs(), 600);
+}
+
+#[test]
+fn everything_can_be_said() {
+    let text = r#"
+        log-level = "debug"
+        metrics = "[::1]:9469"
+        resolve-interval = 5
+        [interface."eth0.100"]
+        ports = [443, "8000-8010"]
+        peers = ["203.0.113.7", { peer = "2001:db8::/32", secret = "b" }, "gw.example.org"]
+        ingress = "xdp-generic"
+        tc = "clsact"
+        keepalive = 10
+        idle-timeout = 60
+        secret = ["/etc/xdptun/secret", "a"]
+        max-flows = 1000
+    "#;
+    let config = Config::parse(text).unwrap();
+    assert_eq!(config.log_level, LogLevel::Debug);
+    assert_eq!(config.resolve_interval.to_string(), "5");
+    assert_eq!(config.metrics, "[::1]:9469".parse().ok());
+    let interface = &config.interfaces["eth0.100"];
+    let ports: Vec<String> = interface.ports.iter().map(ToString::to_string).collect();
+    assert_eq!(ports, ["443", "8000-8010"]);
+    let peers: Vec<String> = interface.peers().map(ToString::to_string).collect();
+    assert_eq!(peers, ["203.0.113.7/32", "2001:db8::/32", "gw.example.org"]);
+    assert_eq!(interface.ingress, IngressChoice::XdpGeneric);
+    assert_eq!(interface.tc, TcChoice::Clsact);
+    assert_eq!(interface.keepalive.to_string(), "10");
+    assert_eq!(interface.idle_timeout.to_string(), "60");
+    let files = |secret: &Option<Secrets>| {
+        let files = secret.iter().flat_map(Secrets::files);
+        files
+            .map(|file| file.display().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(files(&interface.secret), ["/etc/xdptun/secret", "a"]);
+    assert_eq!(files(&interface.peers[1].secret), ["b"]);
+    assert_eq!(interface.max_flows.get(), 1000);
+}
+
+/// Every mistake is shown with its line and column, and what would be right.
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    for (line, column, hint) in [
+        ("prots = [1]", 1, "expected one of `ports`, `peers`"),
+        ("ports = []", 9, "no port"),
+        ("ports = 8000", 9, "expected a list like [51820]"),
+        ("ports = [0]", 9, "ports are 1 to 65535"),
+        ("ports = [70000]", 9, "ports are 1 to 65535"),
+        ("ports = [\"9-8\"]", 9, "write 8-9"),
+        (
+            "ports = [1]\npeers = [\"10.0.0.0/33\"]",
+            10,
+            "203.0.113.0/24",
+        ),
+        (
+            "ports = [1]\ningress = \"magic\"",
+            11,
+            "expected one of `auto`, `xdp`",
+        ),
+        ("ports = [1]\nkeepalive = 0", 13, "nonzero"),
+        ("ports = [1]\nsecret = 1", 10, "expected a file like"),
+        ("ports = [1]\nsecret = []", 10, "no file with a secret"),
+        (
+            "ports = [1]\nsecret = [\"a\", \"b\", \"a\"]",
+            10,
+            "a: the same secret twice",
+        ),
+        (
+            "ports = [1]\nsecret = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
+            10,
+            "5 secrets are too many, 4 are allowed at once",
+        ),
+        ("ports = [1]\npeers = [7]", 10, "expected a peer like"),
+        (
+            "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secrets = \"a\" }]",
+            31,
+            "expected `peer` or `secret`",
+        ),
+        (
+            "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
+            9,
+            "peer 10.0.0.1/32 is listed twice",
+        ),
+        ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
+        (
+            "ports = [1]\nmax-flows = 0",
+            13,
+            "0 is not possible; give 1 to 16777216",
+        ),
+        ("forward = 7", 11, "tables like [[interface.eth0.forward]]"),
+        (
+            "forward = [{ listen = 0, to = \"10.0.0.5:1\" }]",
+            23,
+            "`0` is not a port",
+        ),
+        ("forward = [{ listen = 7000 }]", 12, "missing field `to`"),
+        (
+            "forward = [{ listen = 7000, to = \"10.0.0.5\" }]",
+            34,
+            "`10.0.0.5` has no port; write 10.0.0.5:7000",
+        ),
+        (
+            "forward = [{ listen = 7000, to = [\"10.0.0.5:1=0\"] }]",
+            35,
+            "`0` is no weight",
+        ),
+        (
+            "forward = [{ listen = 7000, to = [], source = \"me\" }]",
+            47,
+            "`me` is no address",
+        ),
+        (
+            "forward = [{ listen = 7000, to = [], from = 1 }]",
+            38,
+            "expected one of `listen`, `to`, `source`, `steal`",
+        ),
+        ("ports = [1", 11, "array"),
+    ] {
+        let text = format!("[interface.eth0]\n{line}");
+        let error = Config::parse(&text).expect_err(line);
+        assert_eq!(error.kind(), Kind::Invalid, "{error:#}");
+        let error = format!("{error:#}");
+        let row = 1 + line.lines().count();
+        let place = format!("line {row}, column {column}");
+        assert!(error.contains(&place), "{place}: {error}");
+        assert!(error.contains(hint), "{hint}: {error}");
+    }
+}
+
+#[test]
+fn a_peers_secret_takes_one_of_the_interface() {
+    let peers = "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secret = [\"b\", \"c\"] }]\n";
+    let interface = one(&format!("{peers}secret = \"a\""));
+    let own = interface.peers[0].secret.as_ref().unwrap();
+    assert_eq!(own.files().count(), 2);
+    let error = Config::parse(&format!("[interface.eth0]\n{peers}")).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("peer 10.0.0.1/32 has a secret and the interface has none; give"),
+        "{error}"
+    );
+}
+
+/// These fit the grammar, and not each other.
+#[test]
+fn parts_that_do_not_fit_are_named() {
+    let rule = "{ listen = 7000, to = \"10.0.0.5:80\" }";
+    let one_rule = format!("forward = [{rule}]");
+    for (eth0, eth1, hint) in [
+        ("", "ports = [1]", "eth0: no `ports` and no `forward`"),
+        ("keepalive = 5", "ports = [1]", "eth0: no `ports` and no"),
+        (
+            &format!("{one_rule}\nkeepalive = 5"),
+            "ports = [1]",
+            "eth0: it has keys of the tunnel and no `ports`",
+        ),
+        (
+            &format!("forward = [{rule}, {rule}]"),
+            "ports = [1]",
+            "eth0: `7000` and `7000` both listen to TCP port 7000",
+        ),
+        (
+            "forward = [{ listen = 7000, to = [] }]",
+            "ports = [1]",
+            "eth0: `7000` leads nowhere",
+        ),
+        (
+            &format!("{one_rule}\ntc = \"tcx\""),
+            &one_rule,
+            "eth0 and eth1 forward together; give both the same `tc`",
+        ),
+    ] {
+        let text = format!("[interface.eth0]\n{eth0}\n[interface.eth1]\n{eth1}\n");
+        let error = Config::parse(&text).expect_err(&text);
+        assert_eq!(error.kind(), Kind::Invalid, "{error:#}");
+        let error = format!("{error:#}");
+        assert!(error.contains(hint), "{hint}: {error}");
+    }
+}
+
+#[test]
+fn rules_are_those_of_the_command_line() {
+    let text = r#"
+        max-sessions = 1000
+        [[interface.eth0.forward]]
+        listen = 7000
+        to = "10.0.0.5:80"
+        [[interface.eth0.forward]]
+        listen = "203.0.113.7:8000-8009/udp"
+        to = ["10.0.0.5:80-89", "10.0.0.6:80-89=3"]
+        source = "masquerade"
+        steal = true
+    "#;
+    let config = Config::parse(text).unwrap();
+    assert_eq!(config.max_sessions.get(), 1000);
+    let interface = &config.interfaces["eth0"];
+    assert!(interface.has_gateway() && !interface.has_tunnel());
+    let shown: Vec<String> = interface.forward.iter().map(ToString::to_string).collect();
+    let expected = [
+        "7000 -> 10.0.0.5:80",
+        "203.0.113.7:8000-8009/udp -> 10.0.0.5:80-89, 10.0.0.6:80-89=3, source masquerade",
+    ];
+    assert_eq!(shown, expected);
+    let steals: Vec<bool> = interface.forward.iter().map(|one| one.steal).collect();
+    assert_eq!(steals, [false, true]);
+}
+
+#[test]
+fn what_no_interface_can_be_called_is_refused() {
+    for name in ["", "a/b", "a b", "..", "sixteen-letters-"] {
+        let text = format!("[interface.\"{name}\"]\nports = [1]\n");
+        let error = Config::parse(&text).expect_err(name).to_string();
+        assert!(error.contains(&format!("`{name}`")), "{error}");
+    }
+    let peers = "\"10.0.0.1\", ".repeat(1025);
+    let text = format!("[interface.a]\nports = [1]\npeers = [{peers}]\n");
+    let error = Config::parse(&text).unwrap_err().to_string();
+    assert!(error.contains("1025 peers are too many"), "{error}");
+}
+
+/// What the sample shows as a default is one, and it shows all there is.
+#[test]
+fn the_sample_tells_the_truth() {
+    assert_eq!(Config::parse(SAMPLE).unwrap(), Config::default());
+    let enabled: String = SAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            // "#name = value"; text has a space there.
+            Some(option) if !option.starts_with(' ') => format!("{option}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let config = Config::parse(&enabled).unwrap();
+    assert_eq!(
+        (
+            config.log_level,
+            config.resolve_interval,
+            config.max_sessions
+        ),
+        Default::default()
+    );
+    assert_eq!(
+        (
+            config.udp_timeout,
+            config.tcp_timeout,
+            config.tcp_transitory_timeout
+        ),
+        Default::default()
+    );
+    let interface = &config.interfaces["eth0"];
+    assert!(!interface.peers.is_empty() && interface.secret.is_some());
+    let [rule] = &interface.forward[..] else {
+        panic!("{:?}", interface.forward);
+    };
+    assert_eq!((rule.source, rule.steal), Default::default());
+    let InterfaceConfig { ports, .. } = interface.clone();
+    let expected = InterfaceConfig {
+        ports,
+        peers: interface.peers.clone(),
+        secret: interface.secret.clone(),
+        forward: interface.forward.clone(),
+        ..one("ports = [1]")
+    };
+    assert_eq!(*interface, expected);
+    for option in [
+        "ingress",
+        "tc",
+        "keepalive",
+        "idle-timeout",
+        "max-flows",
+        "source",
+        "steal",
+    ] {
+        let shown = format!("\n#{option} = ");
+        assert!(SAMPLE.contains(&shown), "{option}");
+    }
+}
