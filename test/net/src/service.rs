@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Attached, Host, Netns, wait, xdptun};
+use xdptun_lab::{Attached, Host, Netns, Served, wait, xdptun};
 
 use crate::cli::{Outcome, run};
 use crate::{LIMIT, status};
@@ -60,10 +60,28 @@ impl File {
     pub fn run(&self, host: &Host) -> Attached {
         let mut command = self.command(&host.netns, &[]);
         let service = Attached::by(&host.netns, Host::DEV, &mut command).unwrap();
-        let socket = control_socket(&host.netns);
-        wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();
+        wait_for_control(&host.netns);
         service
     }
+
+    /// Starts the service with more arguments; returns when it forwards what comes in by
+    /// [`Served::WAN`], and can be asked.
+    pub fn forward(&self, netns: &Netns, more: &[&str]) -> Attached {
+        let mut command = self.command(netns, more);
+        let service = Attached::forwarding(netns, Served::WAN, &mut command).unwrap();
+        wait_for_control(netns);
+        service
+    }
+}
+
+fn wait_for_control(netns: &Netns) {
+    let socket = control_socket(netns);
+    wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();
+}
+
+/// The state of each interface, as the service reports it.
+pub fn states(netns: &Netns) -> serde_json::Value {
+    xdptun::status(netns).unwrap()["service"].clone()
 }
 
 /// Where the service of a namespace listens.

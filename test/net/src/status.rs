@@ -28,12 +28,20 @@ pub struct Flow {
 
 /// The output of `xdptun status --json` for one interface.
 pub fn interface(netns: &Netns, dev: &str) -> Result<Value> {
+    attachment(netns, "interfaces", dev)
+}
+
+/// What the gateway does on an interface.
+pub fn gateway(netns: &Netns, dev: &str) -> Result<Value> {
+    attachment(netns, "gateways", dev)
+}
+
+fn attachment(netns: &Netns, list: &str, dev: &str) -> Result<Value> {
     let status = xdptun::status(netns)?;
-    let interfaces = status["interfaces"].as_array();
-    let mut found = interfaces.into_iter().flatten();
-    let interface = found.find(|interface| interface["name"] == dev);
-    let interface = interface.with_context(|| format!("nothing is attached: {status}"))?;
-    Ok(interface.clone())
+    let mut found = status[list].as_array().into_iter().flatten();
+    let attachment = found.find(|one| one["name"] == dev);
+    let attachment = attachment.with_context(|| format!("nothing is attached: {status}"))?;
+    Ok(attachment.clone())
 }
 
 /// All counters of a host that are not zero.

@@ -40,10 +40,22 @@ impl Timers {
         }
     }
 
-    /// Five minutes for UDP (RFC 4787 REQ-5), four for TCP that is not established, two hours
-    /// and four minutes for TCP that is (RFC 5382 REQ-5), a minute for all else (RFC 5508
-    /// REQ-2).
-    pub const DEFAULT: Self = Self::from_seconds(300, 240, 7440, 60);
+    /// Seconds for UDP (RFC 4787 REQ-5).
+    pub const UDP: u32 = 300;
+    /// Seconds for TCP that is not established, or has ended (RFC 5382 REQ-5).
+    pub const TCP_TRANSITORY: u32 = 240;
+    /// Seconds for TCP that is established (RFC 5382 REQ-5).
+    pub const TCP_ESTABLISHED: u32 = 7440;
+    /// Seconds for all else (RFC 5508 REQ-2).
+    pub const OTHER: u32 = 60;
+
+    /// These times.
+    pub const DEFAULT: Self = Self::from_seconds(
+        Self::UDP,
+        Self::TCP_TRANSITORY,
+        Self::TCP_ESTABLISHED,
+        Self::OTHER,
+    );
 
     /// How long a session lives without a packet that has these marks, in both directions
     /// together.

@@ -92,14 +92,14 @@ pub type MaxFlows = UpTo<{ 1 << 24 }, DEFAULT_MAX_FLOWS>;
 /// A capacity of the table of sessions.
 pub type MaxSessions = UpTo<{ 1 << 22 }, 65536>;
 
-/// How many seconds a UDP session lives without a datagram (RFC 4787 REQ-5).
-pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, 300>;
+/// How many seconds a UDP session lives without a datagram.
+pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::UDP }>;
 
-/// How many seconds an open connection lives without a segment (RFC 5382 REQ-5).
-pub type TcpTimeout = UpTo<{ Timers::MAX_SECONDS }, 7440>;
+/// How many seconds an open connection lives without a segment.
+pub type TcpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::TCP_ESTABLISHED }>;
 
 /// The same for one that is not open yet, or is closing.
-pub type TcpTransitoryTimeout = UpTo<{ Timers::MAX_SECONDS }, 240>;
+pub type TcpTransitoryTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::TCP_TRANSITORY }>;
 
 impl<const MOST: u32, const DEFAULT: u32> UpTo<MOST, DEFAULT> {
     /// The number.

@@ -15,7 +15,7 @@ use crate::config::{
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
 use crate::host::interface::{Interface, name_of};
-use crate::host::route::{Way, ways_to};
+use crate::host::route::{Way, Ways, ways_to};
 
 /// What the configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,19 +32,12 @@ pub struct Plan {
     ways: Ways,
 }
 
-/// The way to each back end, if there is one.
-type Ways = BTreeMap<IpAddr, Option<Way>>;
-
 /// The sum of all weights: half of the programs' table, so that other rules fit beside those that
 /// they replace.
 const MAX_WEIGHTS: u32 = MAX_BACK_ENDS / 2;
 
 /// The most ports: half of the programs' table, for the same reason.
 const MAX_PORTS: u32 = MAX_LISTEN / 2;
-
-/// How many seconds a session of a protocol without ports would live (RFC 5508 REQ-2). There is
-/// none yet.
-const OTHER_TIMEOUT: u32 = 60;
 
 impl Plan {
     /// The plan for a configuration; `None` if it forwards nothing. Looks up the routes to the
@@ -69,7 +62,7 @@ impl Plan {
                 config.udp_timeout.get(),
                 config.tcp_transitory_timeout.get(),
                 config.tcp_timeout.get(),
-                OTHER_TIMEOUT,
+                Timers::OTHER,
             ),
             tc: *tc,
             ways: Ways::new(),
@@ -118,9 +111,8 @@ impl Plan {
             }
         }
         let ports = distinct.into_iter().flatten().map(|forward| {
-            let (first, last) = forward.listen.ports.bounds();
             let protocols = forward.listen.protocols.list().len() as u32;
-            (u32::from(last - first) + 1) * protocols
+            forward.listen.ports.count() * protocols
         });
         ports.sum()
     }
@@ -145,11 +137,8 @@ impl Plan {
     #[must_use]
     pub fn forwards_by(&self, interface: &str) -> Option<String> {
         let forwards = self.forwards.get(interface)?;
-        let ports = forwards.iter().map(|forward| {
-            let (first, last) = forward.listen.ports.bounds();
-            usize::from(last - first) + 1
-        });
-        Some(match ports.sum() {
+        let ports = forwards.iter().map(|forward| forward.listen.ports.count());
+        Some(match ports.sum::<u32>() {
             1 => "forwards 1 port".to_owned(),
             ports => format!("forwards {ports} ports"),
         })
@@ -220,10 +209,7 @@ impl Plan {
     ///
     /// If the kernel does not tell.
     pub fn refresh(&mut self) -> Result<bool> {
-        let addresses: BTreeSet<IpAddr> = self.back_ends().map(|(_, to)| to.address).collect();
-        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
-        let ways = ways_to(&addresses)?;
-        let ways: Ways = addresses.into_iter().zip(ways).collect();
+        let ways = ways_to(self.back_ends().map(|(_, to)| to.address))?;
         let changed = ways != self.ways;
         self.ways = ways;
         Ok(changed)

@@ -106,16 +106,13 @@ pub fn warn_of_routing(plan: &Plan) {
 
 /// The addresses that rules name as a source, and that this host does not have.
 fn foreign_sources(plan: &Plan) -> Result<Vec<IpAddr>> {
-    let sources = plan.forwards.values().flatten();
-    let sources: BTreeSet<IpAddr> = sources.filter_map(|one| one.source.address()).collect();
-    let sources: Vec<IpAddr> = sources.into_iter().collect();
-    let ways = ways_to(&sources)?;
-    let is_foreign = |way: &Option<Way>| !way.is_some_and(|way| way.is_local);
-    let foreign = sources.into_iter().zip(ways);
-    Ok(foreign
-        .filter(|(_, way)| is_foreign(way))
-        .map(|(address, _)| address)
-        .collect())
+    let forwards = plan.forwards.values().flatten();
+    let ways = ways_to(forwards.filter_map(|one| one.source.address()))?;
+    let foreign = ways.into_iter().filter_map(|(address, way)| {
+        let is_own = way.is_some_and(|way| way.is_local);
+        (!is_own).then_some(address)
+    });
+    Ok(foreign.collect())
 }
 
 /// How packets go from an interface by which sessions begin to a back end.

@@ -97,6 +97,12 @@ impl PortRange {
         (self.first, self.last)
     }
 
+    /// How many ports there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::from(self.last - self.first) + 1
+    }
+
     /// Whether a port is in both ranges.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {

@@ -1,5 +1,6 @@
 //! The route of this host to an address.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt as _;
@@ -21,16 +22,20 @@ pub struct Way {
     pub is_local: bool,
 }
 
-/// The ways to some addresses; `None` where there is no route.
+/// The way to each of some addresses; `None` where there is no route.
+pub type Ways = BTreeMap<IpAddr, Option<Way>>;
+
+/// The ways to some addresses, each of which is asked for once.
 ///
 /// # Errors
 ///
 /// If the kernel does not tell.
-pub fn ways_to(addresses: &[IpAddr]) -> Result<Vec<Option<Way>>> {
+pub fn ways_to(addresses: impl IntoIterator<Item = IpAddr>) -> Result<Ways> {
+    let addresses: BTreeSet<IpAddr> = addresses.into_iter().collect();
     netlink::block_on(async |handle| {
-        let mut ways = Vec::new();
+        let mut ways = Ways::new();
         for address in addresses {
-            ways.push(way_to(&handle, *address).await?);
+            ways.insert(address, way_to(&handle, address).await?);
         }
         Ok(ways)
     })

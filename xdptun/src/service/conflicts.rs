@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use tracing::warn;
 
 use super::Mode;
-use crate::config::{Config, InterfaceConfig};
+use crate::config::Config;
 use crate::control;
 use crate::error::{Result, bail};
 use crate::gateway::{self, Gateway};
@@ -91,18 +91,10 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
 /// Checks that nothing of what a process keeps would have no daemon when it leaves.
 fn check_rest(config: &Config, mode: &Mode, process: Pid) -> Result<()> {
     let mut others = Pinned::<Tunnel>::kept_by(process)?;
-    let has_tunnel = |name: &String| {
-        let interface = config.interfaces.get(name);
-        interface.is_some_and(InterfaceConfig::has_tunnel)
-    };
-    others.retain(|name| !has_tunnel(name));
+    others.retain(|name| !config.has_tunnel_on(name));
     // The new gateway takes over the whole group of the old one, by any of its interfaces.
     let kept = Pinned::<Gateway>::kept_by(process)?;
-    let has_gateway = |name: &String| {
-        let interface = config.interfaces.get(name);
-        interface.is_some_and(InterfaceConfig::has_gateway)
-    };
-    if !kept.iter().any(has_gateway) {
+    if !kept.iter().any(|name| config.has_gateway_on(name)) {
         others.extend(kept);
     }
     let Some(first) = others.first() else {

@@ -61,13 +61,7 @@ impl Service {
             wanted => Some(self.serve_metrics(wanted)?),
         };
         let mut gone = self.tunnel_states.names();
-        let has_tunnel = |name: &String| {
-            config
-                .interfaces
-                .get(name)
-                .is_some_and(|one| one.has_tunnel())
-        };
-        gone.retain(|name| !has_tunnel(name));
+        gone.retain(|name| !config.has_tunnel_on(name));
 
         let before = self.gateway_plan();
         self.begin_all(gateway.as_ref(), new, &kept, done).await?;
@@ -102,14 +96,14 @@ impl Service {
         done: &mut Vec<String>,
     ) -> Result<()> {
         let before = self.gateway_plan();
-        self.begin_gateway(gateway, done).await?;
+        let joined = self.begin_gateway(gateway, done).await?;
         let Err(error) = self.begin(new, kept, done).await else {
             return Ok(());
         };
         if gateway.is_none() {
             return Err(error);
         }
-        match self.undo_gateway(before).await {
+        match self.undo_gateway(before, joined).await {
             Ok(()) => {
                 done.clear();
                 Err(error)

@@ -106,8 +106,7 @@ impl Apt {
             .collect())
     }
 
-    /// Downloads packages and unpacks them into one new folder, which is made
-    /// complete and then moved to its place: it is there whole or not at all.
+    /// Downloads packages and unpacks them into one new folder, as [`unpack`].
     pub fn unpack(
         &self,
         packages: &[&str],
@@ -115,26 +114,7 @@ impl Apt {
         complete: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<()> {
         self.update()?;
-        let parent = folder.parent().context("a folder without a parent")?;
-        fs::create_dir_all(parent).with_context(|| format!("{}: cannot make", parent.display()))?;
-        let scratch = tempfile::tempdir_in(parent)
-            .with_context(|| format!("{}: cannot write there", parent.display()))?;
-        let archives = scratch.path().join("archives");
-        fs::create_dir(&archives)?;
-        run_visible(
-            self.command("apt-get")
-                .args(["--quiet", "download"])
-                .args(packages)
-                .current_dir(&archives),
-        )?;
-        let unpacked = scratch.path().join("unpacked");
-        for archive in fs::read_dir(&archives)? {
-            let mut command = Command::new("dpkg-deb");
-            run(command.arg("--extract").args([&archive?.path(), &unpacked]))?;
-        }
-        complete(&unpacked)?;
-        fs::rename(&unpacked, folder)
-            .with_context(|| format!("{}: cannot move there", folder.display()))
+        unpack(self.command("apt-get"), packages, folder, complete)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -149,6 +129,36 @@ impl Apt {
         let path = self.directory.join(name);
         fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))
     }
+}
+
+/// Downloads packages by a given `apt-get` and unpacks them into one new folder, which is made
+/// complete and then moved to its place: it is there whole or not at all.
+pub fn unpack(
+    mut apt_get: Command,
+    packages: &[&str],
+    folder: &Path,
+    complete: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let parent = folder.parent().context("a folder without a parent")?;
+    fs::create_dir_all(parent).with_context(|| format!("{}: cannot make", parent.display()))?;
+    let scratch = tempfile::tempdir_in(parent)
+        .with_context(|| format!("{}: cannot write there", parent.display()))?;
+    let archives = scratch.path().join("archives");
+    fs::create_dir(&archives)?;
+    run_visible(
+        apt_get
+            .args(["--quiet", "download"])
+            .args(packages)
+            .current_dir(&archives),
+    )?;
+    let unpacked = scratch.path().join("unpacked");
+    for archive in fs::read_dir(&archives)? {
+        let mut command = Command::new("dpkg-deb");
+        run(command.arg("--extract").args([&archive?.path(), &unpacked]))?;
+    }
+    complete(&unpacked)?;
+    fs::rename(&unpacked, folder)
+        .with_context(|| format!("{}: cannot move there", folder.display()))
 }
 
 /// Read after the machine's own configuration, which it completes.

@@ -6,5 +6,5 @@ pub mod apt;
 mod arch;
 pub mod system;
 
-pub use apt::Apt;
+pub use apt::{Apt, unpack};
 pub use arch::Arch;

@@ -1,15 +1,14 @@
 //! Programs that benchmarks measure beside xdptun, as far as a registry offers them.
 
-use std::fs;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
 use super::Part;
 use super::tools::cargo_install;
-use crate::debian::{Apt, Arch};
+use crate::debian::{Apt, Arch, unpack};
 use crate::shell::{as_root, run_visible};
 
 /// The version of phantun.
@@ -51,26 +50,14 @@ fn haproxy() -> Part {
         name: "haproxy, a proxy to measure beside forwarding".into(),
         present: folder.is_dir(),
         install: Box::new(move || -> Result<()> {
-            let tools = folder.parent().context("a folder without a parent")?;
-            let scratch = tempfile::tempdir_in(tools)?;
+            run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
             let packages = [
                 "haproxy",
                 "liblua5.3-0",
                 "libopentracing1",
                 "libopentracing-c-wrapper0",
             ];
-            let (archives, unpacked) = (scratch.path().join("a"), scratch.path().join("u"));
-            fs::create_dir(&archives)?;
-            run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
-            let mut download = Command::new("apt-get");
-            download.args(["--quiet", "download"]).args(packages);
-            run_visible(download.current_dir(&archives))?;
-            for archive in fs::read_dir(&archives)? {
-                let mut command = Command::new("dpkg-deb");
-                run(command.arg("--extract").args([&archive?.path(), &unpacked]))?;
-            }
-            fs::rename(&unpacked, &folder)?;
-            Ok(())
+            unpack(Command::new("apt-get"), &packages, &folder, |_| Ok(()))
         }),
     }
 }

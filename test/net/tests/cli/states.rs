@@ -7,20 +7,15 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, wait, xdptun};
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, wait};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::service::{
-    File, OTHER, add, attached, control_socket, delete, instead_of, ports, reload, reloads,
+    File, OTHER, add, attached, control_socket, delete, instead_of, ports, reload, reloads, states,
 };
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::{LIMIT, PORT, mode};
-
-/// The service's report on its interfaces.
-fn service(netns: &Netns) -> Value {
-    xdptun::status(netns).unwrap()["service"].clone()
-}
 
 /// Makes an interface whose driver has no XDP.
 fn add_poor(netns: &Netns, dev: &str) {
@@ -89,7 +84,7 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
         given_up(1),
         {"name": "eth3", "function": "tunnel", "state": "waiting", "reason": null},
     ]);
-    assert_eq!(service(netns), expected);
+    assert_eq!(states(netns), expected);
     let shown = run(netns, &["status"]).unwrap().stdout;
     let end = [
         format!("eth1: `xdptun run` gave it up: {}", reasons[0]),
@@ -109,7 +104,7 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
         netns,
         &["eth1: detached", "eth2: detached", "eth3: detached"],
     );
-    assert_eq!(service(netns), json!([expected[0]]));
+    assert_eq!(states(netns), json!([expected[0]]));
     file.write(&format!(
         "{ETH0}[interface.eth2]\nports = [10]\n[interface.eth3]\nports = [7]\n"
     ));
@@ -221,7 +216,7 @@ fn nothing_waits_for_names() {
     let slow = Slow::new();
     let netns = &slow.net.a.netns;
     assert_eq!(
-        service(netns),
+        states(netns),
         json!([{"name": "eth0", "function": "tunnel", "state": "carrying", "reason": null}])
     );
     // It ends before the name server has had its time.

@@ -6,11 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use nix::unistd::Pid;
 use serde_json::Value;
 use xdptun_lab::crowd::{Crowd, Echo, Program, prepare, prepare_clients};
-use xdptun_lab::xdptun::{Attached, status};
-use xdptun_lab::{Family, Host, Served, udp, wait};
+use xdptun_lab::{Attached, Family, Host, Served, udp, wait};
 use xdptun_test_net::memory::{Hash, map_memory};
-use xdptun_test_net::service::{File, control_socket, reloads};
-use xdptun_test_net::{LIMIT, tcp};
+use xdptun_test_net::service::{File, reloads};
+use xdptun_test_net::{LIMIT, status, tcp};
 
 /// How many TCP connections: nearly all ports of one client.
 const CONNECTIONS: usize = 60_000;
@@ -36,7 +35,7 @@ const DAEMON_KIB: u64 = 48 << 10;
 const TABLE: Hash = Hash { key: 40, value: 56 };
 
 fn gateway(net: &Served) -> Value {
-    status(&net.gateway).unwrap()["gateways"][0].clone()
+    status::gateway(&net.gateway, Served::WAN).unwrap()
 }
 
 fn counter(net: &Served, name: &str) -> u64 {
@@ -141,10 +140,7 @@ fn a_million_datagram_sessions_expire() {
     };
     // Longer than it takes to open them all.
     let config = File::new(&file(1000));
-    let mut command = config.command(&net.gateway, &[]);
-    let run = Attached::forwarding(&net.gateway, Served::WAN, &mut command).unwrap();
-    let socket = control_socket(&net.gateway);
-    wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();
+    let run = config.forward(&net.gateway, &[]);
     let daemon = run.process().pid();
     let memory = || map_memory(daemon, TABLE).unwrap();
     let empty = memory();

@@ -9,6 +9,7 @@ use serde_json::Value;
 use xdptun_lab::segment::{Checksum, Content, Header, parse};
 use xdptun_lab::xdptun::{Attached, status};
 use xdptun_lab::{Capture, Family, Frame, Host, Served, udp, wait, workspace};
+use xdptun_test_net::status::gateway;
 use xdptun_test_net::traces::pins;
 use xdptun_test_net::{LIMIT, cli, tcp};
 
@@ -27,9 +28,7 @@ fn forward(net: &Served, family: Family, more: &[&str]) -> Attached {
 
 /// A counter of an interface of the gateway.
 fn counter(net: &Served, dev: &str, name: &str) -> u64 {
-    let status = status(&net.gateway).unwrap();
-    let gateways = status["gateways"].as_array().unwrap();
-    let gateway = gateways.iter().find(|one| one["name"] == dev).unwrap();
+    let gateway = gateway(&net.gateway, dev).unwrap();
     gateway["counters"][name].as_u64().unwrap()
 }
 

@@ -5,23 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 use xdptun_lab::xdptun::{Attached, status};
-use xdptun_lab::{Family, Host, Netns, Served, udp, wait};
-use xdptun_test_net::service::{File, control_socket, reload, reloads};
+use xdptun_lab::{Family, Host, Served, udp, wait};
+use xdptun_test_net::service::{File, reload, reloads, states};
 use xdptun_test_net::traces::pins;
 use xdptun_test_net::{LIMIT, tcp};
 
 /// A rule of an interface.
 fn rule(interface: &str, listen: u16, to: SocketAddr) -> String {
     format!("[[interface.{interface}.forward]]\nlisten = {listen}\nto = \"{to}\"\n")
-}
-
-/// Runs the service on the gateway; returns when it forwards and can be asked.
-fn start(file: &File, netns: &Netns, more: &[&str]) -> Attached {
-    let mut command = file.command(netns, more);
-    let service = Attached::forwarding(netns, Served::WAN, &mut command).unwrap();
-    let socket = control_socket(netns);
-    wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();
-    service
 }
 
 fn listen(host: &Host, at: SocketAddr) -> TcpListener {
@@ -49,11 +40,6 @@ fn is_refused(client: &Host, to: SocketAddr) -> bool {
     connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// The state of each interface, as the service reports it.
-fn states(netns: &Netns) -> Value {
-    status(netns).unwrap()["service"].clone()
-}
-
 /// A connection outlives every change of the rules, and the end of its own.
 #[test]
 fn a_reload_changes_the_rules_and_ends_no_session() {
@@ -63,7 +49,7 @@ fn a_reload_changes_the_rules_and_ends_no_session() {
         let [one, other] = [first, second].map(|at| listen(&net.back_end, at));
         let [at, beside] = [7000, 7001].map(|port| net.listen_at(family, port));
         let file = File::new(&rule(Served::WAN, 7000, first));
-        let service = start(&file, &net.gateway, &[]);
+        let service = file.forward(&net.gateway, &[]);
         let reported = json!([
             {"name": "eth0", "function": "gateway", "state": "carrying", "reason": null},
         ]);
@@ -132,7 +118,7 @@ fn rules_are_those_of_the_interface_by_which_packets_come() {
         let far = SocketAddr::new(net.inner(family), 7000);
         let to_inside = rule(Served::WAN, 7000, inside);
         let file = File::new(&to_inside);
-        let service = start(&file, &net.gateway, &[]);
+        let service = file.forward(&net.gateway, &[]);
         talk(&connect(&net.client, near, &at_back_end), 1);
         assert!(is_refused(&net.back_end, far));
 
@@ -176,7 +162,7 @@ fn a_service_takes_over_without_losing_a_session() {
         rule(Served::WAN, 7001, back_end)
     );
     let file = File::new(&text);
-    let first = start(&file, &net.gateway, &[]);
+    let first = file.forward(&net.gateway, &[]);
     first.wait_ready(Served::WAN, 2, LIMIT).unwrap();
     wait::until(LIMIT, "the warning", || {
         let log = first.process().stderr().join("\n");
@@ -191,12 +177,12 @@ fn a_service_takes_over_without_losing_a_session() {
         udp::exchange(&socket, remote, &[byte; 1000], LIMIT).unwrap();
     };
     carry(1);
-    let second = start(&file, &net.gateway, &["--take-over"]);
+    let second = file.forward(&net.gateway, &["--take-over"]);
     second.wait_ready(Served::WAN, 2, LIMIT).unwrap();
     carry(2);
     let left = second.kill().unwrap();
     carry(3);
-    let third = start(&file, &net.gateway, &[]);
+    let third = file.forward(&net.gateway, &[]);
     third.wait_ready(Served::WAN, 2, LIMIT).unwrap();
     carry(4);
     let sessions = xdptun_lab::xdptun::run_in(&net.gateway, &["sessions", "--json"]).unwrap();
@@ -219,7 +205,7 @@ fn an_interface_that_is_missing_is_waited_for() {
     let inside = net.back_end.socket(Family::V4, 8080);
     let listener = listen(&net.back_end, inside);
     let file = File::new(&(rule(Served::WAN, 7000, inside) + &rule("late0", 7001, inside)));
-    let service = start(&file, &net.gateway, &[]);
+    let service = file.forward(&net.gateway, &[]);
     let state = |name: &str, state: &str| json!({"name": name, "function": "gateway", "state": state, "reason": null});
     let [eth0, waiting] = [state("eth0", "carrying"), state("late0", "waiting")];
     assert_eq!(states(&net.gateway), json!([eth0, waiting]));
@@ -262,7 +248,7 @@ fn an_interface_keeps_its_rules_under_another_name() {
     let inside = net.back_end.socket(Family::V4, 8080);
     let listener = listen(&net.back_end, inside);
     let file = File::new(&rule(Served::WAN, 7000, inside));
-    let service = start(&file, &net.gateway, &[]);
+    let service = file.forward(&net.gateway, &[]);
     for arguments in [
         &["link", "set", Served::WAN, "down"][..],
         &["link", "set", Served::WAN, "name", "wan0"],
@@ -292,7 +278,7 @@ fn a_reload_that_fails_elsewhere_changes_no_rule() {
     let [one, other] = [first, second].map(|at| listen(&net.back_end, at));
     let at = net.listen_at(Family::V4, 7000);
     let file = File::new(&rule(Served::WAN, 7000, first));
-    let service = start(&file, &net.gateway, &[]);
+    let service = file.forward(&net.gateway, &[]);
     let connection = connect(&net.client, at, &one);
     let add = ["link", "add", "poor0", "type", "bridge"];
     net.gateway.run("ip", add).unwrap();

@@ -84,6 +84,20 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether it has the tunnel work on an interface of this name.
+    #[must_use]
+    pub fn has_tunnel_on(&self, name: &str) -> bool {
+        let interface = self.interfaces.get(name);
+        interface.is_some_and(InterfaceConfig::has_tunnel)
+    }
+
+    /// Whether it has the gateway work on an interface of this name.
+    #[must_use]
+    pub fn has_gateway_on(&self, name: &str) -> bool {
+        let interface = self.interfaces.get(name);
+        interface.is_some_and(InterfaceConfig::has_gateway)
+    }
+
     /// Checks that the interfaces that forward fit each other.
     fn check_together(&self) -> Result<()> {
         let all = self.interfaces.iter();

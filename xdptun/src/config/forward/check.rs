@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::address::{EXAMPLE_V4, EXAMPLE_V6, at};
 use super::error::ForwardError;
 use super::{Forward, Protocols, To};
-use crate::host::ports::PortRange;
 
 impl Forward {
     /// Checks that the parts of the rule fit each other.
@@ -26,7 +25,7 @@ impl Forward {
         }
         self.check_families()?;
         for &to in &self.to {
-            let (listen_ports, to_ports) = (count(listen.ports), count(to.ports));
+            let (listen_ports, to_ports) = (listen.ports.count(), to.ports.count());
             if listen_ports != to_ports {
                 return Err(ForwardError::PortCount {
                     listen,
@@ -117,12 +116,6 @@ pub fn check_all(rules: &[Forward]) -> Result<(), ForwardError> {
         }
     }
     Ok(())
-}
-
-/// How many ports there are.
-fn count(ports: PortRange) -> u32 {
-    let (first, last) = ports.bounds();
-    u32::from(last - first) + 1
 }
 
 /// The back end with so many ports, from the same first port if it has room for them.

@@ -5,7 +5,6 @@ mod back_ends;
 mod ports;
 mod routing;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use xdptun_common::gateway::rule::BackEnd;
@@ -16,7 +15,7 @@ use crate::error::Result;
 use crate::gateway::Pinned;
 use crate::gateway::preflight::Leg;
 use crate::gateway::present::{PresentRule, rules_of};
-use crate::host::route::{Way, ways_to};
+use crate::host::route::{Ways, ways_to};
 
 /// `seen`: the programs on the interface, if they could be listed.
 pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
@@ -48,7 +47,7 @@ struct Forwards {
     index: u32,
     rules: Vec<PresentRule>,
     /// The way to each back end, if there is one.
-    ways: BTreeMap<IpAddr, Option<Way>>,
+    ways: Ways,
 }
 
 impl Forwards {
@@ -57,12 +56,9 @@ impl Forwards {
             interface: pinned.name(),
             index: pinned.ifindex,
             rules: rules_of(&pinned.group.maps, pinned.ifindex)?,
-            ways: BTreeMap::new(),
+            ways: Ways::new(),
         };
-        let addresses: BTreeSet<IpAddr> = forwards.places().map(address).collect();
-        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
-        let ways = ways_to(&addresses)?;
-        forwards.ways = addresses.into_iter().zip(ways).collect();
+        forwards.ways = ways_to(forwards.places().map(address))?;
         Ok(forwards)
     }
 
@@ -93,6 +89,7 @@ mod tests {
     use xdptun_common::wire::Protocol;
 
     use super::*;
+    use crate::host::route::Way;
 
     /// What eth0, number 7, forwards: to these ends over a protocol, each with its way.
     pub(super) fn forwards(ends: &[(&str, Protocol, Option<Way>)]) -> Forwards {
@@ -100,7 +97,7 @@ mod tests {
             interface: "eth0".to_owned(),
             index: 7,
             rules: Vec::new(),
-            ways: BTreeMap::new(),
+            ways: Ways::new(),
         };
         for (end, protocol, way) in ends {
             let to: SocketAddr = end.parse().unwrap();

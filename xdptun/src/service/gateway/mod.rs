@@ -24,8 +24,6 @@ pub struct RunningGateway {
     plan: Plan,
     /// Follows the routes to its back ends.
     routes: Task,
-    /// The interfaces that the last change added.
-    joined: Vec<String>,
 }
 
 impl RunningGateway {
@@ -92,7 +90,6 @@ impl Service {
             routes: follow_routes(&plan, &handle),
             handle,
             plan,
-            joined: Vec::new(),
         });
         self.until_begun(id, begun, &names.join(", ")).await
     }

@@ -12,7 +12,8 @@ use crate::service::states::{InterfaceState, InterfaceStates, waited_for};
 impl Service {
     /// The first half of a reload, which can be undone: starts the gateway, or gives it another
     /// plan and the interfaces of that. Takes nothing away. Adds a line to `done` for each
-    /// interface with other rules. On failure everything is as it was.
+    /// interface with other rules; returns the interfaces that a change added. On failure
+    /// everything is as it was.
     ///
     /// # Errors
     ///
@@ -21,20 +22,17 @@ impl Service {
         &mut self,
         plan: Option<&Plan>,
         done: &mut Vec<String>,
-    ) -> Result<()> {
-        if let Some(gateway) = &mut self.gateway {
-            gateway.joined.clear();
-        }
+    ) -> Result<Vec<String>> {
         let Some(plan) = plan else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         match self.gateway_plan() {
-            None => self.restart_gateway(plan, done).await,
-            Some(before) if self.has_all_of(&before, plan) => Ok(()),
+            None => self.restart_gateway(plan, done).await.map(|()| Vec::new()),
+            Some(before) if self.has_all_of(&before, plan) => Ok(Vec::new()),
             Some(before) => {
-                self.replace_plan(plan).await?;
+                let joined = self.replace_plan(plan).await?;
                 done.extend(self.changes_of(&before, plan));
-                Ok(())
+                Ok(joined)
             }
         }
     }
@@ -46,20 +44,20 @@ impl Service {
             && !listeners.any(|name| self.gateway_states.is_given_up(name))
     }
 
-    /// Undoes the first half.
+    /// Undoes the first half, which added these interfaces.
     ///
     /// # Errors
     ///
     /// If that fails.
-    pub(in crate::service) async fn undo_gateway(&mut self, before: Option<Plan>) -> Result<()> {
+    pub(in crate::service) async fn undo_gateway(
+        &mut self,
+        before: Option<Plan>,
+        joined: Vec<String>,
+    ) -> Result<()> {
         let Some(mut before) = before else {
             return self.stop_gateway().await;
         };
         before.refresh()?;
-        let Some(gateway) = &mut self.gateway else {
-            return Ok(());
-        };
-        let joined = std::mem::take(&mut gateway.joined);
         self.replace_plan(&before).await?;
         let Some(gateway) = &self.gateway else {
             return Ok(());
@@ -129,28 +127,27 @@ impl Service {
         Ok(())
     }
 
-    /// Gives the running gateway another plan, and the interfaces of that. On failure it has the
-    /// old ones.
-    async fn replace_plan(&mut self, plan: &Plan) -> Result<()> {
+    /// Gives the running gateway another plan, and the interfaces of that; returns those that it
+    /// did not have. On failure it has the old ones.
+    async fn replace_plan(&mut self, plan: &Plan) -> Result<Vec<String>> {
         let Some(gateway) = &mut self.gateway else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         preflight::warn_of_routing(plan);
         // No news of the old routes may arrive after the new plan.
         gateway.end_following();
         let changed = change(&gateway.handle, &gateway.plan, plan).await;
-        if let Ok(joined) = &changed {
+        if changed.is_ok() {
             gateway.plan = plan.clone();
-            gateway.joined.clone_from(joined);
         }
         gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
         let joined = changed?;
-        for name in joined {
-            if plan.forwards.contains_key(&name) && if_nametoindex(name.as_str()).is_err() {
-                self.gateway_states.set(&name, InterfaceState::Waiting);
+        for name in &joined {
+            if plan.forwards.contains_key(name) && if_nametoindex(name.as_str()).is_err() {
+                self.gateway_states.set(name, InterfaceState::Waiting);
             }
         }
-        Ok(())
+        Ok(joined)
     }
 
     /// What a change of plans changes on each interface that the new one names.
