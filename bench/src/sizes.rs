@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use aya::programs::ProgramInfo;
 use serde::{Deserialize, Serialize};
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Attached, Direct, Host, secret, workspace};
+use xdptun_lab::{Attached, Direct, Family, Host, secret, workspace};
 
 use crate::kernel::Programs;
 use crate::route::PORT;
@@ -56,6 +56,13 @@ impl Sizes {
         let scratch = Scratch::new()?;
         let secret = secret::write(scratch.path(), "secret", "correct horse battery")?;
         let mut programs = BTreeMap::new();
+        let mut note_all = |attached: &Attached, note: &str| {
+            for info in Programs::infos(attached.process().pid())? {
+                let name = info.name_as_str().context("a program without a name")?;
+                programs.insert(format!("{name}{note}"), Size::of(&info)?);
+            }
+            anyhow::Ok(())
+        };
         // Each mode has an XDP program of its own; the code that keeps
         // callers without the secret out is in all of them, but the verifier walks it only if
         // there is a secret.
@@ -66,11 +73,12 @@ impl Sizes {
         ] {
             let options = [&["--port", &port], options].concat();
             let attached = Attached::start(&host.netns, Host::DEV, &options)?;
-            for info in Programs::infos(attached.process().pid())? {
-                let name = info.name_as_str().context("a program without a name")?;
-                programs.insert(format!("{name}{note}"), Size::of(&info)?);
-            }
+            note_all(&attached, note)?;
         }
+        // The same programs forward and translate.
+        let to = net.b.socket(Family::V4, PORT).to_string();
+        let rule = ["--listen", &port, "--to", &to];
+        note_all(&Attached::forward(&net.a.netns, Host::DEV, &rule)?, "")?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
         Ok(Self {
             kernel: release.split('.').take(2).collect::<Vec<_>>().join("."),

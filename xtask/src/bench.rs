@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::setup::Peer;
 use crate::shell::{Supervised, as_root};
 use crate::{build, setup};
 
@@ -41,6 +42,8 @@ enum What {
     Peers,
     /// Forwarded TCP connections, one and many, by xdptun and by others
     Forward,
+    /// TCP connections through a NAT: xdptun's, the kernel's, none
+    Nat,
     /// Sizes of the programs against the baseline; measures no time
     Programs,
     /// All of them, one after the other
@@ -58,9 +61,15 @@ impl What {
         .collect()
     }
 
-    /// Whether it measures programs of others as well.
-    fn has_peers(self) -> bool {
-        matches!(self, Self::Wg | Self::Peers | Self::Forward)
+    /// The program of others that it measures, or measures with, if there is one.
+    fn peer(self) -> Option<Peer> {
+        match self {
+            Self::Wg => Some(Peer::WireguardGo),
+            Self::Peers => Some(Peer::Phantun),
+            Self::Forward => Some(Peer::Haproxy),
+            Self::Nat => Some(Peer::Httperf),
+            _ => None,
+        }
     }
 }
 
@@ -73,8 +82,10 @@ pub fn run(args: &Args) -> Result<()> {
     setup::ensure()?;
     build::for_bench()?;
     // A quick run measures only the peers that are installed.
-    if !args.quick && args.what.methods().iter().any(|what| what.has_peers()) {
-        setup::try_peers();
+    if !args.quick {
+        for peer in args.what.methods().into_iter().filter_map(What::peer) {
+            setup::try_peer(peer);
+        }
     }
     for method in args.what.methods() {
         let value = method.to_possible_value().context("a hidden method")?;

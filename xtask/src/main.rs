@@ -18,7 +18,7 @@
 //! | [`package`] | Debian packages and archives |
 //! | [`fuzz`] | the fuzzer of the kernel programs |
 //! | [`bench`] | measurements |
-//! | [`demo`] | WireGuard over xdptun, and a forwarded port, to be seen |
+//! | [`demo`] | WireGuard over xdptun, a forwarded port, and a translated host, to be seen |
 //! | [`soak`] | traffic with random disturbances |
 //! | [`test`] | the suites: which there are, running them here and in guests |
 //! | [`vm`] | commands and suites under other kernels |
@@ -63,7 +63,7 @@ enum Verb {
     Check(check::Args),
     /// Build Debian packages and archives for amd64 and arm64
     Package(package::Args),
-    /// Show WireGuard over xdptun, or a forwarded port, between hosts of a laboratory
+    /// Show WireGuard over xdptun, a forwarded port or translated hosts, between hosts of a laboratory
     Demo(demo::Args),
     /// Run all tests, or the suites whose names contain a word
     Test(test::Args),

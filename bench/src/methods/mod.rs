@@ -5,7 +5,9 @@ mod download;
 mod flows;
 mod forward;
 mod h3;
+mod nat;
 mod peers;
+mod tcp;
 mod udp;
 mod wg;
 
@@ -35,6 +37,8 @@ pub enum Method {
     Peers,
     /// Forwarded TCP connections, one and many, by xdptun and by others
     Forward,
+    /// TCP connections through a NAT: xdptun's, the kernel's, none
+    Nat,
 }
 
 impl Method {
@@ -49,14 +53,16 @@ impl Method {
             Self::Flows => flows::measure,
             Self::Peers => peers::measure,
             Self::Forward => forward::measure,
+            Self::Nat => nat::measure,
         };
         measure(&mut harness)?;
         Ok(harness.finish())
     }
 
-    /// How many rounds count: fewer where one takes a minute.
+    /// How many rounds count: fewer where one takes minutes.
     const fn rounds(self) -> u32 {
         match self {
+            Self::Nat => 3,
             Self::Wg | Self::H3 | Self::Peers | Self::Forward => 5,
             Self::Datapath | Self::Udp | Self::Flows => 7,
         }
@@ -72,6 +78,7 @@ impl Method {
             Self::Flows => flows::sections(measured),
             Self::Peers => peers::sections(measured),
             Self::Forward => forward::sections(measured),
+            Self::Nat => nat::sections(measured),
         }
     }
 }

@@ -45,5 +45,5 @@ pub use process::Process;
 pub use relay::{Carried, Relay, Side};
 pub use stats::WireStats;
 pub use tap::{Kind, Offload};
-pub use topology::{Direct, Family, Host, Multihomed, Relayed, Routed, Served, Uplinked};
+pub use topology::{Direct, Family, Host, Inside, Multihomed, Relayed, Routed, Served, Uplinked};
 pub use xdptun::Attached;

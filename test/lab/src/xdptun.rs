@@ -134,10 +134,17 @@ impl Attached {
         Self::forwarding(netns, iface, &mut command)
     }
 
-    /// Runs a command that forwards packets that come in by `iface`, and returns when it is
-    /// ready.
+    /// Runs a command that forwards packets that come in by `iface`, or translates, and returns
+    /// when it is ready.
     pub fn forwarding(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
         Self::to_function(netns, iface, command, "gateway")
+    }
+
+    /// Translates for inside hosts what leaves by `iface`, and returns when it is ready.
+    pub fn nat(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
+        let mut command = netns.command(binary()?);
+        command.args(["nat", "--iface", iface]).args(args);
+        Self::forwarding(netns, iface, &mut command)
     }
 
     fn to_function(

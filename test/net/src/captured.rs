@@ -18,10 +18,10 @@ use crate::LIMIT;
 /// Where a packet is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where all is TCP.
+    /// Towards the network: where all of the tunnel is TCP.
     Wire,
-    /// Where it is UDP.
-    Restored,
+    /// Towards this host: where it is UDP, or translated.
+    Behind,
 }
 
 /// A packet on one side.
@@ -63,7 +63,7 @@ impl File {
                     });
                     sides.push(match name {
                         Some("eth0 (on the wire)") => Side::Wire,
-                        Some("eth0 (restored)") => Side::Restored,
+                        Some("eth0 (restored)" | "eth0 (translated)") => Side::Behind,
                         other => bail!("an interface {other:?}"),
                     });
                 }
@@ -82,7 +82,7 @@ impl File {
             }
         }
         match missing[..] {
-            [wire, restored] if wire == restored => Ok(Self {
+            [wire, behind] if wire == behind => Ok(Self {
                 seen,
                 missing: wire,
             }),

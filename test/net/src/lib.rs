@@ -12,6 +12,7 @@
 //! | [`groups`] | hosts with several interfaces in one group, and applications on them |
 //! | [`http`] | HTTP requests, also odd ones |
 //! | [`icmp`] | ICMP errors as routers send them |
+//! | [`inside`] | what inside hosts of `xdptun nat` send and get |
 //! | [`kernel`] | what the running kernel can do |
 //! | [`look`] | segments compared field by field |
 //! | [`mode`] | the ways to attach, to loop over |
@@ -44,6 +45,7 @@ pub mod fragment;
 pub mod groups;
 pub mod http;
 pub mod icmp;
+pub mod inside;
 pub mod kernel;
 pub mod look;
 pub mod memory;

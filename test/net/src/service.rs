@@ -67,8 +67,14 @@ impl File {
     /// Starts the service with more arguments; returns when it forwards what comes in by
     /// [`Served::WAN`], and can be asked.
     pub fn forward(&self, netns: &Netns, more: &[&str]) -> Attached {
+        self.gateway(netns, Served::WAN, more)
+    }
+
+    /// Starts the service with more arguments; returns when its gateway is ready on an interface,
+    /// and can be asked.
+    pub fn gateway(&self, netns: &Netns, iface: &str, more: &[&str]) -> Attached {
         let mut command = self.command(netns, more);
-        let service = Attached::forwarding(netns, Served::WAN, &mut command).unwrap();
+        let service = Attached::forwarding(netns, iface, &mut command).unwrap();
         wait_for_control(netns);
         service
     }

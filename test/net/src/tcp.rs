@@ -29,6 +29,14 @@ pub fn exchange_through(
     let listener = to
         .enter(|| TcpListener::bind(service))?
         .with_context(|| format!("cannot listen on {service}"))?;
+    let near = connect(from, local, remote)?;
+    // The handshake is over, so this does not block.
+    let (far, _) = listener.accept()?;
+    exchange_over(&near, &far)
+}
+
+/// Connects from one address to another.
+pub fn connect(from: &Netns, local: SocketAddr, remote: SocketAddr) -> Result<TcpStream> {
     let connect = || -> Result<TcpStream> {
         let domain = socket2::Domain::for_address(remote);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
@@ -36,14 +44,16 @@ pub fn exchange_through(
         socket.connect_timeout(&remote.into(), LIMIT)?;
         Ok(socket.into())
     };
-    let near = from
-        .enter(connect)?
-        .with_context(|| format!("cannot connect to {remote}"))?;
-    // The handshake is over, so this does not block.
-    let (far, _) = listener.accept()?;
+    from.enter(connect)?
+        .with_context(|| format!("cannot connect to {remote}"))
+}
+
+/// Sends a payload each way at the same time, closes, and compares every byte.
+pub fn exchange_over(near: &TcpStream, far: &TcpStream) -> Result<()> {
+    let remote = near.peer_addr()?;
     thread::scope(|scope| {
-        let far = scope.spawn(|| talk(&far, 1, 2));
-        talk(&near, 2, 1).with_context(|| format!("from {remote}"))?;
+        let far = scope.spawn(|| talk(far, 1, 2));
+        talk(near, 2, 1).with_context(|| format!("from {remote}"))?;
         far.join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .with_context(|| format!("to {remote}"))

@@ -9,7 +9,8 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Direct, Family, Served, secret, udp, xdptun};
+use xdptun_lab::{Direct, Family, Inside, Served, secret, udp, xdptun};
+use xdptun_test_net::inside::{nat, outside_end, pass};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
 use xdptun_test_net::{LIMIT, PORT, kernel, socket, status, tcp};
@@ -142,6 +143,44 @@ fn ports_are_forwarded() {
             attached.stop().unwrap();
         }
     }
+}
+
+/// Connections, datagrams and queries of two inside hosts through `xdptun nat`, from equal ports, and
+/// datagrams between these hosts by their outside ends.
+#[test]
+fn inside_hosts_are_translated() {
+    let net = Inside::new().unwrap();
+    let attached = nat(&net, &[]);
+    let [outside, _] = &net.outside;
+    let service = outside.socket(Family::V4, 8080);
+    let all = [&net.a, &net.b];
+    for host in all {
+        let local = host.socket(Family::V4, 20_000);
+        let far = &outside.netns;
+        let exchanged = tcp::exchange_through(&host.netns, local, service, far, service);
+        attached.explain(exchanged).unwrap();
+        let pinged = host
+            .netns
+            .run("ping", ["-c1", "-W5", &service.ip().to_string()]);
+        attached.explain(pinged).unwrap();
+    }
+    let echo = udp::Server::echo(&outside.netns, service).unwrap();
+    let sockets = all.map(|host| udp::bind(&host.netns, host.socket(Family::V4, 20_000)).unwrap());
+    for length in lengths(Family::V4) {
+        for socket in &sockets {
+            let exchanged = udp::exchange(socket, service, &udp::pattern(length, 3), LIMIT);
+            attached.explain(exchanged).unwrap();
+        }
+    }
+    drop(echo);
+    let server = udp::bind(&outside.netns, service).unwrap();
+    let ends = sockets
+        .each_ref()
+        .map(|socket| outside_end(socket, &server));
+    let [a, b] = &sockets;
+    assert_eq!(pass(a, ends[1], b, 4).unwrap(), ends[0]);
+    assert_eq!(pass(b, ends[0], a, 5).unwrap(), ends[1]);
+    attached.stop().unwrap();
 }
 
 #[test]

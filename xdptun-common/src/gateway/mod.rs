@@ -1,9 +1,11 @@
-//! The gateway: packets to this host go on to other hosts, and their answers come back.
+//! The gateway: packets to this host go on to other hosts, and those of hosts behind it leave
+//! with its address; their answers come back.
 //!
 //! A translation changes one end of a packet at each hook that it passes: the destination of
 //! one that comes in, the source of one that leaves. So one record of an address and a port
 //! says all of it, and routing, netfilter and neighbours stay the kernel's.
 
+pub mod nat;
 pub mod outcome;
 pub mod port;
 pub mod rule;

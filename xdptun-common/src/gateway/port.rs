@@ -4,8 +4,8 @@
 pub const ATTEMPTS: u32 = 64;
 
 /// The port to try: first the source's own, so that it is kept where that is possible (RFC 4787
-/// section 4.2.1), then ports from a random place on (RFC 6056 section 3.3.1). `None` if an own
-/// port is not in the range.
+/// section 4.2.1), then ports from a random place on (RFC 6056 section 3.3.1): half of them even
+/// or odd as the own (RFC 4787 REQ-4), then any. `None` if an own port is not in the range.
 #[inline(always)]
 #[must_use]
 pub const fn candidate(
@@ -24,9 +24,18 @@ pub const fn candidate(
     let size = last.wrapping_sub(first) as u32 + 1;
     // An odd step visits every port of a range of a power of two, and many of any other.
     let place = random.wrapping_add(attempt.wrapping_mul(STEP));
-    // The upper half of the product is below `size`, without a division.
-    let offset = (place as u64 * size as u64) >> 32;
-    Some(first.wrapping_add(offset as u16))
+    if attempt <= ATTEMPTS / 2 && size > 1 {
+        let parity = (own ^ first) & 1;
+        return Some(first.wrapping_add(2 * below(size / 2, place) + parity));
+    }
+    Some(first.wrapping_add(below(size, place)))
+}
+
+/// A number below `size`, for one of 32 bits: the upper half of their product, without a
+/// division.
+#[inline(always)]
+const fn below(size: u32, place: u32) -> u16 {
+    ((place as u64 * size as u64) >> 32) as u16
 }
 
 /// The golden ratio of 2^32: neighbours in time lie far apart.
@@ -65,5 +74,18 @@ mod tests {
             }
         }
         assert_eq!(candidate(5, [443, 443], 99, 17), Some(443));
+    }
+
+    #[test]
+    fn half_of_the_attempts_keep_the_parity() {
+        for (own, range) in [(5000, [1, 1000]), (5001, [1, 1000]), (7, [2000, 2004])] {
+            for attempt in 1..=ATTEMPTS / 2 {
+                let port = candidate(own, range, 0x1234_5678, attempt).unwrap();
+                assert_eq!(port & 1, own & 1, "{own} {range:?}");
+            }
+            let mut rest = ATTEMPTS / 2 + 1..ATTEMPTS;
+            let other = |attempt| candidate(own, range, 0x1234_5678, attempt).unwrap() ^ own;
+            assert!(rest.any(|attempt| other(attempt) & 1 == 1), "{own}");
+        }
     }
 }

@@ -130,6 +130,10 @@ impl Marks {
     const SYN: u32 = 1 << 7;
     /// The packets of this direction get another source when they leave, by another session.
     const LEAVES: u32 = 1 << 8;
+    /// The session translates an inside end by its binding.
+    const BOUND: u32 = 1 << 9;
+    /// The binding was told that the session has ended.
+    const TOLD: u32 = 1 << 10;
 
     /// Those of the direction that answers.
     #[inline(always)]
@@ -177,6 +181,34 @@ impl Marks {
     #[must_use]
     pub const fn is_leaving(self) -> bool {
         self.0 & Self::LEAVES != 0
+    }
+
+    /// Those of a session that translates an inside end by its binding.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bound(self) -> Self {
+        Self(self.0 | Self::BOUND)
+    }
+
+    /// Whether the session translates an inside end by its binding.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_bound(self) -> bool {
+        self.0 & Self::BOUND != 0
+    }
+
+    /// Those of a session whose end its binding was told.
+    #[inline(always)]
+    #[must_use]
+    pub const fn told(self) -> Self {
+        Self(self.0 | Self::TOLD)
+    }
+
+    /// Whether the binding was told that the session has ended.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_told(self) -> bool {
+        self.0 & Self::TOLD != 0
     }
 
     /// Those of a session that both ends have used.
@@ -236,7 +268,7 @@ impl Marks {
     #[inline(always)]
     #[must_use]
     pub const fn reopened(self) -> Self {
-        Self(self.0 & (Self::ANSWER | Self::MASQUERADE | Self::LEAVES))
+        Self(self.0 & (Self::ANSWER | Self::MASQUERADE | Self::LEAVES | Self::BOUND))
     }
 
     /// Those of both directions together.

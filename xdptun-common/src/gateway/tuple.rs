@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::address::{address_bytes, ip_addr};
-use crate::wire::{Ip, Protocol};
+use crate::wire::{Echo, Ip, Protocol};
 
 /// Where a packet is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -183,6 +183,17 @@ impl Tuple {
     pub const fn words(&self) -> [u64; 5] {
         // SAFETY: both are 40 bytes without invalid values.
         unsafe { core::mem::transmute(*self) }
+    }
+}
+
+/// The ports of an echo message, source and destination: its identifier is the port of the end
+/// that asks (RFC 5508 section 3.1), and the other end has none.
+#[inline(always)]
+#[must_use]
+pub const fn echo_ports(echo: Echo, identifier: u16) -> (u16, u16) {
+    match echo {
+        Echo::Request => (identifier, 0),
+        Echo::Reply => (0, identifier),
     }
 }
 

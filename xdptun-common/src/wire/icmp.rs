@@ -44,6 +44,38 @@ impl IcmpHeader {
     }
 }
 
+/// What an echo message is (RFC 792).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Echo {
+    /// A query.
+    Request,
+    /// The answer to one.
+    Reply,
+}
+
+impl IcmpHeader {
+    /// Where the identifier of an echo message is.
+    pub const IDENTIFIER_OFFSET: usize = 4;
+
+    /// Where the checksum is.
+    pub const CHECKSUM_OFFSET: usize = 2;
+
+    /// What it is of ICMP's echo, and its identifier.
+    #[inline(always)]
+    #[must_use]
+    pub const fn echo(&self) -> Option<(Echo, u16)> {
+        const REPLY: u8 = 0;
+        const REQUEST: u8 = 8;
+        let [high, low, ..] = self.rest;
+        let identifier = u16::from_be_bytes([high, low]);
+        match self.kind {
+            REQUEST => Some((Echo::Request, identifier)),
+            REPLY => Some((Echo::Reply, identifier)),
+            _ => None,
+        }
+    }
+}
+
 /// The ICMP of an IP version.
 pub trait Icmp: Ip {
     /// Its protocol number.

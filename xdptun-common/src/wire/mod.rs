@@ -12,7 +12,7 @@ mod tcp;
 mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader, LINK_ETHERNET, LINK_NONE};
-pub use icmp::{Icmp, IcmpHeader};
+pub use icmp::{Echo, Icmp, IcmpHeader};
 pub use ip::{Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol};
 pub use tcp::{Flags, TcpFields, TcpHeader};
 pub use udp::UdpHeader;

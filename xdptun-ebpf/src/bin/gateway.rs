@@ -2,7 +2,7 @@
 //!
 //! | program | hook | job |
 //! |---|---|---|
-//! | [`gateway_egress`] | tc egress | translates the source of packets of sessions |
+//! | [`gateway_egress`] | tc egress | translates the source of packets of sessions, opens those of inside hosts |
 //! | [`gateway_ingress`] | tc ingress | opens sessions, translates the destination of their packets |
 //!
 //! Entry points only: `gateway` decides what becomes of a packet.
@@ -15,9 +15,11 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::tuple::Side;
 use xdptun_common::report::copy::Hook;
-use xdptun_common::wire::{Icmp, IpVersion, Ipv4Header, Ipv6Header};
+use xdptun_common::wire::{Icmp, Ip as _, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::gateway::errors;
+use xdptun_ebpf::gateway::inside::open_leaving;
+use xdptun_ebpf::gateway::nat::shows_inside;
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{Step, process};
 use xdptun_ebpf::host::again::is_again;
@@ -36,7 +38,7 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
             return TC_ACT_UNSPEC;
         }
         match skb_ip_version(&ctx) {
-            Some(IpVersion::V4) => end::<Ipv4Header>(&ctx, Side::Out, egress_v4(ctx.raw())),
+            Some(IpVersion::V4) => leave_v4(&ctx),
             Some(IpVersion::V6) => end::<Ipv6Header>(&ctx, Side::Out, egress_v6(ctx.raw())),
             None => TC_ACT_UNSPEC,
         }
@@ -60,6 +62,26 @@ pub fn gateway_ingress(ctx: TcContext) -> i32 {
     })
 }
 
+/// Handles an IPv4 packet that leaves, once more if it has begun a session. None leaves with the
+/// address of an inside host.
+#[inline(always)]
+fn leave_v4(ctx: &TcContext) -> i32 {
+    let end_with = |outcome| end_at_tc(ctx, outcome, Ipv4Header::ETHER_TYPE);
+    let outcome = match egress_v4(ctx.raw()) {
+        BEGIN => match open_leaving(ctx) {
+            Opened::NotOurs | Opened::Unruled => return TC_ACT_UNSPEC,
+            Opened::Refused(outcome) => return end_with(outcome),
+            Opened::Yes => outcome_of::<Ipv4Header>(ctx, Side::Out, egress_v4(ctx.raw())),
+        },
+        step => outcome_of::<Ipv4Header>(ctx, Side::Out, step),
+    };
+    match outcome {
+        Some(outcome) => end_with(outcome),
+        None if shows_inside(ctx) => end_with(Outcome::OutDropUntranslated),
+        None => TC_ACT_UNSPEC,
+    }
+}
+
 /// Handles a packet that came in, once more if it has begun a session.
 #[inline(always)]
 fn ingress<I: Icmp>(ctx: &TcContext, process: impl Fn() -> u32) -> i32 {
@@ -68,22 +90,27 @@ fn ingress<I: Icmp>(ctx: &TcContext, process: impl Fn() -> u32) -> i32 {
         return end::<I>(ctx, Side::In, step);
     }
     match open(ctx) {
-        Opened::NotOurs => TC_ACT_UNSPEC,
+        Opened::NotOurs | Opened::Unruled => TC_ACT_UNSPEC,
         Opened::Refused(outcome) => end_at_tc(ctx, outcome, I::ETHER_TYPE),
         Opened::Yes => end::<I>(ctx, Side::In, process()),
     }
 }
 
-/// The verdict after a step. What needs a deep stack is called here, where it is empty.
+/// The verdict after a step.
 #[inline(always)]
 fn end<I: Icmp>(ctx: &TcContext, side: Side, step: u32) -> i32 {
-    let outcome = match step {
-        MESSAGE => errors::translate::<I>(ctx, side),
-        step => Outcome::ALL.get(step as usize).copied(),
-    };
-    match outcome {
+    match outcome_of::<I>(ctx, side, step) {
         Some(outcome) => end_at_tc(ctx, outcome, I::ETHER_TYPE),
         None => TC_ACT_UNSPEC,
+    }
+}
+
+/// What came of a packet after a step. What needs a deep stack is called here, where it is empty.
+#[inline(always)]
+fn outcome_of<I: Icmp>(ctx: &TcContext, side: Side, step: u32) -> Option<Outcome> {
+    match step {
+        MESSAGE => errors::translate::<I>(ctx, side),
+        step => Outcome::ALL.get(step as usize).copied(),
     }
 }
 

@@ -4,6 +4,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::nat::{Binding, InsideKey, OutsideKey};
 use xdptun_common::gateway::rule::BackEnd;
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{End, Tuple};
@@ -22,7 +23,7 @@ pub struct AtHand {
     pub opposite: Tuple,
     /// The answer to the packet.
     pub answer: Tuple,
-    /// The packet when it leaves to a back end, which gets another source.
+    /// The packet when it leaves, which gets another source.
     pub leaving: Tuple,
     /// The answer to that.
     pub returning: Tuple,
@@ -32,6 +33,16 @@ pub struct AtHand {
     pub back_end: BackEnd,
     /// Its address and port.
     pub to: End,
+    /// The outside end of the inside end that sends.
+    pub outside: End,
+    /// The key of its binding.
+    pub outside_key: OutsideKey,
+    /// That of the inside end.
+    pub inside_key: InsideKey,
+    /// The binding that is about to be made.
+    pub binding: Binding,
+    /// Index of the interface that translates.
+    pub interface: u32,
     /// The packet's TCP flags, none if it is not TCP.
     pub flags: Flags,
     reserved: u8,

@@ -8,14 +8,15 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::outcome::Outcome;
-use xdptun_common::gateway::tuple::{End, Side, Tuple};
+use xdptun_common::gateway::tuple::{End, Side, Tuple, echo_ports};
 use xdptun_common::parse::{Bytes as _, Shape, locate, ports_at};
 use xdptun_common::quote::quoted;
-use xdptun_common::wire::{Icmp, IcmpHeader, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{Icmp, IcmpHeader, Protocol};
 
 use crate::gateway::at_hand::at_hand;
+use crate::gateway::nat::is_current;
 use crate::gateway::process::refused;
-use crate::gateway::rewrite::address_change;
+use crate::gateway::rewrite::{address_change, checksum_offset, port_offset};
 use crate::gateway::sessions::find;
 use crate::host::clock::now;
 use crate::packet::access::View;
@@ -81,16 +82,22 @@ fn judge<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Judged> {
         return None;
     }
     let quote = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN)?;
-    if !matches!(quote.protocol, Protocol::TCP | Protocol::UDP)
-        || located.ip.destination() != quote.ip.source()
-    {
+    if located.ip.destination() != quote.ip.source() {
         return None;
     }
-    let ports = ports_at(&View(ctx), quote.offset)?;
+    let ports = match quote.protocol {
+        Protocol::TCP | Protocol::UDP => ports_at(&View(ctx), quote.offset)?,
+        Protocol::ICMP => echo_at(ctx, quote.offset)?,
+        _ => return None,
+    };
     // The packet that would answer the quoted one has passed this hook, or would.
     let at_hand = at_hand()?;
     at_hand.packet = Tuple::of(&quote.ip, quote.protocol, ports, side).reversed();
-    let to = find(&at_hand.packet, Tick::at(now()))?.to();
+    let found = find(&at_hand.packet, Tick::at(now()))?;
+    if !is_current(ctx, side, found) {
+        return None;
+    }
+    let to = found.to();
     if !I::is_error(icmp) {
         return (side == Side::Out).then_some(Judged::Redirect);
     }
@@ -102,6 +109,14 @@ fn judge<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Judged> {
         from: at_hand.packet.translated(),
         to,
     }))
+}
+
+/// The ends of an echo message at an offset, as ports.
+#[inline(always)]
+fn echo_at(ctx: &TcContext, offset: usize) -> Option<(u16, u16)> {
+    let icmp: IcmpHeader = View(ctx).read(offset)?;
+    let (echo, identifier) = icmp.echo()?;
+    Some(echo_ports(echo, identifier))
 }
 
 #[inline(always)]
@@ -118,17 +133,10 @@ fn change_transport(ctx: &TcContext, side: Side, about: &About) -> Result<Sum, P
     let offset = bounded::<MAX_QUOTED>(about.quoted).ok_or(PacketError::OutOfBounds)? as usize;
     let (from, to) = (about.from, about.to);
     // The quoted packet goes the other way, so that the end is on its other side.
-    let port = match side {
-        Side::In => offset,
-        Side::Out => offset + size_of::<u16>(),
-    };
+    let port = offset + port_offset(about.protocol, side.opposite());
     let change = Sum::new().number(to.port()).without_number(from.port());
     store(ctx, port, &to.port().to_be_bytes())?;
-    let field = offset
-        + match about.protocol {
-            Protocol::TCP => TcpHeader::CHECKSUM_OFFSET,
-            _ => UdpHeader::CHECKSUM_OFFSET,
-        };
+    let field = offset + checksum_offset(about.protocol);
     // Of TCP eight bytes may be all that is quoted.
     if field + size_of::<u16>() > about.end as usize {
         return Ok(change);
@@ -136,9 +144,11 @@ fn change_transport(ctx: &TcContext, side: Side, about: &About) -> Result<Sum, P
     let Some(old) = View(ctx).read::<[u8; 2]>(field) else {
         return Ok(change);
     };
-    let sum = Sum::of_checksum(old)
-        .combine(change)
-        .combine(address_change(from, to));
+    let addresses = match about.protocol {
+        Protocol::ICMP => Sum::new(),
+        _ => address_change(from, to),
+    };
+    let sum = Sum::of_checksum(old).combine(change).combine(addresses);
     let new = match (about.protocol, old) {
         (Protocol::UDP, [0, 0]) => old,
         (Protocol::UDP, _) => sum.udp_checksum(),

@@ -1,10 +1,14 @@
-//! The gateway: packets to this host go on to other hosts, and their answers come back.
+//! The gateway: packets to this host go on to other hosts, and those of hosts behind it leave
+//! with its address; their answers come back.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | [`at_hand`] | what is known of the packet at hand |
 //! | [`process`] | a packet at a hook: finds its session and translates it |
 //! | [`open`] | the first packet of a session: rules, back ends, the session's entries |
+//! | [`inside`] | the first packet of a session of an inside host (NAPT44) |
+//! | [`nat`] | what is translated for inside hosts |
+//! | [`bindings`] | which inside end has which outside port |
 //! | [`source`] | the source address and port of a masqueraded session |
 //! | [`sessions`] | the table: look-ups, what is seen of a session, which ones last |
 //! | [`rewrite`] | changes an address and a port in a packet |
@@ -13,8 +17,11 @@
 //! | [`rules`] | what is forwarded, and to where |
 
 pub mod at_hand;
+pub mod bindings;
 pub mod errors;
 pub mod fragments;
+pub mod inside;
+pub mod nat;
 pub mod open;
 pub mod process;
 pub mod rewrite;

@@ -2,17 +2,18 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
-use xdptun_common::flow::key::FlowKey;
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::session::Marks;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::inside::open_arriving;
+use crate::gateway::source::socket_for;
 use crate::gateway::{rules, sessions, source};
 use crate::host::counters::count;
 use crate::host::interface::interface;
-use crate::host::socket::{Socket, udp_socket};
+use crate::host::socket::Socket;
 use crate::packet::skb::Skb as _;
 
 /// What becomes of a packet that came in and belongs to no session.
@@ -20,6 +21,8 @@ use crate::packet::skb::Skb as _;
 pub enum Opened {
     /// It is not the gateway's.
     NotOurs,
+    /// No rule names it.
+    Unruled,
     /// Its session is in the table now.
     Yes,
     /// It ends here.
@@ -32,6 +35,12 @@ pub enum Opened {
 pub fn open(ctx: &TcContext) -> Opened {
     match decide(ctx) {
         Opened::Yes => {}
+        Opened::Unruled => {
+            return match open_arriving(ctx) {
+                Opened::NotOurs => beside(),
+                other => other,
+            };
+        }
         other => return other,
     }
     match at_hand() {
@@ -49,17 +58,18 @@ fn decide(ctx: &TcContext) -> Opened {
     let Some(at_hand) = at_hand() else {
         return Opened::NotOurs;
     };
-    let flags = at_hand.flags;
-    let begins = at_hand.packet.protocol() != Protocol::TCP
-        || flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK.with(Flags::RST));
-    if !begins {
+    if !can_begin(at_hand) {
         // This host's own TCP answers.
         return Opened::NotOurs;
     }
-    let Some(rule) = rules::rule(interface(ctx), &at_hand.packet) else {
-        return beside(at_hand);
+    let Some(rule) = rules::rule(interface(ctx).index(), &at_hand.packet) else {
+        return match can_be_answered(&at_hand.packet) {
+            true => Opened::Unruled,
+            false => Opened::NotOurs,
+        };
     };
-    if !can_be_answered(&at_hand.packet) || is_for_own_socket(ctx, &at_hand.packet) {
+    let is_datagram = at_hand.packet.protocol() == Protocol::UDP;
+    if !can_be_answered(&at_hand.packet) || is_datagram && is_for_own_socket(ctx, &at_hand.packet) {
         return Opened::NotOurs;
     }
     let Some(back_end) = rules::back_end(rule.place(&at_hand.packet)) else {
@@ -112,27 +122,28 @@ fn can_be_answered(packet: &Tuple) -> bool {
         && client.port() != 0
 }
 
-/// Whether a datagram answers one that a socket of this host sent: the socket is connected to its
-/// sender.
+/// Whether a packet may begin a session. Of TCP only a SYN does.
+#[inline(always)]
+pub fn can_begin(at_hand: &AtHand) -> bool {
+    let flags = at_hand.flags;
+    at_hand.packet.protocol() != Protocol::TCP
+        || flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK.with(Flags::RST))
+}
+
+/// Whether a packet belongs to a conversation of a socket of this host: it is connected to the
+/// packet's sender.
 #[inline(never)]
-fn is_for_own_socket(ctx: &TcContext, packet: &Tuple) -> bool {
-    if packet.protocol() != Protocol::UDP {
-        return false;
-    }
-    let (local, remote) = (packet.destination(), packet.source());
-    let flow = FlowKey::from_parts(
-        local.address(),
-        local.port(),
-        remote.address(),
-        remote.port(),
-    );
-    udp_socket(ctx.raw(), &flow) == Socket::Connected
+pub fn is_for_own_socket(ctx: &TcContext, packet: &Tuple) -> bool {
+    socket_for(ctx.raw(), packet) == Socket::Connected
 }
 
 /// A connection that no rule names. Its answers may look like those of a session: the client
 /// calls a back end by its own address, from the port from which it called the listen address.
-#[inline(always)]
-fn beside(at_hand: &mut AtHand) -> Opened {
+#[inline(never)]
+fn beside() -> Opened {
+    let Some(at_hand) = at_hand() else {
+        return Opened::NotOurs;
+    };
     if at_hand.packet.protocol() != Protocol::TCP {
         return Opened::NotOurs;
     }

@@ -3,14 +3,17 @@
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::outcome::{Count, Outcome};
-use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::gateway::tuple::{Side, Tuple, echo_ports};
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
-use xdptun_common::wire::{Flags, Icmp, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{
+    Echo, Flags, Icmp, IcmpHeader, IpVersion, Protocol, TcpHeader, UdpHeader,
+};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::fragments;
+use crate::gateway::nat::is_current;
 use crate::gateway::rewrite::{MAX_OFFSET, rewrite};
-use crate::gateway::sessions::{Found, Noted, can_leave, find};
+use crate::gateway::sessions::{Found, Noted, can_leave, find, tell_binding};
 use crate::host::clock::now;
 use crate::host::counters::count;
 use crate::host::interface::interface;
@@ -53,23 +56,51 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
         };
         return Some(Step::Done(outcome));
     }
-    match located.protocol {
-        Protocol::TCP | Protocol::UDP => {}
-        protocol if protocol == I::ICMP => return Some(Step::Message),
+    let ports = match located.protocol {
+        Protocol::TCP | Protocol::UDP => located.ports(&View(ctx))?,
+        protocol if protocol == I::ICMP => match query::<I>(ctx, &located, side) {
+            Some(ports) => ports,
+            None => return Some(Step::Message),
+        },
         _ => return None,
-    }
-    let ports = located.ports(&View(ctx))?;
+    };
     let at_hand = at_hand()?;
     at_hand.packet = Tuple::of(&located.ip, located.protocol, ports, side);
     at_hand.now = Tick::at(now());
     let is_whole = look(ctx, &located, at_hand).is_some();
-    let found = find(&at_hand.packet, at_hand.now).filter(|found| can_leave(*found));
+    let found = find(&at_hand.packet, at_hand.now)
+        .filter(|found| can_leave(*found) && is_current(ctx, side, *found));
     Some(match (found, is_whole) {
         (Some(_), false) => Step::Done(malformed(side)),
         (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)?),
-        (None, true) if side == Side::In && located.shape != Shape::Extensions => Step::Begin,
+        (None, true) if can_open::<I>(&located, side) => Step::Begin,
         (None, _) => return None,
     })
+}
+
+/// Whether a packet of no session may begin one. Inside hosts begin by IPv4 alone, and a reply to a
+/// query begins none.
+#[inline(always)]
+fn can_open<I: Icmp>(located: &Located<I>, side: Side) -> bool {
+    match side {
+        Side::In => located.shape != Shape::Extensions && located.protocol != I::ICMP,
+        Side::Out => matches!(I::VERSION, IpVersion::V4),
+    }
+}
+
+/// The ports of a query of an inside host, or of the reply to one; `None` for any other message.
+#[inline(always)]
+fn query<I: Icmp>(ctx: &TcContext, located: &Located<I>, side: Side) -> Option<(u16, u16)> {
+    if !matches!(I::VERSION, IpVersion::V4) {
+        return None;
+    }
+    let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
+    let icmp: IcmpHeader = View(ctx).read(at)?;
+    match (icmp.echo()?, side) {
+        ((Echo::Request, identifier), Side::Out) => Some(echo_ports(Echo::Request, identifier)),
+        ((Echo::Reply, identifier), Side::In) => Some(echo_ports(Echo::Reply, identifier)),
+        _ => None,
+    }
 }
 
 /// Notes what a session has to know of the packet; `None` if its header does not fit into it.
@@ -107,14 +138,27 @@ fn translate<I: Icmp>(
         });
     }
     let (to, marks) = (found.to(), found.marks());
-    match found.note(at_hand) {
+    let tells = found.tells_binding(at_hand);
+    let noted = found.note(at_hand);
+    match noted {
         Noted::GoesOn => {}
         Noted::Proven => count(interface(ctx), Count::Proven),
         Noted::Reopened => count(interface(ctx), Count::Reopened),
         Noted::NotOurs => return None,
-        Noted::Full => return Some(Outcome::InDropFull),
+        Noted::Full => {
+            return Some(match side {
+                Side::In => Outcome::InDropFull,
+                Side::Out => Outcome::OutDropFull,
+            });
+        }
+    }
+    let is_proof = noted == Noted::Proven;
+    if tells || is_proof && marks.is_bound() {
+        tell_binding(is_proof);
     }
     let outcome = match (side, marks.is_masquerade()) {
+        (Side::In, _) if marks.is_bound() => Outcome::InTranslated,
+        (Side::Out, _) if marks.is_bound() => Outcome::OutTranslated,
         (Side::In, false) => Outcome::InForwarded,
         (Side::In, true) => Outcome::InReturned,
         (Side::Out, false) => Outcome::OutReturned,

@@ -9,7 +9,7 @@ use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
-use xdptun_common::wire::{Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::packet::access::Packet as _;
 use crate::packet::error::PacketError;
@@ -31,11 +31,7 @@ pub fn rewrite<I: Ip>(
     to: End,
 ) -> Result<(), PacketError> {
     let offset = bounded::<MAX_OFFSET>(offset).ok_or(PacketError::OutOfBounds)? as usize;
-    let field = offset
-        + match tuple.protocol() {
-            Protocol::TCP => TcpHeader::CHECKSUM_OFFSET,
-            _ => UdpHeader::CHECKSUM_OFFSET,
-        };
+    let field = offset + checksum_offset(tuple.protocol());
     make_linear(ctx, field + size_of::<u16>())?;
     let from = tuple.translated();
     let mangled = match tuple.protocol() {
@@ -43,20 +39,40 @@ pub fn rewrite<I: Ip>(
         Protocol::UDP => u64::from(BPF_F_MARK_MANGLED_0),
         _ => 0,
     };
-    let change = address_change(from, to);
-    change_pseudo_header::<I>(ctx, field, change.unfolded(), mangled)?;
+    // That of ICMP has no pseudo-header; what is translated of ICMPv6 are errors alone.
+    if tuple.protocol() != Protocol::ICMP {
+        let change = address_change(from, to);
+        change_pseudo_header::<I>(ctx, field, change.unfolded(), mangled)?;
+    }
     if to.port() != from.port() {
         let [old, new] = [from, to].map(|end| u64::from(end.port().to_be()));
         ctx.l4_csum_replace(field, old, new, mangled | size_of::<u16>() as u64)
             .map_err(|_| PacketError::Access)?;
     }
     write_address::<I>(ctx, tuple.side(), to)?;
-    let port = match tuple.side() {
-        Side::In => offset + size_of::<u16>(),
-        Side::Out => offset,
-    };
+    let port = offset + port_offset(tuple.protocol(), tuple.side());
     ctx.write(port, to.port().to_be_bytes())
         .ok_or(PacketError::OutOfBounds)
+}
+
+/// Where the checksum is in a transport header.
+#[inline(always)]
+pub const fn checksum_offset(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::TCP => TcpHeader::CHECKSUM_OFFSET,
+        Protocol::ICMP => IcmpHeader::CHECKSUM_OFFSET,
+        _ => UdpHeader::CHECKSUM_OFFSET,
+    }
+}
+
+/// Where in a transport header the port is that is translated on a side.
+#[inline(always)]
+pub const fn port_offset(protocol: Protocol, side: Side) -> usize {
+    match (protocol, side) {
+        (Protocol::ICMP, _) => IcmpHeader::IDENTIFIER_OFFSET,
+        (_, Side::In) => size_of::<u16>(),
+        (_, Side::Out) => 0,
+    }
 }
 
 /// By how much a sum changes that the address is in.

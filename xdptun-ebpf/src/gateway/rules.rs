@@ -8,7 +8,6 @@ use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, MAX_BACK_ENDS, MA
 use xdptun_common::gateway::tuple::Tuple;
 use xdptun_common::member::ROWS;
 
-use crate::host::interface::Interface;
 use crate::host::local::local;
 
 /// The interfaces by which sessions may begin, by index, and the set of rules of each. The
@@ -25,11 +24,11 @@ pub static LISTEN: HashMap<ListenKey, Listen> =
 #[map]
 pub static BACK_ENDS: Array<BackEnd> = Array::with_max_entries(MAX_BACK_ENDS, 0);
 
-/// The rule for the first packet of a session, if there is one.
+/// The rule for the first packet of a session that comes in by an interface, if there is one.
 #[inline(always)]
-pub fn rule(at: Interface, call: &Tuple) -> Option<Listen> {
+pub fn rule(interface: u32, call: &Tuple) -> Option<Listen> {
     // SAFETY: a map value of one byte.
-    let set = unsafe { LISTENERS.get_ptr(at.index())?.read() };
+    let set = unsafe { LISTENERS.get_ptr(interface)?.read() };
     let to = call.destination();
     let key = ListenKey::new(set, to.address(), to.port(), call.protocol());
     let rule = match LISTEN.get_ptr(key) {

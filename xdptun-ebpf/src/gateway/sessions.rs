@@ -11,6 +11,7 @@ use aya_ebpf::bindings::{BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::nat::is_to_tell;
 use xdptun_common::gateway::session::{Entry, Marks, acknowledges, believed};
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
@@ -18,6 +19,8 @@ use xdptun_common::wire::{Flags, Protocol};
 
 use crate::flow::word::Word;
 use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::bindings::{self, Told};
+use crate::gateway::open::can_begin;
 
 /// The sessions that last. Not LRU, so that no flood pushes one out, and not preallocated, so
 /// that ended ones give their memory back. User space sets the capacity.
@@ -163,6 +166,26 @@ fn remove(tuple: &Tuple) {
     let _ = EMBRYONIC.remove(tuple);
 }
 
+/// Removes both entries of a session, whether it is over or not.
+#[inline(never)]
+pub fn forget(tuple: &Tuple) {
+    let Some(found) = either(tuple) else {
+        return;
+    };
+    if opposite(tuple, found).is_some()
+        && let Some(at_hand) = at_hand()
+    {
+        remove(&at_hand.opposite);
+    }
+    remove(tuple);
+}
+
+/// How long a session lives that has begun just now, in ticks.
+#[inline(always)]
+pub fn life_of_new(protocol: Protocol) -> u32 {
+    timers().map_or(0, |timers| timers.of(protocol, Marks::default()))
+}
+
 /// Whether one more session may begin.
 #[inline(always)]
 pub fn has_room() -> bool {
@@ -198,6 +221,9 @@ fn insert(tuple: &Tuple, to: &End, marks: Marks, now: Tick, mode: u32) -> bool {
     let entry: &Entry = &at_hand.entry;
     EMBRYONIC.insert(tuple, entry, u64::from(mode)).is_ok()
 }
+
+/// Flags that begin or end a connection.
+const RARE: Flags = Flags::SYN.with(Flags::FIN).with(Flags::RST);
 
 /// What came of a packet for its session.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -241,12 +267,18 @@ impl Found {
         }
     }
 
+    /// Whether the packet at hand has to tell the binding of its session how long that lives.
+    #[inline(always)]
+    pub fn tells_binding(self, at_hand: &AtHand) -> bool {
+        self.marks().is_bound()
+            && (is_to_tell(word!(self, seen).load(), at_hand.now) || at_hand.flags.intersects(RARE))
+    }
+
     /// Notes the packet at hand, which is of this direction.
     #[inline(always)]
     pub fn note(self, at_hand: &AtHand) -> Noted {
         let before = self.marks();
         let flags = at_hand.flags;
-        const RARE: Flags = Flags::SYN.with(Flags::FIN).with(Flags::RST);
         if !before.is_proven() || flags.intersects(RARE) {
             return note_rare(self);
         }
@@ -306,7 +338,7 @@ fn note_rare(found: Found) -> Noted {
         return Noted::GoesOn;
     };
     let is_tcp = at_hand.packet.protocol() == Protocol::TCP;
-    if is_tcp && marks.is_answer() && !marks.is_proven() && !answers(at_hand, opposite) {
+    if is_tcp && marks.is_answer() && !marks.is_proven() && !answers(at_hand, found, opposite) {
         return Noted::NotOurs;
     }
     let begins = !marks.is_answer() && flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
@@ -337,6 +369,46 @@ fn note_rare(found: Found) -> Noted {
     }
 }
 
+/// Tells the binding of the session of the packet at hand how long the session lives. What comes
+/// from outside does not keep a binding unless the inside host has called or answered its sender.
+#[inline(never)]
+pub fn tell_binding(is_proof: bool) {
+    let (Some(at_hand), Some(timers)) = (at_hand(), timers()) else {
+        return;
+    };
+    let packet = &at_hand.packet;
+    let Some(found) = either(packet) else {
+        return;
+    };
+    let mut marks = found.marks();
+    if let Some(opposite) = opposite(packet, found) {
+        marks = marks.with(opposite.marks());
+    }
+    if marks.has_ended() && !marks.is_proven() {
+        // Anybody can have a call refused: that keeps no binding.
+        return;
+    }
+    let ends = match packet.side() {
+        Side::Out => [packet.source(), found.to()],
+        Side::In if marks.is_proven() || found.marks().is_answer() => {
+            [found.to(), packet.destination()]
+        }
+        Side::In => return,
+    };
+    let told = match (is_proof, marks.has_ended() && !marks.is_told()) {
+        (true, _) => Told::IsProven,
+        (false, true) => Told::HasEnded,
+        (false, false) => Told::GoesOn,
+    };
+    if told == Told::HasEnded {
+        let own = found.marks();
+        word!(found, marks).replace(own.0, own.told().0);
+    }
+    let protocol = packet.protocol();
+    let life = timers.of(protocol, marks);
+    bindings::keep(ends, protocol, at_hand.now, life, told);
+}
+
 /// Moves both entries of a session to those that last, and counts it if it was not there.
 #[inline(always)]
 fn promote_both(at_hand: &AtHand, found: Found, opposite: Found) -> bool {
@@ -356,13 +428,24 @@ fn promote_both(at_hand: &AtHand, found: Found, opposite: Found) -> bool {
     true
 }
 
-/// Whether the segment at hand answers the SYN of a connection that waits for proof: by a SYN, or
-/// by a reset.
+/// Whether the segment at hand answers the SYN of a connection that waits for proof: by a SYN, by a
+/// reset, or by what comes after its SYN.
 #[inline(always)]
-fn answers(at_hand: &AtHand, call: Found) -> bool {
-    at_hand.flags.intersects(Flags::SYN.with(Flags::RST))
-        && at_hand.flags.contains(Flags::ACK)
-        && at_hand.acknowledgement == call.number().wrapping_add(1)
+fn answers(at_hand: &AtHand, answer: Found, call: Found) -> bool {
+    let flags = at_hand.flags;
+    let has_syn = answer.marks().has_syn();
+    // An outside host may call the inside host at the same moment (RFC 5382 REQ-2). A forged call
+    // must not take the place of an answer that is known.
+    if call.marks().is_bound() && can_begin(at_hand) {
+        return !has_syn || answer.number() == at_hand.sequence;
+    }
+    if !flags.contains(Flags::ACK) {
+        return false;
+    }
+    match flags.intersects(Flags::SYN.with(Flags::RST)) {
+        true => at_hand.acknowledgement == call.number().wrapping_add(1),
+        false => has_syn && acknowledges(at_hand.acknowledgement, call.number()),
+    }
 }
 
 /// Whether the segment at hand shows that its sender got the SYN of the answer.

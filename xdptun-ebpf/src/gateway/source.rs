@@ -10,6 +10,7 @@ use xdptun_common::gateway::tuple::{End, Tuple};
 use xdptun_common::wire::Protocol;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::bindings::binding;
 use crate::gateway::sessions;
 use crate::host::socket::{Socket, own_socket, udp_socket};
 use crate::packet::skb::Skb as _;
@@ -43,7 +44,10 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     let source = End::new(at_hand.back_end.source, port);
     at_hand.returning = at_hand.leaving.answer(source);
     let now = at_hand.now;
-    if sessions::is_taken(&at_hand.returning, &client, now) || has_socket(skb, &at_hand.returning) {
+    if sessions::is_taken(&at_hand.returning, &client, now)
+        || binding(source, at_hand.returning.protocol(), now).is_some()
+        || has_socket(skb, &at_hand.returning)
+    {
         return 0;
     }
     let marks = Marks::default().masquerading();
@@ -52,18 +56,25 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     entered.into()
 }
 
-/// Whether a socket of this host would get the answer.
+/// Whether a socket of this host would get a packet that comes in.
 #[inline(never)]
-fn has_socket(skb: *mut __sk_buff, answer: &Tuple) -> bool {
-    let (local, remote) = (answer.destination(), answer.source());
+pub fn has_socket(skb: *mut __sk_buff, packet: &Tuple) -> bool {
+    socket_for(skb, packet) != Socket::Absent
+}
+
+/// The socket of this host that would get a packet that comes in.
+#[inline(always)]
+pub fn socket_for(skb: *mut __sk_buff, packet: &Tuple) -> Socket {
+    let (local, remote) = (packet.destination(), packet.source());
     let flow = FlowKey::from_parts(
         local.address(),
         local.port(),
         remote.address(),
         remote.port(),
     );
-    match answer.protocol() {
-        Protocol::TCP => own_socket(skb, &flow) != Socket::Absent,
-        _ => udp_socket(skb, &flow) != Socket::Absent,
+    match packet.protocol() {
+        Protocol::TCP => own_socket(skb, &flow),
+        Protocol::UDP => udp_socket(skb, &flow),
+        _ => Socket::Absent,
     }
 }

@@ -140,6 +140,7 @@ impl TryFrom<Arguments> for Config {
             secret,
             max_flows: arguments.max_flows,
             forward: Vec::new(),
+            nat: None,
         };
         Ok(Self {
             log_level: arguments.log_level,

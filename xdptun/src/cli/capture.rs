@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 use xdptun_common::report::copy::MAX_COPIED;
 
+use crate::gateway::Gateway;
+use crate::group::{Function as _, pinned};
 use crate::observe::capture::listen::{Captured, Listener, Wanted};
 use crate::process::signals::Termination;
 use crate::tunnel::Tunnel;
@@ -23,7 +25,8 @@ use crate::tunnel::Tunnel;
 /// Write the packets of an interface to a file for Wireshark, on the wire and restored.
 ///
 /// Each packet that xdptun carries is in it twice: as a segment on the interface
-/// "eth0 (on the wire)" and as a datagram on "eth0 (restored)". A dropped packet is in
+/// "eth0 (on the wire)" and as a datagram on "eth0 (restored)". Each that it forwards or
+/// translates is on "eth0 (on the wire)" and on "eth0 (translated)". A dropped packet is in
 /// it once, on the side that it came from. The comment of a packet says how it ended, and
 /// why. The file holds data of users: only its owner can read it.
 ///
@@ -35,6 +38,10 @@ pub struct Arguments {
     /// Interface that xdptun is attached to.
     #[arg(long, short, value_name = "NAME")]
     iface: String,
+
+    /// What to capture, if the interface has both. Default: the tunnel.
+    #[arg(long, value_enum)]
+    function: Option<Captures>,
 
     /// File to write (pcapng); `-` for standard output.
     #[arg(long, short, value_name = "FILE")]
@@ -58,9 +65,30 @@ pub struct Arguments {
     snaplen: u32,
 }
 
+/// A function whose packets can be captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Captures {
+    /// Datagrams that are carried as TCP.
+    Tunnel,
+    /// Packets that are forwarded or translated.
+    Gateway,
+}
+
+impl Captures {
+    /// What an interface has, if nothing else is asked for.
+    fn of(interface: &str) -> Self {
+        let has_tunnel = pinned::is_attached(Tunnel::PROGRAMS, interface);
+        match !has_tunnel && pinned::is_attached(Gateway::PROGRAMS, interface) {
+            true => Self::Gateway,
+            false => Self::Tunnel,
+        }
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   xdptun capture --iface eth0 -w tunnel.pcapng
+  xdptun capture --iface eth0 -w nat.pcapng --function gateway
   xdptun capture --iface eth0 -w drops.pcapng --drops --duration 1m
   xdptun capture --iface eth0 -w headers.pcapng --snaplen 96 --count 1000
   ssh root@host xdptun capture --iface eth0 -w - | wireshark -k -i -
@@ -106,14 +134,17 @@ async fn capture(arguments: Arguments) -> Result<()> {
         create(write).with_context(|| format!("cannot write {}", write.display()))?
     };
     let mut stop = Termination::catch()?;
-    let listener = Listener::begin::<Tunnel>(Wanted {
+    let wanted = Wanted {
         interface: iface.clone(),
         snap_len: NonZeroU32::new(arguments.snaplen).context("--snaplen is 0")?,
         count: arguments.count,
         duration: arguments.duration,
         only_drops: arguments.drops,
-    })
-    .await;
+    };
+    let listener = match arguments.function.unwrap_or_else(|| Captures::of(iface)) {
+        Captures::Tunnel => Listener::begin::<Tunnel>(wanted).await,
+        Captures::Gateway => Listener::begin::<Gateway>(wanted).await,
+    };
     let listener = listener.inspect_err(|_| {
         if is_new {
             let _gone = fs::remove_file(write);

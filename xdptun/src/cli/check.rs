@@ -51,6 +51,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for forward in &interface.forward {
             println!("{name}: forwards {forward}{absent}");
         }
+        if let Some(nat) = &interface.nat {
+            println!("{name}: translates {nat}{absent}");
+        }
     }
     if let Some(plan) = Plan::of(&config)? {
         preflight::warn_of_routing(&plan);

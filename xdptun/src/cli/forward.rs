@@ -1,20 +1,13 @@
 //! `xdptun forward`: forward ports to back ends until Ctrl-C.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use anyhow::Result;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use super::terminal::Terminal;
-use crate::config::{
-    Config, Forward, InterfaceConfig, Listen, LogLevel, MaxSessions, Source, TcChoice, TcpTimeout,
-    TcpTransitoryTimeout, To, UdpTimeout, check_all, read_table,
-};
-use crate::error::Kind;
-use crate::service::{self, Mode};
+use super::gateway::Options;
+use crate::config::{Config, Forward, InterfaceConfig, Listen, Source, To, check_all, read_table};
 
 /// Forward ports of this host to back ends until Ctrl-C or SIGTERM.
 ///
@@ -42,43 +35,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 
-    /// How many sessions may be open at once.
-    #[arg(long, value_name = "N", default_value_t)]
-    max_sessions: MaxSessions,
-
-    /// Time without a datagram after which a UDP session ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
-    udp_timeout: UdpTimeout,
-
-    /// Time without a segment after which an open connection ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
-    tcp_timeout: TcpTimeout,
-
-    /// Time without a segment after which a connection that is not open yet, or is closing,
-    /// ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
-    tcp_transitory_timeout: TcpTransitoryTimeout,
-
     /// Forward ports although a server of this host waits for packets to them.
     #[arg(long)]
     steal: bool,
 
-    /// How the tc programs are attached.
-    #[arg(long, value_enum, default_value = "auto")]
-    tc: TcChoice,
-
-    /// Serve metrics for Prometheus on this address, like 127.0.0.1:9469.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-
-    /// Take over from the xdptun that forwards here, without losing a session: to upgrade it
-    /// or to change its rules.
-    #[arg(long)]
-    take_over: bool,
-
-    /// How much to log.
-    #[arg(long, value_enum, default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    options: Options,
 }
 
 const EXAMPLES: &str = "\
@@ -192,18 +154,13 @@ fn given<T: Clone + Send + Sync + 'static>(
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let frontend = Rc::new(Terminal::new(arguments.log_level).with_way_out("; Ctrl-C detaches"));
-    let mode = Mode {
-        file: None,
-        incumbent: super::incumbent(arguments.take_over),
-    };
-    let config = configuration(arguments)?;
-    let run = async { Ok(service::run(config, mode, frontend).await.map_err(advise)?) };
-    super::block_on(run)
+    let advice = "one process forwards for an interface; give it all rules";
+    let (config, options) = configuration(arguments)?;
+    options.run(config, advice)
 }
 
 /// What the arguments ask for.
-fn configuration(arguments: Arguments) -> Result<Config> {
+fn configuration(arguments: Arguments) -> Result<(Config, Options)> {
     let mut forward = arguments.rules.0;
     if let Some(table) = &arguments.table {
         forward.extend(read_table(table)?);
@@ -212,30 +169,16 @@ fn configuration(arguments: Arguments) -> Result<Config> {
         rule.steal = arguments.steal;
     }
     check_all(&forward)?;
+    let options = arguments.options;
     let interface = InterfaceConfig {
-        tc: arguments.tc,
+        tc: options.tc,
         forward,
         ..InterfaceConfig::new(Vec::new())
     };
     let interfaces = arguments.iface.into_iter();
-    Ok(Config {
-        log_level: arguments.log_level,
-        metrics: arguments.metrics,
-        max_sessions: arguments.max_sessions,
-        udp_timeout: arguments.udp_timeout,
-        tcp_timeout: arguments.tcp_timeout,
-        tcp_transitory_timeout: arguments.tcp_transitory_timeout,
+    let config = Config {
         interfaces: interfaces.map(|name| (name, interface.clone())).collect(),
-        ..Config::default()
-    })
-}
-
-/// Says how two commands can share an interface.
-fn advise(error: crate::error::Error) -> crate::error::Error {
-    match error.kind() {
-        Kind::AlreadyAttached => {
-            error.context("one process forwards for an interface; give it all rules")
-        }
-        _ => error,
-    }
+        ..options.configuration()
+    };
+    Ok((config, options))
 }

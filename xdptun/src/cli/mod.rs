@@ -10,7 +10,9 @@ mod explain;
 mod flow_log;
 mod flows;
 mod forward;
+mod gateway;
 mod limit;
+mod nat;
 #[cfg(test)]
 mod reference;
 mod reload;
@@ -49,6 +51,7 @@ Examples:
   xdptun attach --iface eth0 --port 51820        WireGuard's port, until Ctrl-C
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun forward --iface eth0 --listen 7000 --to 10.0.0.5:7000
+  xdptun nat --iface eth0 --inside 192.168.7.0/24
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   flows and rates, live
@@ -63,6 +66,7 @@ Examples:
 enum Verb {
     Attach(attach::Arguments),
     Forward(forward::Arguments),
+    Nat(nat::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
@@ -88,6 +92,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Forward(arguments) => forward::run(arguments),
+        Verb::Nat(arguments) => nat::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Sessions(arguments) => sessions::run(&arguments),

@@ -1,29 +1,54 @@
-//! `xdptun sessions`: the sessions that are forwarded.
+//! `xdptun sessions`: the sessions of the gateway.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::report::{duration, table, traffic};
 use crate::gateway::Pinned;
-use crate::gateway::session::{self, Session};
+use crate::gateway::session::{self, Began, Ends, Session};
 use crate::observe::status::SCHEMA;
 
-/// Show the sessions that `xdptun forward` carries in this network namespace.
+/// Show the sessions that `xdptun forward` and `xdptun nat` carry in this network namespace.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  xdptun sessions\n  xdptun sessions --peer 203.0.113.7 --json")]
+#[command(
+    after_help = "Examples:\n  xdptun sessions\n  xdptun sessions --function nat\n  xdptun sessions \
+                  --peer 203.0.113.7 --json"
+)]
 pub struct Arguments {
-    /// Only those whose client or back end has this address.
+    /// Only those that forward ports, or those of inside hosts.
+    #[arg(long, value_enum)]
+    function: Option<Function>,
+
+    /// Only those of which one end has this address.
     #[arg(long, value_name = "ADDRESS")]
     peer: Option<IpAddr>,
 
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What carries a session.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Function {
+    /// Rules that forward ports.
+    Forward,
+    /// The translation of inside hosts.
+    Nat,
+}
+
+impl Function {
+    const fn of(ends: &Ends) -> Self {
+        match ends {
+            Ends::Forward { .. } => Self::Forward,
+            Ends::Nat { .. } => Self::Nat,
+        }
+    }
 }
 
 /// The output as JSON.
@@ -41,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .map(|pinned| (pinned.group.directory.clone(), pinned.group))
         .collect();
     let nothing = match groups.is_empty() {
-        true => "nothing is forwarded in this network namespace",
+        true => "nothing is forwarded or translated in this network namespace",
         false => "no sessions",
     };
     let mut sessions = Vec::new();
@@ -49,7 +74,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         sessions.extend(session::all(&group.maps)?);
     }
     if let Some(peer) = arguments.peer {
-        sessions.retain(|one| one.client.ip() == peer || one.back_end.ip() == peer);
+        sessions.retain(|one| one.ends.has(peer));
+    }
+    if let Some(function) = arguments.function {
+        sessions.retain(|one| Function::of(&one.ends) == function);
     }
     let mut out = io::stdout().lock();
     if arguments.json {
@@ -65,34 +93,91 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         writeln!(out, "{nothing}")?;
         return Ok(());
     }
-    let header = [
-        "PROTOCOL",
-        "CLIENT",
-        "LISTEN",
-        "BACK END",
-        "STATE",
-        "FROM CLIENT",
-        "FROM BACK END",
-        "AGE",
-        "IDLE",
-    ];
-    let mut rows = table(header, 5);
+    let mut forwarded = table(FORWARDED, 5);
+    let mut translated = table(TRANSLATED, 5);
     for one in &sessions {
-        let source = one
-            .source
-            .map_or(String::new(), |source| format!("\nfrom {source}"));
-        rows.add_row([
-            one.protocol.to_owned(),
-            one.client.to_string(),
-            one.listen.to_string(),
-            format!("{}{source}", one.back_end),
-            one.state.name().to_owned(),
-            traffic(one.call_packets, one.call_bytes),
-            traffic(one.answer_packets, one.answer_bytes),
-            duration(one.age),
-            duration(one.idle),
-        ]);
+        match one.ends {
+            Ends::Forward {
+                listen,
+                client,
+                back_end,
+                source,
+            } => {
+                let source = source.map_or(String::new(), |source| format!("\nfrom {source}"));
+                let ends = [
+                    client.to_string(),
+                    listen.to_string(),
+                    format!("{back_end}{source}"),
+                ];
+                forwarded.add_row(row(one, ends, [true, false]));
+            }
+            Ends::Nat {
+                inside,
+                outside,
+                remote,
+                began,
+            } => {
+                // The other end of an ICMP echo has no port.
+                let remote = match remote.port() {
+                    0 => remote.ip().to_string(),
+                    _ => remote.to_string(),
+                };
+                let ends = [inside.to_string(), outside.to_string(), remote];
+                let calls = began == Began::Inside;
+                translated.add_row(row(one, ends, [calls, !calls]));
+            }
+        }
     }
-    writeln!(out, "{rows}")?;
+    for rows in [forwarded, translated] {
+        if !rows.is_empty() {
+            writeln!(out, "{rows}")?;
+        }
+    }
     Ok(())
+}
+
+/// The columns of sessions that are forwarded.
+const FORWARDED: [&str; 9] = [
+    "PROTOCOL",
+    "CLIENT",
+    "LISTEN",
+    "BACK END",
+    "STATE",
+    "FROM CLIENT",
+    "FROM BACK END",
+    "AGE",
+    "IDLE",
+];
+
+/// The columns of sessions of inside hosts.
+const TRANSLATED: [&str; 9] = [
+    "PROTOCOL",
+    "INSIDE",
+    "OUTSIDE",
+    "REMOTE",
+    "STATE",
+    "FROM INSIDE",
+    "FROM REMOTE",
+    "AGE",
+    "IDLE",
+];
+
+/// The row of a session. Of both columns of traffic, `calls` says which is that of the end that
+/// began it.
+fn row(one: &Session, [first, second, third]: [String; 3], calls: [bool; 2]) -> [String; 9] {
+    let [near, far] = calls.map(|calls| match calls {
+        true => traffic(one.call_packets, one.call_bytes),
+        false => traffic(one.answer_packets, one.answer_bytes),
+    });
+    [
+        one.protocol.to_owned(),
+        first,
+        second,
+        third,
+        one.state.name().to_owned(),
+        near,
+        far,
+        duration(one.age),
+        duration(one.idle),
+    ]
 }

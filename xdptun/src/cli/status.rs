@@ -9,7 +9,9 @@ use xdptun_common::tunnel::state::State;
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
-use crate::observe::status::{AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status};
+use crate::observe::status::{
+    AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status, Translated,
+};
 
 /// Show what is attached in this network namespace, with counters and flows.
 #[derive(Args)]
@@ -140,13 +142,21 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()
         Some(process) => writeln!(out, "  daemon process {process}")?,
         None => writeln!(
             out,
-            "  daemon not running: sessions go on; `xdptun forward` with the same interfaces \
-             goes on with them, `xdptun detach --iface {}` ends them and a tunnel there",
+            "  daemon not running: sessions go on; the same command goes on with them, `xdptun \
+             detach --iface {}` ends them and a tunnel there",
             attachment.name
         )?,
     }
     for rule in &gateway.forwards {
         writeln!(out, "  listen {}", forwarded(rule))?;
+    }
+    if let Some(nat) = &gateway.nat {
+        writeln!(out, "  nat    {}", translated(nat))?;
+        writeln!(
+            out,
+            "  bindings {} of {}; {} for a host at most",
+            gateway.bindings, gateway.max_bindings, nat.max_bindings_per_host
+        )?;
     }
     let states = gateway.session_states.iter();
     let states: Vec<_> = states
@@ -161,6 +171,19 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()
         )?,
     }
     print_counters(out, attachment)
+}
+
+/// What is translated: `192.168.7.0/24 -> 203.0.113.7, ports 1024-32767, endpoint-independent`.
+fn translated(nat: &Translated) -> String {
+    let outside = nat
+        .outside
+        .map_or("no address now".to_owned(), |outside| outside.to_string());
+    let [first, last] = nat.ports;
+    format!(
+        "{} -> {outside}, ports {first}-{last}, filtering {}",
+        join(&nat.inside),
+        nat.filtering
+    )
 }
 
 /// What is forwarded, in the words of the command line.

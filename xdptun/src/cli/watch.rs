@@ -2,6 +2,7 @@
 
 mod screen;
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,8 @@ use anyhow::Result;
 use clap::Args;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::report::{FlowRow, flow_table, say_if_no_tunnel};
-
-use crate::observe::rates::{FlowRates, InterfaceRates, Rates};
+use super::report::{FlowRow, flow_table, say_if_nothing};
+use crate::observe::rates::{Drops, FlowRates, GatewayRates, InterfaceRates, Rates};
 use crate::observe::status::Status;
 use crate::process::signals::Termination;
 use screen::Screen;
@@ -130,11 +130,51 @@ impl Look {
 
 /// Prints the rates of one interval, with an empty line at the end.
 fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()> {
-    say_if_no_tunnel(out, status)?;
+    say_if_nothing(out, status)?;
     for interface in &rates.interfaces {
         print_interface(out, interface)?;
     }
+    for gateway in &rates.gateways {
+        print_gateway(out, gateway)?;
+    }
     writeln!(out)?;
+    Ok(())
+}
+
+fn print_gateway(out: &mut impl io::Write, gateway: &GatewayRates) -> Result<()> {
+    let mut counts: Vec<String> = gateway
+        .session_states
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    if counts.is_empty() {
+        counts.push("none".to_owned());
+    }
+    let bindings = match gateway.bindings {
+        0 => String::new(),
+        bindings => format!("  bindings {bindings}"),
+    };
+    let sessions = counts.join(", ");
+    writeln!(
+        out,
+        "{}  gateway  sessions {sessions}{bindings}",
+        gateway.name
+    )?;
+    for (name, rate) in &gateway.packets_per_s {
+        writeln!(out, "  {} {name}", packets(*rate))?;
+    }
+    print_drops(out, &gateway.drops)
+}
+
+fn print_drops(out: &mut impl io::Write, drops: &BTreeMap<&'static str, Drops>) -> Result<()> {
+    for (name, drops) in drops {
+        writeln!(
+            out,
+            "  lost   {} {name}, {} in all",
+            packets(drops.per_s),
+            drops.total
+        )?;
+    }
     Ok(())
 }
 
@@ -160,14 +200,7 @@ fn print_interface(out: &mut impl io::Write, interface: &InterfaceRates) -> Resu
     } else {
         writeln!(out, "  flows  {}", states.join(", "))?;
     }
-    for (name, drops) in &interface.drops {
-        writeln!(
-            out,
-            "  lost   {} {name}, {} in all",
-            packets(drops.per_s),
-            drops.total
-        )?;
-    }
+    print_drops(out, &interface.drops)?;
     if !interface.busiest.is_empty() {
         let rows: Vec<_> = interface.busiest.iter().map(row).collect();
         writeln!(out, "{}", flow_table(&rows))?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use tracing::warn;
 
 use super::forward::{Forward, Protocols, check_all};
+use super::nat::Nat;
 use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::secrets::Secrets;
 use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
@@ -32,7 +33,7 @@ const WIREGUARD_KEEPALIVE: u64 = 25;
 )]
 pub struct InterfaceConfig {
     /// UDP ports and ranges that xdptun carries as TCP: each datagram whose local or remote
-    /// port is one of them. An interface that only forwards has none.
+    /// port is one of them. An interface without a tunnel has none.
     #[serde(default, deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
     /// The only peers; if there are none, any address is a peer. xdptun leaves UDP and TCP
@@ -67,6 +68,9 @@ pub struct InterfaceConfig {
     /// What is forwarded of the packets that come in by it.
     #[serde(default, deserialize_with = "rules")]
     pub forward: Vec<Forward>,
+    /// What is translated of the packets that leave by it, and back.
+    #[serde(default)]
+    pub nat: Option<Nat>,
 }
 
 impl InterfaceConfig {
@@ -83,6 +87,7 @@ impl InterfaceConfig {
             secret: None,
             max_flows: MaxFlows::default(),
             forward: Vec::new(),
+            nat: None,
         }
     }
 
@@ -95,30 +100,34 @@ impl InterfaceConfig {
     /// Whether the gateway works on it.
     #[must_use]
     pub const fn has_gateway(&self) -> bool {
-        !self.forward.is_empty()
+        !self.forward.is_empty() || self.nat.is_some()
     }
 
     /// Checks that its parts fit each other.
     pub(super) fn check(&self) -> Result<()> {
         check_all(&self.forward)?;
+        if let Some(nat) = &self.nat {
+            nat.check()?;
+        }
         if !self.has_tunnel() {
             if !self.has_gateway() {
                 bail!(
                     Invalid,
-                    "no `ports` and no `forward`, so that it would do nothing; give it one of \
-                     them, or remove it"
+                    "no `ports`, no `forward` and no `nat`, so that it would do nothing; give it \
+                     one of them, or remove it"
                 );
             }
             let alone = Self {
                 tc: self.tc,
                 forward: self.forward.clone(),
+                nat: self.nat.clone(),
                 ..Self::new(Vec::new())
             };
             if *self != alone {
                 bail!(
                     Invalid,
                     "it has keys of the tunnel and no `ports`; give it ports, or leave only \
-                     `forward` and `tc`"
+                     `forward`, `nat` and `tc`"
                 );
             }
         }

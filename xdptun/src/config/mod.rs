@@ -1,21 +1,23 @@
-//! The configuration: a file, or the arguments of `xdptun attach` or `xdptun forward`.
+//! The configuration: a file, or the arguments of `xdptun attach`, `xdptun forward` or
+//! `xdptun nat`.
 
 mod file;
 mod forward;
 mod interface;
+mod nat;
 mod peer;
 mod secrets;
 mod values;
 
 pub use file::{Config, DEFAULT_PATH, SAMPLE};
 pub use forward::{
-    Forward, ForwardError, Listen, Protocols, SOURCE_PORTS, Source, To, check_all, parse_table,
-    read_table,
+    Forward, ForwardError, Listen, Protocols, Source, To, check_all, parse_table, read_table,
 };
 pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
+pub use nat::{Filtering, Inside, MAX_INSIDE, Nat, NatError, outside_address};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
 pub use secrets::Secrets;
 pub use values::{
-    DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxFlows, MaxSessions, Seconds, TcChoice,
-    TcpTimeout, TcpTransitoryTimeout, UdpTimeout, UpTo,
+    DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost, MaxFlows,
+    MaxSessions, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout, UdpTimeout, UpTo,
 };

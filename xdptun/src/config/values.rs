@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use xdptun_common::gateway::timer::Timers;
 
@@ -92,6 +92,12 @@ pub type MaxFlows = UpTo<{ 1 << 24 }, DEFAULT_MAX_FLOWS>;
 /// A capacity of the table of sessions.
 pub type MaxSessions = UpTo<{ 1 << 22 }, 65536>;
 
+/// A capacity of the table of bindings.
+pub type MaxBindings = UpTo<{ 1 << 22 }, 65536>;
+
+/// How many bindings one inside host may have at once.
+pub type MaxBindingsPerHost = UpTo<{ 1 << 22 }, 8192>;
+
 /// How many seconds a UDP session lives without a datagram.
 pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::UDP }>;
 
@@ -155,6 +161,69 @@ pub enum LogLevel {
     Info,
     Debug,
     Trace,
+}
+
+/// Reads a text as the command line has it; the error for anything else shows how to write one.
+pub fn word<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+    file: D,
+    like: &'static str,
+) -> Result<T, D::Error> {
+    file.deserialize_any(Word {
+        like,
+        is: PhantomData,
+    })
+}
+
+/// Reads one text, or a list of what such texts stand for.
+pub fn one_or_some<'de, T: Deserialize<'de> + FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+    file: D,
+    like: &'static str,
+) -> Result<Vec<T>, D::Error> {
+    struct OneOrSome<T>(Word<T>);
+
+    impl<'de, T: Deserialize<'de> + FromStr<Err: fmt::Display>> Visitor<'de> for OneOrSome<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.expecting(f)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![self.0.visit_str(text)?])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(values))
+        }
+    }
+
+    file.deserialize_any(OneOrSome(Word {
+        like,
+        is: PhantomData,
+    }))
+}
+
+/// A text of the command line, in the file.
+struct Word<T> {
+    like: &'static str,
+    is: PhantomData<T>,
+}
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Word<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.like)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    /// A port alone.
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
 }
 
 /// Reads a list; the error for anything else shows how to write one.

@@ -29,6 +29,12 @@ pub fn service() -> Result<Option<Pid>> {
     Ok(Some(Pid::from_raw(peer.pid())))
 }
 
+/// Whether a process listens at a place, as far as a file tells: a killed one may have left it.
+#[must_use]
+pub fn listens(place: Place<'_>) -> bool {
+    place.path().is_ok_and(|path| path.exists())
+}
+
 /// Sends a command to the process that listens at a place. Data that follows the answer
 /// can be read from the connection.
 ///
@@ -52,10 +58,10 @@ pub async fn ask(place: Place<'_>, command: &Command) -> Result<(Answer, BufRead
             "`xdptun run` does not run in this network namespace; \
              to change what `xdptun attach` carries, use `xdptun attach --take-over ...`"
         ),
-        (Err(error), Place::Interface(name)) => {
+        (Err(error), Place::Interface { name, .. }) => {
             let why = format!(
                 "{name}: the xdptun that is attached does not listen at {}; \
-                 `xdptun attach --take-over ...` puts this version in its place",
+                 `--take-over` puts this version in its place",
                 path.display()
             );
             Err(Error::caused_by(Kind::NotRunning, error).context(why))

@@ -5,6 +5,6 @@ mod client;
 mod protocol;
 mod server;
 
-pub use client::{ask, service, status};
+pub use client::{ask, listens, service, status};
 pub use protocol::{Answer, Command, Place, Report, ReportedState};
 pub use server::{Asker, Control, forget};

@@ -40,6 +40,8 @@ pub enum Command {
     Reload,
     /// Copy the packets of an interface to the client as long as it listens.
     Capture {
+        /// The function whose packets they are.
+        function: String,
         /// The interface's name.
         interface: String,
         /// How many bytes of each packet.
@@ -57,8 +59,13 @@ pub type Answer = Result<Vec<String>, String>;
 pub enum Place<'a> {
     /// The service of this network namespace, `xdptun run`.
     Service,
-    /// The `xdptun attach` that keeps the interface of that name.
-    Interface(&'a str),
+    /// The process without a file that has the interface of that name for a function.
+    Interface {
+        /// The function.
+        function: &'static str,
+        /// The name.
+        name: &'a str,
+    },
 }
 
 impl Place<'_> {
@@ -68,7 +75,7 @@ impl Place<'_> {
         let netns = netns::cookie()?;
         Ok(Path::new(DIRECTORY).join(match self {
             Self::Service => format!("{netns}.sock"),
-            Self::Interface(name) => format!("{netns}-{name}.sock"),
+            Self::Interface { function, name } => format!("{netns}-{function}-{name}.sock"),
         }))
     }
 }

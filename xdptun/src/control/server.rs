@@ -115,9 +115,13 @@ impl Drop for Control {
     }
 }
 
-/// Removes the socket that a killed process left for an interface.
-pub fn forget(interface: &str) {
-    if let Ok(path) = Place::Interface(interface).path() {
+/// Removes the socket that a killed process left for an interface that it had for a function.
+pub fn forget(function: &'static str, interface: &str) {
+    let place = Place::Interface {
+        function,
+        name: interface,
+    };
+    if let Ok(path) = place.path() {
         let _kept = remove(&path);
         // Others may listen there.
         let _in_use = fs::remove_dir(DIRECTORY);

@@ -169,7 +169,9 @@ impl Subject {
         let Some(pinned) = &self.gateway else {
             return Ok(false);
         };
-        Ok(pinned.group.maps.set_of(pinned.ifindex)?.is_some())
+        let maps = &pinned.group.maps;
+        let has_rules = maps.set_of(pinned.ifindex)?.is_some();
+        Ok(has_rules || maps.bindings.nat_of(pinned.ifindex)?.is_some())
     }
 
     fn examine(&self) -> Vec<Finding> {

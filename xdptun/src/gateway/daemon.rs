@@ -19,6 +19,10 @@ use crate::host::netlink::LinkChanges;
 /// do not wait for it: to them such a session is absent.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long it pauses at most: a sweep keeps bindings of silent connections, which end a little
+/// later than they are told ([`BINDING_REST`](xdptun_common::gateway::nat::BINDING_REST)).
+const LONGEST: Duration = Duration::from_secs(10);
+
 /// How much longer the pause is than the look before it, so that a large table takes a
 /// twentieth of a CPU at most.
 const REST: u32 = 20;
@@ -57,7 +61,7 @@ pub async fn run(
                 if attached.interfaces_changed(missing) {
                     return Ok(End::InterfacesChanged);
                 }
-                sweep_at = Instant::now() + PAUSE.max(began.elapsed() * REST);
+                sweep_at = Instant::now() + (began.elapsed() * REST).clamp(PAUSE, LONGEST);
             }
         }
     }

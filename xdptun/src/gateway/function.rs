@@ -21,7 +21,7 @@ use crate::group::{Attached, End, Function, Options, Orders, Reason};
 use crate::host::addresses::{self, Addresses};
 use crate::host::interface::{Interface, name_of};
 
-/// Packets to this host that go on to other hosts.
+/// Packets to this host that go on to other hosts, and those of hosts behind it.
 #[derive(Debug)]
 pub enum Gateway {}
 
@@ -42,6 +42,8 @@ impl Function for Gateway {
         xdp: None,
     };
 
+    const BEHIND: &'static str = "translated";
+
     type Plan = Plan;
     type Settings = Settings;
     type Maps = Maps;
@@ -60,7 +62,9 @@ impl Function for Gateway {
     }
 
     fn contradiction(settings: &Settings, maps: &Maps) -> Option<Contradiction> {
-        Contradiction::between("max-sessions", settings.max_sessions, maps.max_sessions())
+        Contradiction::between("max-sessions", settings.max_sessions, maps.max_sessions()).or_else(
+            || Contradiction::between("max-bindings", settings.max_bindings, maps.max_bindings()),
+        )
     }
 
     fn takes_other_programs(_: &Settings, _: &Settings) -> bool {
@@ -81,7 +85,9 @@ impl Function for Gateway {
 
     fn set_up(maps: &mut Maps, _: &Own, settings: &Settings) -> Result<()> {
         maps.set_timers(settings.timers)?;
-        maps.add_rules(&settings.rules)
+        maps.add_rules(&settings.rules)?;
+        maps.translate(settings.nats.clone());
+        Ok(())
     }
 
     fn tidy(maps: &mut Maps, _: &Settings) -> Result<()> {
@@ -91,6 +97,7 @@ impl Function for Gateway {
     fn change(attached: &mut Attached<Self>, settings: &Settings) -> Result<()> {
         attached.maps.set_timers(settings.timers)?;
         attached.maps.add_rules(&settings.rules)?;
+        attached.maps.translate(settings.nats.clone());
         let indices = attached.indices();
         Self::interfaces_changed(attached, &indices)?;
         attached.maps.remove_unused_rules()
@@ -107,7 +114,7 @@ impl Function for Gateway {
                 names.insert(*index, name);
             }
         }
-        Ok(attached.maps.set_listeners(&names)?)
+        Ok(attached.maps.set_interfaces(&names)?)
     }
 
     async fn run(

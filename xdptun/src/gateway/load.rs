@@ -6,7 +6,7 @@ use aya::Ebpf;
 use xdptun_common::gateway::global;
 use xdptun_object::GATEWAY;
 
-use super::maps::{ENTRIES, PINNED};
+use super::maps::{ENTRIES, pinned};
 use super::settings::Settings;
 use crate::datapath::local::LocalMap;
 use crate::error::{Context as _, Result};
@@ -31,8 +31,10 @@ pub fn load(
     let mut loader = globals.loader(Some(directory));
     loader
         .override_global(global::MAX_SESSIONS, &max_sessions, true)
-        .map_max_entries("SESSIONS", max_sessions * ENTRIES);
-    for map in PINNED {
+        .map_max_entries("SESSIONS", max_sessions * ENTRIES)
+        .map_max_entries("BINDINGS", options.settings.max_bindings)
+        .map_max_entries("OUTSIDE_PORTS", options.settings.max_bindings);
+    for map in pinned() {
         loader.map_pin_path(map, directory.join(map));
     }
     let loaded = loader.load(GATEWAY);

@@ -5,11 +5,13 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use xdptun_common::gateway::nat::Nat;
 use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, Set};
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::Tuple;
 
+use super::bindings::{self, Bindings};
 use super::rules::Tables;
 use super::settings::Rule;
 use crate::datapath::batch;
@@ -30,6 +32,8 @@ pub struct Maps {
     back_ends: Array<MapData, AsPod<BackEnd>>,
     listeners: HashMap<MapData, u32, Set>,
     timers: Array<MapData, AsPod<Timers>>,
+    /// What is translated, and the bindings.
+    pub bindings: Bindings,
     /// The set of rules of each interface by which sessions may begin, by its name.
     sets: BTreeMap<String, Set>,
 }
@@ -43,8 +47,7 @@ const BACK_ENDS: &str = "BACK_ENDS";
 const LISTENERS: &str = "LISTENERS";
 const TIMERS: &str = "TIMERS";
 
-/// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES).
-pub const PINNED: [&str; 8] = [
+const OWN: [&str; 8] = [
     SESSIONS,
     EMBRYONIC,
     LASTING,
@@ -54,6 +57,11 @@ pub const PINNED: [&str; 8] = [
     TIMERS,
     "TRANSLATED",
 ];
+
+/// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES).
+pub fn pinned() -> impl Iterator<Item = &'static str> {
+    OWN.into_iter().chain(bindings::PINNED)
+}
 
 /// Entries of the table for a session: one for each direction, as many again if its source is
 /// translated, and as many as these for one that has ended and is kept for a while.
@@ -79,8 +87,10 @@ impl Maps {
             waiting.fd().as_fd().try_clone_to_owned()?,
         ];
         let max_entries = lasting.info()?.max_entries();
+        let bindings = Bindings::open(source)?;
         let mut map = |name, shape| source.map(name, shape);
         Ok(Self {
+            bindings,
             sessions: sessions.try_into()?,
             _embryonic: embryonic.try_into()?,
             tables,
@@ -98,6 +108,18 @@ impl Maps {
     #[must_use]
     pub const fn max_sessions(&self) -> u32 {
         self.max_entries / ENTRIES
+    }
+
+    /// How many bindings there may be.
+    #[must_use]
+    pub const fn max_bindings(&self) -> u32 {
+        self.bindings.max()
+    }
+
+    /// Sets what is translated, by the names of interfaces. It takes effect when
+    /// [`Maps::set_interfaces`] names them.
+    pub fn translate(&mut self, nats: BTreeMap<String, Nat>) {
+        self.bindings.by_name = nats;
     }
 
     /// How many entries the table of sessions that last can hold.
@@ -182,7 +204,7 @@ impl Maps {
         self.lasting.set(1, gone, 0)
     }
 
-    /// Writes rules beside those in use. They take effect when [`Maps::set_listeners`] names their
+    /// Writes rules beside those in use. They take effect when [`Maps::set_interfaces`] names their
     /// set.
     ///
     /// # Errors
@@ -253,12 +275,14 @@ impl Maps {
         absent(self.listeners.get(&interface, 0))
     }
 
-    /// Lets sessions begin by the interfaces among these that have rules, and by no others.
+    /// Lets sessions begin by the interfaces among these that have rules or translate, and by no
+    /// others.
     ///
     /// # Errors
     ///
     /// If the map cannot be written.
-    pub fn set_listeners(&mut self, interfaces: &BTreeMap<u32, String>) -> Result<(), MapError> {
+    pub fn set_interfaces(&mut self, interfaces: &BTreeMap<u32, String>) -> Result<(), MapError> {
+        self.bindings.set_interfaces(interfaces)?;
         let sets = |(index, name): (&u32, &String)| Some((*index, *self.sets.get(name)?));
         let listeners: BTreeMap<u32, Set> = interfaces.iter().filter_map(sets).collect();
         for (interface, set) in &listeners {

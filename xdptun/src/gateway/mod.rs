@@ -1,5 +1,7 @@
-//! The gateway: packets to this host go on to other hosts, and their answers come back.
+//! The gateway: packets to this host go on to other hosts, and those of hosts behind it leave
+//! with its address; their answers come back.
 
+pub mod bindings;
 mod daemon;
 pub mod follow;
 mod function;
@@ -11,6 +13,7 @@ pub mod present;
 mod rules;
 pub mod session;
 pub mod settings;
+mod surroundings;
 mod sweep;
 
 pub use function::Gateway;

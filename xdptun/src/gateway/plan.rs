@@ -4,32 +4,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::address::address_bytes;
+use xdptun_common::gateway;
+use xdptun_common::gateway::nat::{MAX_INSIDE, MAX_RESERVED, NO_RANGES, Network};
 use xdptun_common::gateway::rule::{MAX_BACK_ENDS, MAX_LISTEN};
 use xdptun_common::gateway::timer::Timers;
 
 use super::Pinned;
 use super::settings::{self, Rule, Settings};
+use super::surroundings::Surroundings;
 use crate::config::{
-    Config, Forward, IngressChoice, InterfaceConfig, MaxSessions, Source, TcChoice, To,
+    Config, Filtering, Forward, IngressChoice, InterfaceConfig, MaxBindings, MaxSessions, Nat,
+    Source, TcChoice, To,
 };
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
 use crate::host::interface::{Interface, name_of};
-use crate::host::route::{Way, Ways, ways_to};
+use crate::host::ports::PortRange;
 
 /// What the configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is forwarded, by the names of the interfaces by which sessions may begin.
+    /// What is forwarded, by the names of the interfaces that the configuration has for the
+    /// gateway; of some nothing.
     pub forwards: BTreeMap<String, Vec<Forward>>,
+    /// What is translated for inside hosts, by the names of the interfaces that lead outside.
+    pub nats: BTreeMap<String, Nat>,
     /// How many sessions may be open at once.
     pub max_sessions: MaxSessions,
+    /// How many bindings there may be at once.
+    pub max_bindings: MaxBindings,
     /// How long sessions live without a packet.
     pub timers: Timers,
     /// How the programs are attached.
     pub tc: TcChoice,
-    /// The ways to the back ends, as they were last seen.
-    ways: Ways,
+    /// The ports of the tunnel on the interfaces that translate: these are not lent.
+    tunnelled: BTreeMap<String, Vec<PortRange>>,
+    /// Routes and addresses, as they were last seen.
+    seen: Surroundings,
 }
 
 /// The sum of all weights: half of the programs' table, so that other rules fit beside those that
@@ -40,8 +52,8 @@ const MAX_WEIGHTS: u32 = MAX_BACK_ENDS / 2;
 const MAX_PORTS: u32 = MAX_LISTEN / 2;
 
 impl Plan {
-    /// The plan for a configuration; `None` if it forwards nothing. Looks up the routes to the
-    /// back ends.
+    /// The plan for a configuration; `None` if it has nothing for the gateway. Looks up routes and
+    /// addresses.
     ///
     /// # Errors
     ///
@@ -54,9 +66,19 @@ impl Plan {
         let Some((_, InterfaceConfig { tc, .. })) = forwarding.clone().next() else {
             return Ok(None);
         };
-        let forwards = forwarding.map(|(name, one)| (name.clone(), one.forward.clone()));
+        let forwards = forwarding
+            .clone()
+            .map(|(name, one)| (name.clone(), one.forward.clone()));
+        let nats = forwarding
+            .clone()
+            .filter_map(|(name, one)| Some((name.clone(), one.nat.clone()?)));
+        let tunnelled = forwarding.filter(|(_, one)| one.nat.is_some());
+        let tunnelled = tunnelled.map(|(name, one)| (name.clone(), one.ports.clone()));
         let mut plan = Self {
             forwards: forwards.collect(),
+            nats: nats.collect(),
+            tunnelled: tunnelled.collect(),
+            max_bindings: config.max_bindings,
             max_sessions: config.max_sessions,
             timers: Timers::from_seconds(
                 config.udp_timeout.get(),
@@ -65,11 +87,24 @@ impl Plan {
                 Timers::OTHER,
             ),
             tc: *tc,
-            ways: Ways::new(),
+            seen: Surroundings::default(),
         };
         plan.refresh()?;
         plan.check()?;
         Ok(Some(plan))
+    }
+
+    /// Lends no port that the tunnel has on an interface.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many, of [kind](crate::error::Kind) `Invalid`.
+    pub fn reserve(&mut self, interface: &str, ports: Vec<PortRange>) -> Result<()> {
+        let reserved = self.tunnelled.entry(interface.to_owned()).or_default();
+        reserved.extend(ports);
+        reserved.sort_unstable_by_key(PortRange::bounds);
+        reserved.dedup();
+        self.check()
     }
 
     fn check(&self) -> Result<()> {
@@ -88,6 +123,17 @@ impl Plan {
                 "{ports} ports of all interfaces with different rules are too many; there is room \
                  for {MAX_PORTS}, each protocol of a port counted"
             );
+        }
+        for (name, nat) in &self.nats {
+            let tunnelled = self.tunnelled.get(name).into_iter().flatten();
+            let lent = tunnelled.filter(|range| range.overlaps(&nat.ports)).count();
+            if lent > MAX_RESERVED {
+                bail!(
+                    Invalid,
+                    "{name}: {lent} ranges of the tunnel's ports are among the outside ports; there \
+                     is room for {MAX_RESERVED}; choose other outside ports"
+                );
+            }
         }
         for (forward, to) in self.back_ends() {
             if forward.source != Source::Keep && self.is_local(to.address) {
@@ -117,7 +163,7 @@ impl Plan {
         ports.sum()
     }
 
-    /// The names of the interfaces by which sessions may begin.
+    /// The names of the interfaces that the configuration has for the gateway.
     pub fn listeners(&self) -> impl Iterator<Item = &String> {
         self.forwards.keys()
     }
@@ -125,23 +171,29 @@ impl Plan {
     /// Whether another plan comes from the same configuration; routes may differ.
     #[must_use]
     pub fn is_same_configuration(&self, other: &Self) -> bool {
-        let with_its_ways = Self {
-            ways: other.ways.clone(),
+        let as_seen = Self {
+            seen: other.seen.clone(),
             ..self.clone()
         };
-        with_its_ways == *other
+        as_seen == *other
     }
 
-    /// What is forwarded of the packets that come in by an interface, in words; none if
-    /// nothing is.
+    /// What the gateway does on an interface, in words; none if the configuration does not name it.
     #[must_use]
-    pub fn forwards_by(&self, interface: &str) -> Option<String> {
+    pub fn does_on(&self, interface: &str) -> Option<String> {
         let forwards = self.forwards.get(interface)?;
         let ports = forwards.iter().map(|forward| forward.listen.ports.count());
-        Some(match ports.sum::<u32>() {
-            1 => "forwards 1 port".to_owned(),
-            ports => format!("forwards {ports} ports"),
-        })
+        let forwards = match ports.sum::<u32>() {
+            0 => None,
+            1 => Some("forwards 1 port".to_owned()),
+            ports => Some(format!("forwards {ports} ports")),
+        };
+        let translates = self.nats.get(interface).map(|nat| {
+            let inside: Vec<String> = nat.inside.iter().map(ToString::to_string).collect();
+            format!("translates {}", inside.join(", "))
+        });
+        let all: Vec<String> = forwards.into_iter().chain(translates).collect();
+        Some(all.join(" and "))
     }
 
     fn back_ends(&self) -> impl Iterator<Item = (&Forward, &To)> {
@@ -149,31 +201,36 @@ impl Plan {
         all.flat_map(|forward| forward.to.iter().map(move |to| (forward, to)))
     }
 
-    pub(super) fn way(&self, to: IpAddr) -> Option<Way> {
-        self.ways.get(&to).copied().flatten()
+    /// Routes and addresses, as they were last seen.
+    #[must_use]
+    pub const fn seen(&self) -> &Surroundings {
+        &self.seen
     }
 
     /// Whether a back end is this host.
     #[must_use]
     pub fn is_local(&self, to: IpAddr) -> bool {
-        self.way(to).is_some_and(|way| way.is_local)
+        self.seen.way(to).is_some_and(|way| way.is_local)
     }
 
     /// The back ends that no route leads to.
     pub fn unreachable(&self) -> impl Iterator<Item = IpAddr> {
-        let nowhere = self.ways.iter().filter(|(_, way)| way.is_none());
+        let nowhere = self.seen.ways.iter().filter(|(_, way)| way.is_none());
         nowhere.map(|(to, _)| *to)
     }
 
-    /// The names of all interfaces that need programs: those by which sessions begin, and those
-    /// by which packets with another source leave and come back.
+    /// The names of all interfaces that need programs: those by which sessions begin, those by which
+    /// packets with another source leave and come back, and those of inside hosts, which may call
+    /// each other by their outside ends.
     #[must_use]
     pub fn interfaces(&self) -> Vec<String> {
         let masquerading = self
             .back_ends()
             .filter(|(forward, _)| forward.source != Source::Keep);
-        let ways = masquerading.filter_map(|(_, to)| self.way(to.address));
-        let others: BTreeSet<String> = ways.filter_map(|way| name_of(way.interface)).collect();
+        let ways = masquerading.filter_map(|(_, to)| self.seen.way(to.address));
+        let back = ways.map(|way| way.interface);
+        let inside = self.nats.values().flat_map(|nat| self.seen.inside_of(nat));
+        let others: BTreeSet<String> = back.chain(inside).filter_map(name_of).collect();
         let others = others
             .into_iter()
             .filter(|name| !self.forwards.contains_key(name));
@@ -203,15 +260,15 @@ impl Plan {
         Ok(names)
     }
 
-    /// Asks for the ways to the back ends again; whether one has changed.
+    /// Asks for routes and addresses again; whether one has changed.
     ///
     /// # Errors
     ///
     /// If the kernel does not tell.
     pub fn refresh(&mut self) -> Result<bool> {
-        let ways = ways_to(self.back_ends().map(|(_, to)| to.address))?;
-        let changed = ways != self.ways;
-        self.ways = ways;
+        let seen = Surroundings::of(self.forwards.values().flatten(), &self.nats)?;
+        let changed = seen != self.seen;
+        self.seen = seen;
         Ok(changed)
     }
 
@@ -225,6 +282,8 @@ impl Plan {
             record: None,
             settings: Settings {
                 rules: self.rules(),
+                nats: self.nats_of_programs(),
+                max_bindings: self.max_bindings.get(),
                 max_sessions: self.max_sessions.get(),
                 timers: self.timers,
             },
@@ -233,11 +292,45 @@ impl Plan {
 
     fn rules(&self) -> BTreeMap<String, Vec<Rule>> {
         let all = self.forwards.iter();
+        let all = all.filter(|(_, forwards)| !forwards.is_empty());
         let all = all.map(|(name, forwards)| {
             let rules = forwards.iter().map(|forward| self.rule(forward));
             (name.clone(), rules.collect())
         });
         all.collect()
+    }
+
+    fn nats_of_programs(&self) -> BTreeMap<String, gateway::nat::Nat> {
+        let all = self.nats.iter();
+        let all = all.map(|(name, nat)| (name.clone(), self.nat_of_programs(name, nat)));
+        all.collect()
+    }
+
+    fn nat_of_programs(&self, name: &str, nat: &Nat) -> gateway::nat::Nat {
+        let outside = self.seen.outside.get(name);
+        let mut inside = [Network::NONE; MAX_INSIDE];
+        for (place, network) in inside.iter_mut().zip(&nat.inside) {
+            let network = network.network();
+            *place = Network::new(network.addr(), network.prefix_len());
+        }
+        let filtering = match nat.filtering {
+            Filtering::EndpointIndependent => gateway::nat::Filtering::EndpointIndependent,
+            Filtering::AddressAndPortDependent => gateway::nat::Filtering::AddressAndPortDependent,
+        };
+        let mut reserved = NO_RANGES;
+        let tunnelled = self.tunnelled.get(name).into_iter().flatten();
+        let lent = tunnelled.filter(|range| range.overlaps(&nat.ports));
+        for (place, range) in reserved.iter_mut().zip(lent) {
+            *place = range.bounds().into();
+        }
+        gateway::nat::Nat {
+            outside: outside.map_or([0; 16], |address| address_bytes((*address).into())),
+            ports: nat.ports.bounds().into(),
+            filtering: filtering as u32,
+            max_per_host: nat.max_bindings_per_host.get(),
+            reserved,
+            inside,
+        }
     }
 
     fn rule(&self, forward: &Forward) -> Rule {
@@ -261,7 +354,7 @@ impl Plan {
         };
         let address = match source {
             Source::Address { address, .. } => Some(address),
-            Source::Keep | Source::Masquerade => self.way(to).and_then(|way| way.source),
+            Source::Keep | Source::Masquerade => self.seen.way(to).and_then(|way| way.source),
         };
         match address {
             Some(address) => settings::Source::Address(address, [first, last]),

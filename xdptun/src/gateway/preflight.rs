@@ -1,7 +1,7 @@
 //! What can keep a plan from working on this host.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use rtnetlink::IpVersion;
 use tracing::warn;
@@ -9,8 +9,9 @@ use xdptun_common::wire::Protocol;
 
 use super::plan::Plan;
 use super::session::protocol_name;
-use crate::config::Forward;
+use crate::config::{Forward, Nat};
 use crate::error::{Result, bail};
+use crate::host::ephemeral::Exposed;
 use crate::host::forwarding;
 use crate::host::interface::name_of;
 use crate::host::listeners::Servers;
@@ -67,8 +68,9 @@ pub fn served_ports(
     named.collect()
 }
 
-/// Warns of back ends that packets cannot reach now.
+/// Warns of back ends and inside hosts that packets cannot reach now.
 pub fn warn_of_routing(plan: &Plan) {
+    warn_of_nat(plan);
     for back_end in plan.unreachable() {
         warn!("{back_end}: no route leads to this back end; `ip route get {back_end}` tells more");
     }
@@ -78,14 +80,15 @@ pub fn warn_of_routing(plan: &Plan) {
         back_ends.map(move |to| Leg {
             listener: name,
             to: to.address,
-            way: plan.way(to.address),
+            way: plan.seen().way(to.address),
         })
     });
+    let legs = legs.chain(inside_legs(plan));
     match missing_forwarding(legs) {
         Ok(missing) => {
             for Missing { family, command } in missing {
                 warn!(
-                    "this host forwards no {family} packets to back ends; `{command}` lets it do so"
+                    "this host forwards no {family} packets to other hosts; `{command}` lets it do so"
                 );
             }
         }
@@ -104,6 +107,72 @@ pub fn warn_of_routing(plan: &Plan) {
     }
 }
 
+/// Warns of what keeps inside hosts from being translated now.
+fn warn_of_nat(plan: &Plan) {
+    for (name, nat) in &plan.nats {
+        match plan.seen().outside.get(name) {
+            None => {
+                warn!("{name}: no IPv4 address yet; inside hosts are translated when it has one");
+            }
+            Some(outside) => warn_of_outside(name, nat, *outside),
+        }
+        for inside in &nat.inside {
+            let interfaces = plan.seen().inside.get(&inside.network());
+            if interfaces.is_none_or(BTreeSet::is_empty) {
+                warn!(
+                    "{inside}: no route leads to this inside network, so that its hosts get no \
+                     answers; `ip route` lists what there is"
+                );
+            }
+        }
+        match Exposed::among(&[nat.ports]) {
+            Ok(Some(exposed)) => warn!(
+                "{name}: the kernel may give outside ports ({}) to sockets of this host, which then \
+                 get no answers; choose other `ports`, or reserve them with `{}`",
+                exposed.ports(),
+                exposed.command()
+            ),
+            Ok(None) => {}
+            Err(error) => warn!("cannot see which ports the kernel gives to sockets: {error:#}"),
+        }
+    }
+}
+
+fn warn_of_outside(name: &str, nat: &Nat, outside: Ipv4Addr) {
+    if let Some(inside) = nat
+        .inside
+        .iter()
+        .find(|one| one.network().contains(&outside))
+    {
+        warn!(
+            "{name}: its address {outside} lies in the inside network {inside}; name a smaller \
+             network"
+        );
+    }
+    let own = ways_to([outside.into()]);
+    let is_own = own.is_ok_and(|ways| ways.values().flatten().any(|way| way.is_local));
+    if !is_own {
+        warn!(
+            "{name}: {outside} is no address of this host; if a router sends its packets here, those \
+             that belong to no session would go back to it, again and again: `ip route add blackhole \
+             {outside}/32` ends that"
+        );
+    }
+}
+
+/// How packets go between an interface that translates and the inside hosts.
+fn inside_legs(plan: &Plan) -> impl Iterator<Item = Leg<'_>> {
+    plan.nats.iter().flat_map(|(name, nat)| {
+        let to = nat.inside.first().map(|inside| inside.network().addr());
+        let interfaces = plan.seen().inside_of(nat);
+        to.into_iter().flat_map(move |to| {
+            interfaces
+                .clone()
+                .map(move |interface| Leg::by(name, to.into(), interface))
+        })
+    })
+}
+
 /// The addresses that rules name as a source, and that this host does not have.
 fn foreign_sources(plan: &Plan) -> Result<Vec<IpAddr>> {
     let forwards = plan.forwards.values().flatten();
@@ -115,7 +184,7 @@ fn foreign_sources(plan: &Plan) -> Result<Vec<IpAddr>> {
     Ok(foreign.collect())
 }
 
-/// How packets go from an interface by which sessions begin to a back end.
+/// How packets go from an interface by which sessions begin to a back end, or to inside hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Leg<'a> {
     /// The name of the interface.
@@ -126,7 +195,7 @@ pub struct Leg<'a> {
     pub way: Option<Way>,
 }
 
-/// A family whose packets this host does not forward to back ends.
+/// A family whose packets this host does not forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// IPv4 or IPv6.
@@ -158,7 +227,20 @@ pub fn missing_forwarding<'a>(legs: impl Iterator<Item = Leg<'a>>) -> Result<Vec
     Ok(missing)
 }
 
-impl Leg<'_> {
+impl<'a> Leg<'a> {
+    /// How packets go to an inside host that an interface leads to.
+    #[must_use]
+    pub const fn by(listener: &'a str, to: IpAddr, interface: u32) -> Self {
+        Self {
+            listener,
+            to,
+            way: Some(Way {
+                interface,
+                source: None,
+                is_local: false,
+            }),
+        }
+    }
     /// Whether the back end is this host.
     #[must_use]
     pub fn is_local(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Sessions as `xdptun sessions` shows them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,23 +18,18 @@ use crate::host::clock::{as_seconds, monotonic_ns};
 /// A session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
-    /// `tcp` or `udp`.
+    /// `tcp`, `udp` or `icmp`.
     pub protocol: &'static str,
-    /// The client.
-    pub client: SocketAddr,
-    /// The address that the client calls.
-    pub listen: SocketAddr,
-    /// The back end.
-    pub back_end: SocketAddr,
-    /// What the back end sees as the source, if that is not the client.
-    pub source: Option<SocketAddr>,
+    /// Who takes part.
+    #[serde(flatten)]
+    pub ends: Ends,
     /// What has been seen of it.
     pub state: State,
-    /// Packets of the client.
+    /// Packets of the end that began it.
     pub call_packets: u64,
     /// Their IP packets in bytes.
     pub call_bytes: u64,
-    /// Packets of the back end.
+    /// Packets of the other end.
     pub answer_packets: u64,
     /// Their IP packets in bytes.
     pub answer_bytes: u64,
@@ -47,6 +42,58 @@ pub struct Session {
     /// Time until it is removed if there is no other packet; `expires_s`, seconds, in JSON.
     #[serde(rename = "expires_s", serialize_with = "as_seconds")]
     pub expires: Duration,
+}
+
+/// The ends of a session; `function` in JSON tells what carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "function", rename_all = "lowercase")]
+pub enum Ends {
+    /// A rule forwards it.
+    Forward {
+        /// The address that the client calls.
+        listen: SocketAddr,
+        /// The client.
+        client: SocketAddr,
+        /// The back end.
+        back_end: SocketAddr,
+        /// What the back end sees as the source, if that is not the client.
+        source: Option<SocketAddr>,
+    },
+    /// It translates an inside host. The port of an ICMP echo is its identifier.
+    Nat {
+        /// The inside host's end.
+        inside: SocketAddr,
+        /// What the other end sees of it.
+        outside: SocketAddr,
+        /// The other end.
+        remote: SocketAddr,
+        /// Which end began it.
+        began: Began,
+    },
+}
+
+/// The end that began a session of an inside host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Began {
+    /// The inside host.
+    Inside,
+    /// The other end.
+    Outside,
+}
+
+impl Ends {
+    /// Whether one of the ends has an address.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        let ends = match self {
+            Self::Forward {
+                client, back_end, ..
+            } => [client, back_end],
+            Self::Nat { inside, remote, .. } => [inside, remote],
+        };
+        ends.iter().any(|end| end.ip() == address)
+    }
 }
 
 /// What has been seen of a session.
@@ -80,7 +127,8 @@ impl State {
     }
 }
 
-/// Every session that is not over, by listen address and client.
+/// Every session that is not over: forwarded ones by listen address and client, then those of
+/// inside hosts.
 ///
 /// # Errors
 ///
@@ -94,7 +142,7 @@ pub fn all(maps: &Maps) -> Result<Vec<Session>> {
         .filter(|(_, entry)| entry.marks().is_counted());
     let sessions = calls.filter_map(|(tuple, entry)| session(&entries, tuple, entry, &timers, now));
     let mut sessions: Vec<Session> = sessions.collect();
-    sessions.sort_unstable_by_key(|one| (one.listen, one.client, one.protocol));
+    sessions.sort_unstable_by_key(|one| (one.ends, one.protocol));
     Ok(sessions)
 }
 
@@ -123,15 +171,10 @@ fn session(
     let idle = now.since(seen);
     let lives = timers.of(call.protocol(), marks);
     let expires = lives.checked_sub(idle)?;
-    // Its packets as they leave to the back end.
-    let leaving = call.with_translated(entry.to).at(Side::Out);
     let is_answered = answer.is_some_and(|answer| answer.packets > 0);
     Some(Session {
         protocol: protocol_name(call.protocol()),
-        client: call.source().socket_addr(),
-        listen: call.destination().socket_addr(),
-        back_end: entry.to.socket_addr(),
-        source: entries.get(&leaving).map(|one| one.to.socket_addr()),
+        ends: ends(entries, call, entry),
         state: match (marks.has_ended(), marks.is_proven(), is_answered) {
             (true, ..) => State::Closing,
             (_, true, _) => State::Open,
@@ -148,11 +191,41 @@ fn session(
     })
 }
 
-/// `tcp` or `udp`.
+fn ends(entries: &HashMap<Tuple, Entry>, call: &Tuple, entry: &Entry) -> Ends {
+    let [from, to, translated] =
+        [call.source(), call.destination(), entry.to].map(|end| end.socket_addr());
+    match (entry.marks().is_bound(), call.side()) {
+        (false, _) => {
+            // Its packets as they leave to the back end.
+            let leaving = call.with_translated(entry.to).at(Side::Out);
+            Ends::Forward {
+                listen: to,
+                client: from,
+                back_end: translated,
+                source: entries.get(&leaving).map(|one| one.to.socket_addr()),
+            }
+        }
+        (true, Side::Out) => Ends::Nat {
+            inside: from,
+            outside: translated,
+            remote: to,
+            began: Began::Inside,
+        },
+        (true, Side::In) => Ends::Nat {
+            inside: translated,
+            outside: to,
+            remote: from,
+            began: Began::Outside,
+        },
+    }
+}
+
+/// `tcp`, `udp` or `icmp`.
 #[must_use]
 pub const fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::TCP => "tcp",
+        Protocol::ICMP => "icmp",
         _ => "udp",
     }
 }

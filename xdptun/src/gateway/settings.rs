@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::gateway::nat::Nat;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::wire::Protocol;
 
@@ -11,6 +12,10 @@ use xdptun_common::wire::Protocol;
 pub struct Settings {
     /// What is forwarded, by the names of the interfaces by which sessions may begin.
     pub rules: BTreeMap<String, Vec<Rule>>,
+    /// What is translated, by the names of the interfaces that lead outside.
+    pub nats: BTreeMap<String, Nat>,
+    /// How many bindings there may be at once.
+    pub max_bindings: u32,
     /// How many sessions may be open at once.
     pub max_sessions: u32,
     /// How long sessions live without a packet.

@@ -4,12 +4,17 @@
 //! the table in parts and keeps none, so a million sessions take no more memory than one. Most
 //! entries were seen lately and need no look at their other direction.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
 use tokio::task::yield_now;
 use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::nat::{BINDING_REST, HostKey, OutsideKey};
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::timer::Timers;
-use xdptun_common::gateway::tuple::Tuple;
+use xdptun_common::gateway::tuple::{End, Side, Tuple};
 
+use super::bindings::Bindings;
 use super::maps::Maps;
 use crate::error::Result;
 use crate::host::clock::monotonic_ns;
@@ -19,6 +24,8 @@ use crate::host::clock::monotonic_ns;
 pub struct Sweeper {
     /// How many entries the last sweep has seen.
     entries: usize,
+    /// When this host last had each outside address.
+    outside: BTreeMap<[u8; 16], Instant>,
 }
 
 /// The share of the table beyond which ended connections make room sooner.
@@ -41,7 +48,9 @@ impl Sweeper {
         let moved = maps.moved()?;
         let is_full = self.entries * FULL.1 > maps.capacity() * FULL.0;
         let timers = maps.timers()?;
+        self.note_outside(maps);
         let mut sweep = Sweep {
+            gone: self.gone(timers),
             timers: if is_full {
                 timers.with_ended(ENDED_WHEN_FULL)
             } else {
@@ -61,8 +70,61 @@ impl Sweeper {
         }
         self.entries = entries;
         let left = u64::try_from(sweep.counted).unwrap_or_default();
-        Ok(maps.set_gone(moved.saturating_sub(left))?)
+        maps.set_gone(moved.saturating_sub(left))?;
+        sweep_bindings(&mut maps.bindings, &self.gone(timers)).await
     }
+
+    /// Notes which outside addresses this host has now.
+    fn note_outside(&mut self, maps: &Maps) {
+        let nats = maps.bindings.by_name.values();
+        let now = Instant::now();
+        self.outside.extend(nats.map(|nat| (nat.outside, now)));
+    }
+
+    /// The outside addresses that this host has had no more for as long as an ended connection
+    /// stays: sessions and bindings of these are over, as no packet reaches them. One that comes
+    /// back sooner finds them.
+    fn gone(&self, timers: Timers) -> BTreeSet<[u8; 16]> {
+        let stays = Duration::from_nanos(u64::from(timers.tcp_ended) << 20);
+        let all = self.outside.iter();
+        let gone = all.filter(|(_, seen)| seen.elapsed() > stays);
+        gone.map(|(address, _)| *address).collect()
+    }
+}
+
+/// Removes bindings whose time has passed, and tells the programs how many are left of each inside
+/// host.
+async fn sweep_bindings(bindings: &mut Bindings, gone: &BTreeSet<[u8; 16]>) -> Result<()> {
+    // Before the table, for the same reason.
+    let hosts = bindings.hosts()?;
+    let mut left: BTreeMap<HostKey, u32> = BTreeMap::new();
+    for part in bindings.parts()? {
+        for (key, _) in part? {
+            let now = Tick::at(monotonic_ns());
+            let Some(binding) = bindings.binding(&key)? else {
+                continue;
+            };
+            if binding.lasts(now) && !gone.contains(&key.end().address()) {
+                *left
+                    .entry(HostKey::made(binding.inside.address()))
+                    .or_default() += 1;
+            } else {
+                bindings.remove(&key, &binding)?;
+            }
+        }
+        yield_now().await;
+    }
+    for (made, number) in hosts.iter().filter(|(key, _)| key.is_made()) {
+        let left = left.get(made).copied().unwrap_or_default();
+        let gone = number.wrapping_sub(left);
+        let was = hosts.get(&made.gone()).copied().unwrap_or_default();
+        if left == 0 {
+            bindings.forget_host(*made)?;
+        } else if was != gone {
+            bindings.set_host(made.gone(), gone)?;
+        }
+    }
+    Ok(())
 }
 
 /// The table of sessions, entry by entry.
@@ -71,6 +133,8 @@ pub(super) trait Table {
     fn entry(&self, tuple: &Tuple) -> Result<Option<Entry>>;
     /// Removes an entry.
     fn remove(&mut self, tuple: &Tuple) -> Result<()>;
+    /// Lets the binding of an outside end last until then at least.
+    fn keep(&mut self, outside: &OutsideKey, inside: End, until: u32) -> Result<()>;
 }
 
 impl Table for Maps {
@@ -81,11 +145,17 @@ impl Table for Maps {
     fn remove(&mut self, tuple: &Tuple) -> Result<()> {
         Ok(self.remove(tuple)?)
     }
+
+    fn keep(&mut self, outside: &OutsideKey, inside: End, until: u32) -> Result<()> {
+        Ok(self.bindings.keep(outside, inside, until)?)
+    }
 }
 
 /// A walk through the table.
 struct Sweep<N> {
     timers: Timers,
+    /// Outside addresses whose sessions are over.
+    gone: BTreeSet<[u8; 16]>,
     now: N,
     /// How many sessions take room from others.
     counted: i64,
@@ -94,7 +164,7 @@ struct Sweep<N> {
 impl<N: Fn() -> Tick> Sweep<N> {
     /// Looks at an entry, as it was read a moment ago.
     fn visit(&mut self, table: &mut impl Table, tuple: &Tuple, read: &Entry) -> Result<()> {
-        let is_recent = self.is_recent(tuple, read);
+        let is_recent = self.is_recent(tuple, read) && !self.is_gone(tuple, read);
         if read.marks().is_answer() {
             if read.marks().has_fin_or_rst() {
                 self.uncount_ended(table, tuple, read)?;
@@ -131,10 +201,33 @@ impl<N: Fn() -> Tick> Sweep<N> {
                 table.remove(&opposite)?;
             }
         } else {
+            self.keep_binding(table, tuple, &call, answer.as_ref())?;
             let is_over = answer.is_some_and(|answer| has_ended(&call, &answer));
             self.counted += i64::from(takes_room(&call) && !is_over);
         }
         Ok(())
+    }
+
+    /// Lets the binding of a silent session last as long as the session. Another session of the same
+    /// inside end may have told it to end sooner, when it ended itself.
+    fn keep_binding(
+        &self,
+        table: &mut impl Table,
+        tuple: &Tuple,
+        call: &Entry,
+        answer: Option<&Entry>,
+    ) -> Result<()> {
+        if !call.marks().is_bound() {
+            return Ok(());
+        }
+        let (inside, outside) = match tuple.side() {
+            Side::In => (call.to, tuple.destination()),
+            Side::Out => (tuple.source(), call.to),
+        };
+        let (marks, seen) = call.with(answer, (self.now)());
+        let life = self.timers.of(tuple.protocol(), marks);
+        let until = seen.wrapping_add(life).wrapping_add(BINDING_REST);
+        table.keep(&OutsideKey::new(outside, tuple.protocol()), inside, until)
     }
 
     /// Removes the direction of answers if it is over and the other one is gone.
@@ -160,10 +253,19 @@ impl<N: Fn() -> Tick> Sweep<N> {
         Ok(())
     }
 
+    /// Whether the session translates to an outside address that this host has no more.
+    fn is_gone(&self, tuple: &Tuple, entry: &Entry) -> bool {
+        let outside = match tuple.side() {
+            Side::In => tuple.destination(),
+            Side::Out => entry.to,
+        };
+        entry.marks().is_bound() && self.gone.contains(&outside.address())
+    }
+
     fn is_over(&self, tuple: &Tuple, entry: &Entry, opposite: Option<&Entry>) -> bool {
         let now = (self.now)();
         let (marks, seen) = entry.with(opposite, now);
-        self.timers.is_over(tuple.protocol(), marks, seen, now)
+        self.is_gone(tuple, entry) || self.timers.is_over(tuple.protocol(), marks, seen, now)
     }
 }
 
@@ -187,11 +289,10 @@ const fn has_ended(call: &Entry, answer: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::net::SocketAddr;
 
+    use xdptun_common::address::address_bytes;
     use xdptun_common::gateway::session::Marks;
-    use xdptun_common::gateway::tuple::Side;
     use xdptun_common::wire::{Flags, Protocol};
 
     use super::*;
@@ -207,6 +308,10 @@ mod tests {
 
         fn remove(&mut self, tuple: &Tuple) -> Result<()> {
             self.remove(tuple);
+            Ok(())
+        }
+
+        fn keep(&mut self, _: &OutsideKey, _: End, _: u32) -> Result<()> {
             Ok(())
         }
     }
@@ -233,6 +338,7 @@ mod tests {
         let mut table: BTreeMap<Tuple, Entry> = entries.iter().copied().collect();
         let mut sweep = Sweep {
             timers: Timers::DEFAULT,
+            gone: BTreeSet::from([gone_address()]),
             now: || NOW,
             counted: 0,
         };
@@ -240,6 +346,28 @@ mod tests {
             sweep.visit(&mut table, &tuple, &entry).unwrap();
         }
         (table.len(), sweep.counted)
+    }
+
+    fn gone_address() -> [u8; 16] {
+        address_bytes([203, 0, 113, 9].into())
+    }
+
+    /// Open sessions of an inside host, whose last packets were a second ago.
+    #[test]
+    fn sessions_of_an_address_that_is_gone_are_over() {
+        for (outside, expected) in [("203.0.113.8:5000", (2, 1)), ("203.0.113.9:5000", (0, 0))] {
+            let [inside, remote, outside] =
+                ["10.0.0.5:5000", "192.0.2.1:80", outside].map(|end| end.parse().unwrap());
+            let call = Tuple::new(inside, remote, Protocol::TCP, Side::Out);
+            let seen = NOW.0 - SECOND;
+            let to: End = SocketAddr::into(outside);
+            let marks = open().map(Marks::bound);
+            let entries = [
+                (call, Entry::new(to, marks[0], seen)),
+                (call.answer(to), Entry::new(inside.into(), marks[1], seen)),
+            ];
+            assert_eq!(swept(&entries), expected, "{outside}");
+        }
     }
 
     fn open() -> [Marks; 2] {

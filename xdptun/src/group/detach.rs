@@ -64,7 +64,7 @@ pub fn detach<F: Function>(name: &str) -> Result<Detached> {
         }
     };
     for name in known_as {
-        control::forget(&name);
+        control::forget(F::PROGRAMS.function, &name);
     }
     if stopped.is_none() && !removed {
         interfaces.clear();

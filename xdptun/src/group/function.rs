@@ -19,6 +19,9 @@ pub trait Function: Sized + 'static {
     /// Its programs, and where they stand on a hook.
     const PROGRAMS: &'static Programs;
 
+    /// What packets are behind its programs, in a word for captures.
+    const BEHIND: &'static str;
+
     /// What the configuration asks for. Two are equal if they come from the same configuration.
     type Plan: Clone + PartialEq;
     /// What its programs and maps are set up with, beside what any function has.

@@ -216,13 +216,13 @@ impl<F: Function> Pinned<F> {
         }
     }
 
-    /// The first of the names by which a process knows the interfaces that it keeps: there it
-    /// listens, if it has no file.
+    /// The names by which a process knows the interfaces that it keeps: at one of them it listens,
+    /// if it has no file.
     ///
     /// # Errors
     ///
     /// As [`Pinned::daemon`] and [`Pinned::open`].
-    pub fn first_name_of(process: Pid) -> Result<Option<String>> {
+    pub fn names_of(process: Pid) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for group in pins::groups(F::PROGRAMS)? {
             if pins::has_maps(&group)? && daemon_of(&group)? == Some(process) {
@@ -230,7 +230,7 @@ impl<F: Function> Pinned<F> {
                 names.extend(attachments.values().map(kept_as));
             }
         }
-        Ok(names.pop_first())
+        Ok(names)
     }
 
     /// The names of all interfaces of this network namespace that a process keeps,

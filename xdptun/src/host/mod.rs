@@ -5,6 +5,7 @@ pub mod addresses;
 pub mod clock;
 pub mod ephemeral;
 pub mod ethtool;
+pub mod first_address;
 pub mod forwarding;
 pub mod interface;
 pub mod listeners;

@@ -16,6 +16,13 @@ pub struct PortRange {
     last: u16,
 }
 
+/// The ports that a translated source gets, unless the configuration says otherwise: below the
+/// default of `net.ipv4.ip_local_port_range`, from which this host's own sockets get theirs.
+pub const SOURCE_PORTS: PortRange = PortRange {
+    first: 1024,
+    last: 32767,
+};
+
 /// Why a port argument was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PortError {

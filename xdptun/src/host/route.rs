@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt as _;
-use ipnet::IpNet;
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteType};
+use ipnet::{IpNet, Ipv4Net};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
 use crate::error::{Context as _, Error, Result};
@@ -69,4 +70,90 @@ async fn way_to(handle: &Handle, to: IpAddr) -> Result<Option<Way>> {
         source,
         is_local: route.header.kind == RouteType::Local,
     }))
+}
+
+/// Indices of the interfaces by which packets leave to a part of each network.
+pub type WaysInto = BTreeMap<Ipv4Net, BTreeSet<u32>>;
+
+/// The interfaces that routes to some networks lead to. The default route counts for none.
+///
+/// # Errors
+///
+/// If the kernel does not tell.
+pub fn interfaces_into(networks: impl IntoIterator<Item = Ipv4Net>) -> Result<WaysInto> {
+    let mut all: WaysInto = networks
+        .into_iter()
+        .map(|network| (network, BTreeSet::new()))
+        .collect();
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let routes: Vec<RouteMessage> = netlink::block_on(async |handle| {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet;
+        let routes = handle.route().get(request).execute().try_collect();
+        routes.await.context("cannot list the routes")
+    })?;
+    for (to, interface) in routes.iter().flat_map(leads) {
+        for (network, interfaces) in &mut all {
+            if network.contains(&to) || to.contains(network) {
+                interfaces.insert(interface);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The network that a route leads to, with each interface by which it does; none if it leads
+/// nowhere or everywhere.
+fn leads(route: &RouteMessage) -> Vec<(Ipv4Net, u32)> {
+    let attributes = || route.attributes.iter();
+    let to = attributes().find_map(|one| match one {
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => {
+            Ipv4Net::new(*to, route.header.destination_prefix_length).ok()
+        }
+        _ => None,
+    });
+    let to = to.filter(|to| route.header.kind == RouteType::Unicast && to.prefix_len() > 0);
+    let Some(to) = to else {
+        return Vec::new();
+    };
+    let interfaces = attributes().flat_map(|one| match one {
+        RouteAttribute::Oif(index) => vec![*index],
+        RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
+        _ => Vec::new(),
+    });
+    interfaces.map(|interface| (to, interface)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_leads_to_a_network_by_an_interface() {
+        let route = |kind, to: Option<[u8; 4]>, prefix, interface: Option<u32>| {
+            let mut route = RouteMessage::default();
+            route.header.kind = kind;
+            route.header.destination_prefix_length = prefix;
+            let to = to.map(|to| RouteAttribute::Destination(RouteAddress::Inet(to.into())));
+            route.attributes.extend(to);
+            route.attributes.extend(interface.map(RouteAttribute::Oif));
+            route
+        };
+        let to = Some([10, 0, 0, 0]);
+        for (route, expected) in [
+            (
+                route(RouteType::Unicast, to, 8, Some(3)),
+                Some(("10.0.0.0/8", 3)),
+            ),
+            (route(RouteType::Local, to, 8, Some(1)), None),
+            (route(RouteType::BlackHole, to, 8, None), None),
+            (route(RouteType::Unicast, None, 0, Some(3)), None),
+            (route(RouteType::Unicast, to, 8, None), None),
+        ] {
+            let expected = expected.map(|(to, interface)| (to.parse().unwrap(), interface));
+            assert_eq!(leads(&route), Vec::from_iter(expected), "{route:?}");
+        }
+    }
 }

@@ -11,7 +11,9 @@ use serde::Serialize;
 use xdptun_common::tunnel::outcome::Outcome;
 
 use crate::host::clock::as_seconds;
-use crate::observe::status::{FlowStatus, InterfaceStatus, SCHEMA, Status};
+use crate::observe::status::{
+    AttachmentStatus, FlowStatus, GatewayStatus, InterfaceStatus, SCHEMA, Status,
+};
 use carried::{Carried, growth, per_second};
 
 pub use carried::Traffic;
@@ -29,6 +31,28 @@ pub struct Rates {
     pub interval: Duration,
     /// The attachments at its end, by interface index.
     pub interfaces: Vec<InterfaceRates>,
+    /// Those of the gateway; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayRates>,
+}
+
+/// The rates of the gateway on one interface.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GatewayRates {
+    /// The function, `gateway`.
+    pub function: &'static str,
+    /// The interface's name.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Packets per second by counter; those that moved, without dropped ones.
+    pub packets_per_s: BTreeMap<&'static str, f64>,
+    /// The counters of dropped and lost packets that moved.
+    pub drops: BTreeMap<&'static str, Drops>,
+    /// How many sessions of the group are in each state at the end of the interval.
+    pub session_states: BTreeMap<&'static str, usize>,
+    /// How many ends of inside hosts are bound at the end of the interval, in the group.
+    pub bindings: usize,
 }
 
 /// The rates of one attachment.
@@ -77,20 +101,53 @@ impl Rates {
     /// that are gone are left out.
     #[must_use]
     pub fn between(before: &Status, after: &Status, interval: Duration) -> Self {
-        let interfaces = after.interfaces.iter().map(|now| {
-            // An interface that was made anew keeps its name and counters.
-            let mut candidates = before.interfaces.iter();
-            let then = candidates
-                .clone()
-                .find(|then| then.attachment.ifindex == now.attachment.ifindex)
-                .or_else(|| candidates.find(|then| then.attachment.name == now.attachment.name));
-            interface_rates(before, then, now, interval)
-        });
+        let interfaces = after
+            .interfaces
+            .iter()
+            .map(|now| interface_rates(before, same(&before.interfaces, now), now, interval));
+        let gateways = after
+            .gateways
+            .iter()
+            .map(|now| gateway_rates(same(&before.gateways, now), now, interval));
         Self {
             schema: SCHEMA,
             interval,
             interfaces: interfaces.collect(),
+            gateways: gateways.collect(),
         }
+    }
+}
+
+/// The reading before of the same attachment. An interface that was made anew keeps its name and
+/// counters.
+fn same<'a, S: AsRef<AttachmentStatus>>(before: &'a [S], now: &S) -> Option<&'a S> {
+    let now = now.as_ref();
+    let mut candidates = before.iter();
+    candidates
+        .clone()
+        .find(|then| then.as_ref().ifindex == now.ifindex)
+        .or_else(|| candidates.find(|then| then.as_ref().name == now.name))
+}
+
+fn gateway_rates(
+    then: Option<&GatewayStatus>,
+    now: &GatewayStatus,
+    interval: Duration,
+) -> GatewayRates {
+    let counters = now.attachment.counters.iter();
+    let packets = counters.filter_map(|(counter, _)| {
+        let moved = moved(then, now, counter.name);
+        let rate = (counter.name, per_second(moved, interval));
+        (!counter.end.is_loss() && moved > 0).then_some(rate)
+    });
+    GatewayRates {
+        function: now.attachment.function,
+        name: now.attachment.name.clone(),
+        ifindex: now.attachment.ifindex,
+        packets_per_s: packets.collect(),
+        drops: drops(then, now, interval),
+        session_states: now.session_states.clone(),
+        bindings: now.bindings,
     }
 }
 
@@ -130,9 +187,9 @@ fn interface_rates(
     }
 }
 
-/// How far a counter of an interface moved.
-fn moved(then: Option<&InterfaceStatus>, now: &InterfaceStatus, name: &str) -> u64 {
-    let counter = |interface: &InterfaceStatus| interface.attachment.counters.get(name);
+/// How far a counter of an attachment moved.
+fn moved<S: AsRef<AttachmentStatus>>(then: Option<&S>, now: &S, name: &str) -> u64 {
+    let counter = |one: &S| one.as_ref().counters.get(name);
     growth(then.and_then(counter), counter(now).unwrap_or_default())
 }
 
@@ -158,12 +215,12 @@ fn carried_flows<'a>(
 }
 
 /// The counters of dropped and lost packets that moved.
-fn drops(
-    then: Option<&InterfaceStatus>,
-    now: &InterfaceStatus,
+fn drops<S: AsRef<AttachmentStatus>>(
+    then: Option<&S>,
+    now: &S,
     interval: Duration,
 ) -> BTreeMap<&'static str, Drops> {
-    let counters = now.attachment.counters.iter();
+    let counters = now.as_ref().counters.iter();
     let drops = counters.filter_map(|(counter, total)| {
         let moved = moved(then, now, counter.name);
         let drops = Drops {
@@ -182,7 +239,6 @@ mod tests {
     use xdptun_common::tunnel::state::State;
 
     use super::*;
-    use crate::observe::status::AttachmentStatus;
     use crate::observe::status::by_state;
     use crate::tunnel::counters::with_values;
 

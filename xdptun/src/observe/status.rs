@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use xdptun_common::address::ip_addr;
 use xdptun_common::flow::key::FlowKey;
+use xdptun_common::gateway::nat::{Nat, Network};
 use xdptun_common::gateway::rule::BackEnd;
 use xdptun_common::tunnel::state::{Flow, State};
 
@@ -82,6 +83,12 @@ pub struct GatewayStatus {
     pub attachment: AttachmentStatus,
     /// What is forwarded of the packets that come in by it, in the order of the rules.
     pub forwards: Vec<Forwarded>,
+    /// What it translates for inside hosts; none if it does not.
+    pub nat: Option<Translated>,
+    /// How many ends of inside hosts are bound to an outside port, by all interfaces of the group.
+    pub bindings: usize,
+    /// How many bindings there may be at once.
+    pub max_bindings: u32,
     /// How many sessions may be open at once.
     pub max_sessions: u32,
     /// How many sessions are in each state, by
@@ -100,6 +107,23 @@ pub struct Forwarded {
     pub protocol: &'static str,
     /// The back ends of the first port.
     pub to: Vec<Target>,
+}
+
+/// What an interface translates for inside hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Translated {
+    /// The networks of the inside hosts, as CIDR in JSON.
+    #[serde(serialize_with = "each_as_text")]
+    pub inside: Vec<IpNet>,
+    /// The address that they get outside; none if the interface has none now.
+    pub outside: Option<IpAddr>,
+    /// The first and the last port that they get.
+    pub ports: [u16; 2],
+    /// Which packets from outside reach them: `endpoint-independent` or
+    /// `address-and-port-dependent`.
+    pub filtering: &'static str,
+    /// How many bindings one of them may have at once.
+    pub max_bindings_per_host: u32,
 }
 
 /// A back end.
@@ -213,7 +237,7 @@ impl Status {
     /// If there is nothing, of [kind](crate::error::Kind) `NotAttached`.
     pub fn of(mut self, interface: &str) -> Result<Self> {
         self.retain(interface);
-        if self.interfaces.is_empty() {
+        if self.interfaces.is_empty() && self.gateways.is_empty() {
             bail!(
                 NotAttached,
                 "{interface}: nothing is attached; `xdptun status` shows what is, and where"
@@ -272,9 +296,30 @@ impl GatewayStatus {
         Ok(Self {
             attachment: AttachmentStatus::read(pinned)?,
             forwards: rules.iter().map(Forwarded::of).collect(),
+            nat: maps
+                .bindings
+                .nat_of(pinned.ifindex)?
+                .map(|nat| Translated::of(&nat)),
+            bindings: maps.bindings.count()?,
+            max_bindings: maps.max_bindings(),
             max_sessions: maps.max_sessions(),
             session_states: states.clone(),
         })
+    }
+}
+
+impl Translated {
+    fn of(nat: &Nat) -> Self {
+        let networks = nat.inside.iter().filter_map(Network::parts);
+        let networks =
+            networks.filter_map(|(address, prefix)| IpNet::new(address.into(), prefix).ok());
+        Self {
+            inside: networks.collect(),
+            outside: nat.has_outside().then(|| ip_addr(nat.outside)),
+            ports: nat.ports,
+            filtering: nat.filtering().name(),
+            max_bindings_per_host: nat.max_per_host,
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl ServiceFunction for Gateway {
         plan: &Self::Plan,
     ) -> Result<Option<String>> {
         let name = &carried.kept_as;
-        let words = plan.forwards_by(name);
+        let words = plan.does_on(name);
         Ok(words.map(|words| format!("{name} {words}")))
     }
 }

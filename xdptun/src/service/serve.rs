@@ -1,8 +1,6 @@
 //! What the service does between its start and its end: commands, reloads, and
 //! interfaces that end by themselves.
 
-use std::num::NonZeroU32;
-
 use tokio::signal::unix::Signal;
 use tracing::error;
 
@@ -11,7 +9,9 @@ use super::states::{InterfaceState, InterfaceStates};
 use super::{RunningGroup, Service};
 use crate::control::{Asker, Command, Control};
 use crate::error::Result;
-use crate::observe::capture::serve::serve;
+use crate::gateway::Gateway;
+use crate::group::{Function as _, Handle};
+use crate::observe::capture::serve::{Recorded, serve};
 
 impl Service {
     /// Serves commands and reloads. Returns when no interface is left.
@@ -56,26 +56,38 @@ impl Service {
                 let _told = asker.answer(&self.reload().await).await;
             }
             Command::Capture {
+                function,
                 interface,
                 snap_len,
                 version,
-            } => self.capture(&interface, snap_len, version, asker).await,
+            } => {
+                let recorded = Recorded {
+                    interface,
+                    snap_len,
+                    version,
+                };
+                if function == Gateway::PROGRAMS.function {
+                    let handle = self.gateway.as_ref().map(|gateway| gateway.handle.clone());
+                    self.capture(handle, recorded, asker).await;
+                } else {
+                    let group = self.group_of(&recorded.interface);
+                    let handle = group.map(|(_, group)| group.handle.clone());
+                    self.capture(handle, recorded, asker).await;
+                }
+            }
         }
     }
 
-    /// Has the packets of an interface recorded for a client.
-    async fn capture(
+    /// Has packets recorded for a client by the group with this handle, if there is one.
+    async fn capture<P: 'static>(
         &mut self,
-        interface: &str,
-        snap_len: NonZeroU32,
-        version: String,
+        handle: Option<Handle<P>>,
+        recorded: Recorded,
         asker: Asker,
     ) {
-        match self.group_of(interface) {
-            Some((_, group)) => {
-                let name = interface.to_owned();
-                let serve = serve(group.handle.clone(), name, snap_len, version, asker);
-                self.captures.spawn_local(serve);
+        match handle {
+            Some(handle) => {
+                self.captures.spawn_local(serve(handle, recorded, asker));
             }
             None => {
                 let why = "the running xdptun does not keep it any more".to_owned();

@@ -18,8 +18,9 @@ use super::{FunctionFrontend, Metrics, RunningGroup, Service, conflicts};
 use crate::config::{Config, InterfaceConfig};
 use crate::control::{Control, Place};
 use crate::error::{Context as _, Error, Result, bail};
+use crate::gateway::Gateway;
 use crate::group::check::check;
-use crate::group::{Handle, Incumbent, Order, Reason, Trace};
+use crate::group::{Function as _, Handle, Incumbent, Order, Reason, Trace};
 use crate::observe::metrics;
 use crate::process::privileges;
 use crate::process::task::Task;
@@ -109,11 +110,19 @@ impl Service {
         if self.mode.file.is_some() {
             return Control::listen(Place::Service, status).map(Some);
         }
-        let mut with_tunnel = config.interfaces.iter().filter(|(_, one)| one.has_tunnel());
-        let Some((name, _)) = with_tunnel.next() else {
+        let Some((name, first)) = config.interfaces.first_key_value() else {
             return Ok(None);
         };
-        let control = Control::listen(Place::Interface(name), status);
+        // Without a file there is one function.
+        let programs = match first.has_tunnel() {
+            true => Tunnel::PROGRAMS,
+            false => Gateway::PROGRAMS,
+        };
+        let place = Place::Interface {
+            function: programs.function,
+            name,
+        };
+        let control = Control::listen(place, status);
         Ok(control
             .inspect_err(|error| warn!("`xdptun capture` cannot reach this process: {error:#}"))
             .ok())

@@ -38,6 +38,8 @@ impl Function for Tunnel {
         }),
     };
 
+    const BEHIND: &'static str = "restored";
+
     type Plan = Plan;
     type Settings = Settings;
     type Maps = Maps;

@@ -2,33 +2,21 @@
 //! forwards.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use xdptun_lab::content::{Filling, digest, write};
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::segment::{Content, parse};
-use xdptun_lab::{Attached, Capture, Family, Frame, Host, Netns, Process, Served, wait, xdptun};
+use xdptun_lab::{Attached, Capture, Family, Host, Served, xdptun};
 
 use super::Args;
+use super::web::{download, intact, list, packets, rounded, serve};
 use crate::progress::Progress;
 
 /// What the client calls, and where the web server listens.
 const LISTEN: u16 = 7000;
 /// See [`LISTEN`].
 const SERVICE: u16 = 8080;
-
-/// How long the web server may take to start.
-const START_LIMIT: Duration = Duration::from_secs(10);
-
-/// How many packets of each side are shown.
-const SHOWN: usize = 4;
-
-/// How curl ends if nobody listens.
-const REFUSED: i32 = 7;
 
 /// What was seen; the fields of `--json`.
 #[derive(Debug, Serialize)]
@@ -51,18 +39,14 @@ impl fmt::Display for Report {
             true => "refused",
             false => "ANSWERED",
         });
-        let intact = if self.sha256_ok { "intact" } else { "DAMAGED" };
+        let intact = intact(self.sha256_ok);
         writeln!(f, "\nbefore         {before}")?;
         writeln!(f, "forwarded      {:.1} MiB/s, {intact}", self.mib_s)?;
         writeln!(f, "after          {after}")?;
-        for (who, wire) in ["client", "back end"].iter().zip(&self.wires) {
-            writeln!(f, "\nwire of the {who}")?;
-            wire.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
-        }
-        writeln!(f, "\nxdptun sessions")?;
-        self.sessions
-            .iter()
-            .try_for_each(|line| writeln!(f, "  {line}"))
+        let [client, back_end] = &self.wires;
+        list(f, "wire of the client", client)?;
+        list(f, "wire of the back end", back_end)?;
+        list(f, "xdptun sessions", &self.sessions)
     }
 }
 
@@ -99,7 +83,7 @@ fn demonstrate(args: &Args) -> Result<Report> {
     let url = format!("http://{listen}/file");
     let copy = scratch.path().join("copy");
     let client = &net.client.netns;
-    let fetch = || download(client, &url, &copy);
+    let fetch = || download(client, &url, &copy, &[]);
 
     progress.say(&format!("curl {url}"));
     let before = fetch()?.is_none();
@@ -126,59 +110,8 @@ fn demonstrate(args: &Args) -> Result<Report> {
     Ok(Report {
         refused: [before, after],
         sha256_ok,
-        mib_s: (mib_s * 10.0).round() / 10.0,
+        mib_s: rounded(mib_s),
         wires,
         sessions: sessions.lines().map(str::to_owned).collect(),
     })
-}
-
-/// A web server of the files in a directory.
-fn serve(netns: &Netns, at: SocketAddr, directory: &Path) -> Result<Process> {
-    let (address, port) = (at.ip().to_string(), at.port().to_string());
-    let mut command = netns.command("python3");
-    command.args([
-        "-m",
-        "http.server",
-        &port,
-        "--bind",
-        &address,
-        "--directory",
-    ]);
-    let server = Process::spawn(command.arg(directory))?;
-    let listens = wait::until(START_LIMIT, "the web server", || {
-        let table = netns.run("ss", ["-Hltn"]);
-        table.is_ok_and(|text| text.contains(&format!(":{port} ")))
-    });
-    server.with_output(listens)?;
-    Ok(server)
-}
-
-/// Downloads a file; the speed in MiB/s, or none if nobody listens.
-fn download(netns: &Netns, url: &str, to: &Path) -> Result<Option<f64>> {
-    let mut command = netns.command("curl");
-    command.args(["--silent", "--write-out", "%{speed_download}", "--output"]);
-    let output = command
-        .arg(to)
-        .arg(url)
-        .output()
-        .context("cannot run curl")?;
-    match output.status.code() {
-        Some(0) => {
-            let speed: f64 = String::from_utf8_lossy(&output.stdout).trim().parse()?;
-            Ok(Some(speed / f64::from(1 << 20)))
-        }
-        Some(REFUSED) => Ok(None),
-        _ => bail!("curl: {}", output.status),
-    }
-}
-
-/// The first TCP segments of a capture.
-fn packets(frames: &[Frame]) -> Vec<String> {
-    let segments = frames.iter().filter_map(|frame| match parse(frame) {
-        Ok(Content::Transport(packet)) => Some(packet.to_string()),
-        _ => None,
-    });
-    // Checksums of devices that leave them to others are pending there.
-    let shown = segments.map(|text| text.split(" (ip checksum").next().unwrap_or("").to_owned());
-    shown.take(SHOWN).collect()
 }

@@ -1,8 +1,10 @@
 //! `cargo xtask demo`: the main jobs, to be seen.
 
 mod forward;
+mod nat;
 mod report;
 mod tunnel;
+mod web;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -29,6 +31,8 @@ enum What {
     Tunnel,
     /// A port that is forwarded to a web server behind it
     Forward,
+    /// Two inside hosts that share an outside address
+    Nat,
 }
 
 /// Prepares everything as the user, then becomes the worker.
@@ -49,5 +53,6 @@ pub fn show(args: &Args) -> Result<()> {
     match args.what {
         What::Tunnel => tunnel::show(args),
         What::Forward => forward::show(args),
+        What::Nat => nat::show(args),
     }
 }

@@ -3,6 +3,7 @@
 //! Each part checks first and does nothing when it is satisfied, so that every
 //! verb can call this as its first step.
 
+mod coturn;
 mod debian;
 mod packages;
 mod peers;
@@ -12,6 +13,7 @@ mod tools;
 use anyhow::Result;
 
 pub use packages::laboratory;
+pub use peers::Peer;
 pub use toolchain::has_core;
 
 /// One thing that must be there.
@@ -31,6 +33,7 @@ pub fn run() -> Result<()> {
         toolchain::parts,
         packages::parts,
         tools::parts,
+        coturn::parts,
         debian::parts,
     ] {
         for part in make() {
@@ -61,17 +64,17 @@ pub fn ensure_target(target: &str) -> Result<()> {
 pub fn ensure() -> Result<()> {
     install_missing(toolchain::parts())?;
     install_missing(packages::required_parts())?;
+    install_missing(coturn::parts())?;
     install_missing(tools::parts())
 }
 
-/// Installs the programs that benchmarks measure beside xdptun. A program that cannot
-/// be installed is absent from the results, and no error here.
-pub fn try_peers() {
-    for part in peers::parts() {
-        let name = part.name.clone();
-        if let Err(error) = install_missing(vec![part]) {
-            eprintln!("absent    {name}: {error:#}");
-        }
+/// Installs a program of others for a benchmark. A program that cannot be installed is absent
+/// from the results, and no error here.
+pub fn try_peer(peer: Peer) {
+    let part = peer.part();
+    let name = part.name.clone();
+    if let Err(error) = install_missing(vec![part]) {
+        eprintln!("absent    {name}: {error:#}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs that benchmarks measure beside xdptun, as far as a registry offers them.
+//! Programs of others that benchmarks measure or measure with, as far as a registry offers them.
 
 use std::process::Command;
 
@@ -14,8 +14,28 @@ use crate::shell::{as_root, run_visible};
 /// The version of phantun.
 const PHANTUN: &str = "0.8.1";
 
-pub(super) fn parts() -> Vec<Part> {
-    vec![phantun(), wireguard_go(), haproxy()]
+/// A program that only benchmarks need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A tunnel of xdptun's kind.
+    Phantun,
+    /// A WireGuard.
+    WireguardGo,
+    /// A proxy.
+    Haproxy,
+    /// A generator of load.
+    Httperf,
+}
+
+impl Peer {
+    pub(super) fn part(self) -> Part {
+        match self {
+            Self::Phantun => phantun(),
+            Self::WireguardGo => wireguard_go(),
+            Self::Haproxy => haproxy(),
+            Self::Httperf => httperf(),
+        }
+    }
 }
 
 /// From crates.io.
@@ -58,6 +78,19 @@ fn haproxy() -> Part {
                 "libopentracing-c-wrapper0",
             ];
             unpack(Command::new("apt-get"), &packages, &folder, |_| Ok(()))
+        }),
+    }
+}
+
+/// From this distribution, whose libraries it uses: curl needs the same.
+fn httperf() -> Part {
+    let folder = workspace::root().join(".tools/httperf");
+    Part {
+        name: "httperf, which opens connections at a rate".into(),
+        present: folder.is_dir(),
+        install: Box::new(move || -> Result<()> {
+            run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
+            unpack(Command::new("apt-get"), &["httperf"], &folder, |_| Ok(()))
         }),
     }
 }

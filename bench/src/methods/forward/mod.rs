@@ -6,19 +6,15 @@
 
 mod path;
 
-use std::env::current_exe;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
-use xdptun_lab::Netns;
-use xdptun_lab::crowd::{Crowd, Echo, Program};
+use xdptun_lab::crowd::{Crowd, Echo};
 
+use super::tcp::{BULK, Ends, RATE, on_one_cpu, workers};
 use crate::document::Section;
-use crate::harness::{Extent, Harness, Round};
-use crate::load::pin::{End, pin};
+use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
 use crate::statistics::percentile;
@@ -47,9 +43,7 @@ const LONG: usize = 4000;
 const TIMES: u8 = 3;
 
 const ECHO: &str = "echo ms";
-const RATE: &str = "connections/s";
 const TRIP: &str = "round trip us, p50";
-const BULK: &str = "MB/s";
 
 /// The case of what does not depend on the number of connections.
 const ONE: &str = "one connection";
@@ -82,13 +76,14 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
 
 fn run(round: &mut Round<'_>, path: &Path) -> Result<()> {
     let extent = round.extent();
-    let trip = on_one_cpu(|| round_trip(path, extent.pick(3000, 100)))?;
-    let bulk = bulk(path, extent)?;
+    let trip = on_one_cpu(|| round_trip(path.ends(Port::Trip), extent.pick(3000, 100)))?;
+    let bulk = path.ends(Port::Bulk).bulk(extent)?;
     let name = path.name();
     round.keep(ONE, name, &[(TRIP, trip), (BULK, bulk)]);
     let program = workers()?;
-    let _echo = Echo::start(&program, path.server(), path.service(Port::Crowd))?;
-    let mut crowd = Crowd::new(&program, path.client(), path.entry(Port::Crowd))?;
+    let ends = path.ends(Port::Crowd);
+    let _echo = Echo::start(&program, ends.server, ends.service)?;
+    let mut crowd = Crowd::new(&program, ends.client, ends.entry)?;
     for (number, (count, lengths)) in ROWS.into_iter().enumerate() {
         let count = extent.pick(count, count / 100);
         let began = Instant::now();
@@ -106,31 +101,10 @@ fn run(round: &mut Round<'_>, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program for the processes of a crowd: this one.
-fn workers() -> Result<Program> {
-    Ok(Program {
-        path: current_exe()?,
-        arguments: vec!["crowd".to_owned()],
-    })
-}
-
-/// Runs client and server of a measurement on one CPU: how long a sleeping one takes to wake is
-/// many times what a path costs, and differs from one moment to the next.
-fn on_one_cpu<T: Send>(measure: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let measured = scope.spawn(|| {
-            pin(End::Sender)?;
-            measure()
-        });
-        let measured = measured.join();
-        measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// The median time of a byte there and back, in microseconds.
-fn round_trip(path: &Path, count: usize) -> Result<f64> {
-    let _echo = Echo::start(&workers()?, path.server(), path.service(Port::Trip))?;
-    let mut stream = connect(path.client(), path.entry(Port::Trip))?;
+fn round_trip(ends: Ends<'_>, count: usize) -> Result<f64> {
+    let _echo = Echo::start(&workers()?, ends.server, ends.service)?;
+    let mut stream = ends.connect()?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let began = Instant::now();
@@ -140,43 +114,6 @@ fn round_trip(path: &Path, count: usize) -> Result<f64> {
     }
     let median = percentile(&times, 0.5).context("no round trip")?;
     Ok(median.as_secs_f64() * 1e6)
-}
-
-/// Megabytes a second of one connection to a server that only reads.
-fn bulk(path: &Path, extent: Extent) -> Result<f64> {
-    let at = path.service(Port::Bulk);
-    let listener = path.server().enter(|| TcpListener::bind(at))?;
-    let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
-    let mut stream = connect(path.client(), path.entry(Port::Bulk))?;
-    let (mut far, _) = listener.accept().context("cannot accept")?;
-    let time = Duration::from_millis(extent.pick(1500, 100));
-    let reader = thread::spawn(move || -> Result<(u64, Duration)> {
-        let mut buffer = vec![0; 1 << 18];
-        let (began, mut received) = (Instant::now(), 0);
-        loop {
-            match far.read(&mut buffer)? {
-                0 => return Ok((received, began.elapsed())),
-                length => received += length as u64,
-            }
-        }
-    });
-    let payload = vec![7; 1 << 17];
-    let began = Instant::now();
-    while began.elapsed() < time {
-        stream.write_all(&payload)?;
-    }
-    drop(stream);
-    let read = reader.join();
-    let (received, took) = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    Ok(received as f64 / 1e6 / took.as_secs_f64())
-}
-
-fn connect(client: &Netns, to: SocketAddr) -> Result<TcpStream> {
-    let stream = client.enter(|| TcpStream::connect(to))?;
-    let stream = stream.with_context(|| format!("cannot connect to {to}"))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    Ok(stream)
 }
 
 /// The tables of the document.

@@ -9,6 +9,8 @@ use xdptun_lab::crowd::{prepare, prepare_clients};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, Process, Served, wait, workspace};
 
+use crate::methods::tcp::Ends;
+
 /// What a port is for.
 #[derive(Debug, Clone, Copy)]
 pub enum Port {
@@ -140,14 +142,24 @@ impl Path {
         self.way.name()
     }
 
-    pub const fn client(&self) -> &Netns {
+    /// Where connections to a port begin and end.
+    pub fn ends(&self, port: Port) -> Ends<'_> {
+        Ends {
+            client: self.client(),
+            entry: self.entry(port),
+            server: self.server(),
+            service: self.service(port),
+        }
+    }
+
+    const fn client(&self) -> &Netns {
         match &self.net {
             Net::Direct(net) => &net.a.netns,
             Net::Served(net) => &net.client.netns,
         }
     }
 
-    pub const fn server(&self) -> &Netns {
+    const fn server(&self) -> &Netns {
         &self.server_host().netns
     }
 
@@ -159,12 +171,12 @@ impl Path {
     }
 
     /// Where the server listens.
-    pub fn service(&self, port: Port) -> SocketAddr {
+    fn service(&self, port: Port) -> SocketAddr {
         self.server_host().socket(Family::V4, port.service())
     }
 
     /// What the client calls.
-    pub fn entry(&self, port: Port) -> SocketAddr {
+    fn entry(&self, port: Port) -> SocketAddr {
         match (&self.net, self.way) {
             (Net::Direct(_), _) | (_, Way::Routing) => self.service(port),
             (Net::Served(net), _) => net.listen_at(Family::V4, port.listen()),

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use etherparse::IpNumber;
+use xdptun_common::gateway::outcome::Outcome;
 use xdptun_test_datapath::Packet;
 
 use crate::both;
+use crate::inside::{ARRIVES, BINDS, Conversation, LEAVES, Transport, nat, row};
 
 const ID: u32 = 0x0102;
 
@@ -40,4 +42,28 @@ fn later_fragments_follow_the_first() {
         gateway.leaves(first).becomes(returned, &["out_returned"]);
         gateway.leaves(later).becomes(followed, &["out_returned"]);
     }
+}
+
+/// Of an inside host none leaves with its address.
+#[test]
+fn later_fragments_of_inside_hosts_follow_the_first() {
+    let one = Conversation::new(2, Transport::Udp);
+    let mut gateway = nat(row());
+    let [inside, outside, remote] = [one.inside, one.outside, one.remote].map(|end| end.ip());
+    let [[first, becomes], [later, followed]] =
+        fragments(one.sends(), [[inside, remote], [outside, remote]]);
+    gateway
+        .leaves(&later)
+        .is_dropped(Outcome::OutDropUntranslated);
+    gateway.leaves(first).becomes(becomes, &BINDS);
+    gateway.leaves(&later).becomes(followed, &LEAVES);
+    // Of another datagram.
+    gateway
+        .leaves(later.fragment_of(ID + 1, 1, false))
+        .is_dropped(Outcome::OutDropUntranslated);
+    let [[first, becomes], [later, followed]] =
+        fragments(one.gets(), [[remote, outside], [remote, inside]]);
+    gateway.comes_in(&later).passes();
+    gateway.comes_in(first).becomes(becomes, &ARRIVES);
+    gateway.comes_in(later).becomes(followed, &ARRIVES);
 }

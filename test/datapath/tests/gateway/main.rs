@@ -1,13 +1,23 @@
 //! Conversations through the gateway's programs.
 
+mod bindings;
 mod errors;
+mod filtered;
 mod forwarded;
 mod fragmented;
+mod hairpin;
+mod inside;
+mod inside_errors;
 mod masqueraded;
 mod random;
 mod refused;
+mod shared;
+mod simultaneous;
 mod stack;
 mod timed;
+mod together;
+mod translated;
+mod untranslated;
 
 use std::net::SocketAddr;
 

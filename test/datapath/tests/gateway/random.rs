@@ -4,10 +4,11 @@ use std::env;
 use std::net::SocketAddr;
 
 use xdptun_lab::seeded::Random;
-use xdptun_test_datapath::gateway::Gateway;
+use xdptun_test_datapath::gateway::{Gateway, NatRow};
 use xdptun_test_datapath::{Family, Packet, flags};
 
 use crate::Hosts;
+use crate::inside::{ARRIVES, BINDS, Conversation, LEAVES, Transport, nat, query, reply, row};
 
 /// How many packets go through the programs of each family, there and back.
 const PACKETS: u64 = 1500;
@@ -59,6 +60,11 @@ impl Shape {
             (false, true) => packet,
             (false, false) => packet.without_checksum(),
         };
+        self.dressed(family, packet)
+    }
+
+    /// With the fields of this shape in its IP header.
+    fn dressed(&self, family: Family, packet: Packet) -> Packet {
         let packet = packet.tos(self.tos).ttl(self.ttl);
         match family {
             Family::V4 => packet.id(self.id),
@@ -102,5 +108,45 @@ fn there_and_back_is_the_identity() {
             let back = back.linked_as(&answer);
             gateway.leaves(answer).becomes(back, &["out_returned"]);
         }
+    }
+}
+
+/// The same with the ends of inside hosts, whose ports are changed as well.
+#[test]
+fn there_and_back_is_the_identity_for_inside_hosts() {
+    /// The one port that is lent.
+    const OUTSIDE: u16 = 20_345;
+    const STREAM: u64 = 2;
+    let family = Family::V4;
+    let seed = env::var(SEED).map_or(1, |seed| seed.parse().expect("a number"));
+    let mut gateway = nat(NatRow {
+        ports: [OUTSIDE, OUTSIDE],
+        ..row()
+    });
+    let [udp, tcp, echo] = Transport::ALL.map(|by| {
+        let one = Conversation::new(2, by).of_port(51_234).by_port(OUTSIDE);
+        one.open(&mut gateway, &BINDS);
+        one
+    });
+    for iteration in 0..PACKETS {
+        let mut random = Random::new(seed, STREAM, iteration);
+        let shape = Shape::random(&mut random, family);
+        eprintln!("{SEED}={seed} nat {iteration}: {shape:?}");
+        let is_echo = random.once_in(3);
+        let one = match (is_echo, shape.is_segment) {
+            (true, _) => echo,
+            (false, true) => tcp,
+            (false, false) => udp,
+        };
+        let [sent, becomes] = one.leaving(|from, to| match is_echo {
+            true => shape.dressed(family, query(from, to.ip(), &shape.payload)),
+            false => shape.packet(family, from, to),
+        });
+        gateway.leaves(sent).becomes(becomes, &LEAVES);
+        let [sent, becomes] = one.arriving(|from, to| match is_echo {
+            true => shape.dressed(family, reply(from.ip(), to, &shape.payload)),
+            false => shape.packet(family, from, to),
+        });
+        gateway.comes_in(sent).becomes(becomes, &ARRIVES);
     }
 }

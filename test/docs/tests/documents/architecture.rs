@@ -64,7 +64,7 @@ fn maps() {
         let name = row[0].as_str();
         let pinned = match name {
             _ if PINNED.contains(&name) || engine_maps::NAMES.contains(&name) => "yes",
-            _ if gateway::maps::PINNED.contains(&name) => "yes",
+            _ if gateway::maps::pinned().any(|pinned| pinned == name) => "yes",
             _ if PROOFS.contains(&name) => "with a secret",
             _ => "no",
         };

@@ -7,47 +7,54 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Host, workspace, xdptun};
 use xdptun_test_net::{cli, kernel};
 
-/// A change of every key, from its default.
-fn changes(secret: &str) -> Vec<(&'static str, String)> {
-    let other_tc = if kernel::has_tcx() { "clsact" } else { "tcx" };
-    vec![
-        ("log-level", "\"debug\"".to_owned()),
-        ("max-sessions", "1000".to_owned()),
-        ("metrics", "\"127.0.0.1:9469\"".to_owned()),
-        ("resolve-interval", "5".to_owned()),
-        ("tcp-timeout", "1000".to_owned()),
-        ("tcp-transitory-timeout", "100".to_owned()),
-        ("udp-timeout", "30".to_owned()),
-        ("idle-timeout", "60".to_owned()),
-        ("ingress", "\"xdp-generic\"".to_owned()),
-        ("keepalive", "10".to_owned()),
-        ("max-flows", "1000".to_owned()),
-        ("peers", "[\"10.0.0.0/24\"]".to_owned()),
-        ("ports", "[8001]".to_owned()),
-        ("secret", format!("\"{secret}\"")),
-        ("tc", format!("\"{other_tc}\"")),
-        ("listen", "7001".to_owned()),
-        ("source", "\"masquerade\"".to_owned()),
-        ("steal", "true".to_owned()),
-        ("to", "[\"10.0.0.3:7000\", \"10.0.0.4:7000=2\"]".to_owned()),
-    ]
+/// A table of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Whole,
+    Interface,
+    Forward,
+    Nat,
 }
 
-/// The keys of the whole file, and those of a rule.
-const WHOLE: [&str; 7] = [
-    "log-level",
-    "max-sessions",
-    "metrics",
-    "resolve-interval",
-    "tcp-timeout",
-    "tcp-transitory-timeout",
-    "udp-timeout",
-];
-/// See [`WHOLE`].
-const OF_RULE: [&str; 4] = ["listen", "source", "steal", "to"];
+/// A change of every key, from its default.
+fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
+    let other_tc = if kernel::has_tcx() { "clsact" } else { "tcx" };
+    let back_ends = "[\"10.0.0.3:7000\", \"10.0.0.4:7000=2\"]";
+    let secret = format!("\"{secret}\"");
+    let other_tc = format!("\"{other_tc}\"");
+    let all = [
+        (Table::Whole, "log-level", "\"debug\""),
+        (Table::Whole, "max-bindings", "1000"),
+        (Table::Whole, "max-sessions", "1000"),
+        (Table::Whole, "metrics", "\"127.0.0.1:9469\""),
+        (Table::Whole, "resolve-interval", "5"),
+        (Table::Whole, "tcp-timeout", "1000"),
+        (Table::Whole, "tcp-transitory-timeout", "100"),
+        (Table::Whole, "udp-timeout", "30"),
+        (Table::Interface, "idle-timeout", "60"),
+        (Table::Interface, "ingress", "\"xdp-generic\""),
+        (Table::Interface, "keepalive", "10"),
+        (Table::Interface, "max-flows", "1000"),
+        (Table::Interface, "peers", "[\"10.0.0.0/24\"]"),
+        (Table::Interface, "ports", "[8001]"),
+        (Table::Interface, "secret", &secret),
+        (Table::Interface, "tc", &other_tc),
+        (Table::Forward, "listen", "7001"),
+        (Table::Forward, "source", "\"masquerade\""),
+        (Table::Forward, "steal", "true"),
+        (Table::Forward, "to", back_ends),
+        (Table::Nat, "filtering", "\"address-and-port-dependent\""),
+        (Table::Nat, "inside", "[\"192.168.8.0/24\", \"10.9.0.1\"]"),
+        (Table::Nat, "max-bindings-per-host", "100"),
+        (Table::Nat, "outside", "\"10.0.0.1\""),
+        (Table::Nat, "ports", "\"20000-29999\""),
+    ];
+    all.map(|(table, key, value)| (table, key, value.to_owned()))
+        .into()
+}
 
 /// The lines of a table, with another value of one key or that key as well.
-fn table(usual: &[(&str, &str)], change: Option<(&str, &str)>) -> String {
+fn lines(usual: &[(&str, &str)], change: Option<(&str, &str)>) -> String {
     let mut keys: BTreeMap<_, _> = usual.iter().copied().collect();
     keys.extend(change);
     let lines = keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
@@ -55,14 +62,20 @@ fn table(usual: &[(&str, &str)], change: Option<(&str, &str)>) -> String {
 }
 
 /// A file in which one key is not as in the others.
-fn file(key: &str, value: &str) -> String {
-    let (is_of_whole, is_of_rule) = (WHOLE.contains(&key), OF_RULE.contains(&key));
-    let change = |is_there: bool| is_there.then_some((key, value));
-    let whole = table(&[], change(is_of_whole));
-    let interface = table(&[("ports", "[8000]")], change(!is_of_whole && !is_of_rule));
-    let usual = [("listen", "7000"), ("to", "\"10.0.0.2:7000\"")];
-    let rule = table(&usual, change(is_of_rule));
-    format!("{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{rule}")
+fn file(changed: Table, key: &str, value: &str) -> String {
+    let table = |table: Table, usual: &[(&str, &str)]| {
+        let change = (table == changed).then_some((key, value));
+        lines(usual, change)
+    };
+    let whole = table(Table::Whole, &[]);
+    let interface = table(Table::Interface, &[("ports", "[8000]")]);
+    let rule = [("listen", "7000"), ("to", "\"10.0.0.2:7000\"")];
+    let forward = table(Table::Forward, &rule);
+    let nat = table(Table::Nat, &[("inside", "\"192.168.7.0/24\"")]);
+    format!(
+        "{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{forward}\
+         [interface.eth0.nat]\n{nat}"
+    )
 }
 
 /// The keys of the page and whether a reload changes each, in their order.
@@ -90,14 +103,16 @@ fn a_reload_changes_what_the_page_says() {
         scratch.path().join("secret"),
     );
     fs::write(&secret, "known to both hosts").unwrap();
-    let write = |key: &str, value: &str| fs::write(&path, file(key, value)).unwrap();
-    write("ingress", "\"tc\"");
+    let write = |table: Table, key: &str, value: &str| {
+        fs::write(&path, file(table, key, value)).unwrap();
+    };
+    write(Table::Interface, "ingress", "\"tc\"");
     let mut command = netns.command(xdptun::binary().unwrap());
     command.arg("run").arg("--config").arg(&path);
     let service = Attached::by(netns, Host::DEV, &mut command).unwrap();
     let mut found = Vec::new();
-    for (key, value) in changes(secret.to_str().unwrap()) {
-        write(key, &value);
+    for (table, key, value) in changes(secret.to_str().unwrap()) {
+        write(table, key, &value);
         let outcome = cli::run(netns, &["reload"]).unwrap();
         let refused = format!("has `{key}` ");
         let reloads = outcome.code == Some(0);

@@ -50,11 +50,15 @@ fn verb(example: &str) -> &str {
 /// A host with what the examples name.
 fn machine() -> [Machine; 2] {
     let hosts = Machine::two_hosts().unwrap();
-    let [host, _] = &hosts;
+    let [host, peer] = &hosts;
     host.install_xdptun().unwrap();
+    let lan = ("lan0", Some("192.168.7.1/24"));
+    host.connect(lan, peer, ("lan0", None)).unwrap();
+    host.netns.sysctl("net.ipv4.ip_forward", "1").unwrap();
     host.write("/etc/xdptun/secret", "known to both hosts")
         .unwrap();
-    let settings = "[interface.eth0]\nports = [51820]\n";
+    let settings = "[interface.eth0]\nports = [51820]\n\
+                    [interface.eth0.nat]\ninside = \"192.168.7.0/24\"\n";
     host.write("/etc/xdptun/config.toml", settings).unwrap();
     host.write(
         "/etc/xdptun/table",
@@ -94,10 +98,11 @@ fn those_that_stay_attached() {
     host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
-    for example in examples.filter(|example| ["attach", "forward", "run"].contains(&verb(example)))
+    for example in
+        examples.filter(|example| ["attach", "forward", "nat", "run"].contains(&verb(example)))
     {
         let attached = match verb(&example) {
-            "forward" => host.forward_too("eth0", &example).unwrap(),
+            "forward" | "nat" => host.forward_too("eth0", &example).unwrap(),
             _ => attach(&host, &example),
         };
         attached.stop().unwrap();
@@ -113,7 +118,7 @@ fn those_that_look_or_change() {
     for example in all_examples() {
         match verb(&example) {
             // Of the other tests.
-            "attach" | "detach" | "forward" | "run" => {}
+            "attach" | "detach" | "forward" | "nat" | "run" => {}
             "watch" if example == TOO_LONG => {
                 let words = example.split(' ');
                 xdptun::cli::command().try_get_matches_from(words).unwrap();

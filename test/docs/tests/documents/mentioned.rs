@@ -109,3 +109,29 @@ fn suites() {
     }
     assert_ne!(count, 0);
 }
+
+/// Tests that docs/nat.md names: `nat44::module::function` of `net nat44`, and `module::function` of
+/// `datapath gateway`.
+#[test]
+fn tests_of_nat() {
+    let mut count = 0;
+    let names = inline_code("docs/nat.md").unwrap();
+    for text in names.iter().filter(|text| !text.contains(' ')) {
+        let path: Vec<&str> = text.split("::").collect();
+        let (folder, module, function) = match path[..] {
+            ["nat44", module, function] => ("net/tests/gateway/nat44", module, function),
+            [module, function] => ("datapath/tests/gateway", module, function),
+            _ => continue,
+        };
+        let file = workspace::root()
+            .join("test")
+            .join(folder)
+            .join(module)
+            .with_extension("rs");
+        let source = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let declared = format!("#[test]\nfn {function}() {{");
+        assert!(source.contains(&declared), "{text}: no such test");
+        count += 1;
+    }
+    assert_ne!(count, 0);
+}

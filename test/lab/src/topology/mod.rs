@@ -2,6 +2,7 @@
 
 mod direct;
 mod host;
+mod inside;
 mod multihomed;
 mod relayed;
 mod routed;
@@ -11,6 +12,7 @@ mod uplinked;
 
 pub use direct::Direct;
 pub use host::{Family, Host};
+pub use inside::Inside;
 pub use multihomed::Multihomed;
 pub use relayed::Relayed;
 pub use routed::Routed;

@@ -1,5 +1,6 @@
-//! Packets to this host that go on to other hosts.
+//! Packets to this host that go on to other hosts, and those of hosts behind it.
 
 mod crowd;
 mod forward;
+mod nat44;
 mod reload;

@@ -94,7 +94,7 @@ fn a_reload_changes_the_rules_and_ends_no_session() {
         }
 
         file.write("");
-        reloads(&net.gateway, &["eth0: no longer forwards"]);
+        reloads(&net.gateway, &["eth0: no longer forwards or translates"]);
         assert!(is_refused(&net.client, beside));
         assert_eq!(states(&net.gateway), json!([]));
         assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
@@ -139,7 +139,7 @@ fn rules_are_those_of_the_interface_by_which_packets_come() {
         assert_eq!(back_ends, shown);
 
         file.write(&rule(Served::LAN, 7000, outside));
-        reloads(&net.gateway, &["eth0: no longer forwards"]);
+        reloads(&net.gateway, &["eth0: no longer forwards or translates"]);
         assert!(is_refused(&net.client, near));
         talk(&connect(&net.back_end, far, &at_client), 4);
         service.stop().unwrap();
@@ -235,7 +235,7 @@ fn an_interface_that_is_missing_is_waited_for() {
         json!([eth0, state("late0", "carrying")])
     );
     file.write(&rule(Served::WAN, 7000, inside));
-    reloads(&net.gateway, &["late0: no longer forwards"]);
+    reloads(&net.gateway, &["late0: no longer forwards or translates"]);
     assert!(is_refused(&net.client, at));
     service.stop().unwrap();
     assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);

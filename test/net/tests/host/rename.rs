@@ -176,7 +176,7 @@ fn remains_are_detached_by_the_new_name() {
     let net = Direct::new().unwrap();
     let netns = &net.a.netns;
     let attached = mode::TC_CLSACT.attach(&net.a, &["--port", "8000"]).unwrap();
-    let asked_at = format!("/run/xdptun/{}-eth0.sock", netns.cookie().unwrap());
+    let asked_at = format!("/run/xdptun/{}-tunnel-eth0.sock", netns.cookie().unwrap());
     wait::until(LIMIT, "the socket", || Path::new(&asked_at).exists()).unwrap();
     rename(netns);
     let _remains = attached.kill().unwrap();

@@ -74,7 +74,7 @@ fn both_sides_of_each_packet_are_there() {
             let data: Vec<_> = data.map(|segment| segment.payload).collect();
             assert_eq!(data, payloads, "{context}");
 
-            let frames = file.frames(Side::Restored, outgoing);
+            let frames = file.frames(Side::Behind, outgoing);
             let datagrams = packets(&frames, PORT);
             let restored: Vec<_> = datagrams.iter().map(|packet| packet.payload).collect();
             assert_eq!(restored, payloads, "{context}");
@@ -91,7 +91,7 @@ fn both_sides_of_each_packet_are_there() {
                 .is_sorted_by_key(|seen| (seen.frame.time, seen.comment.clone())),
             "{context}"
         );
-        let restored = file.seen.iter().filter(|seen| seen.side == Side::Restored);
+        let restored = file.seen.iter().filter(|seen| seen.side == Side::Behind);
         for seen in restored {
             let other = file.seen.iter().find(|other| {
                 let same = (other.frame.time, other.frame.outgoing, &other.comment);
@@ -136,11 +136,11 @@ fn see_handshakes(net: &Direct, context: &[&str]) {
         file.seen
             .retain(|seen| !packets(std::slice::from_ref(&seen.frame), port).is_empty());
         let expected = [
-            fate(Side::Restored, true, "held: tx_opened"),
+            fate(Side::Behind, true, "held: tx_opened"),
             fate(Side::Wire, true, "egress: tx_opened"),
             fate(Side::Wire, false, "taken: rx_syn_ack"),
             fate(Side::Wire, true, "answer: rx_syn_ack"),
-            fate(Side::Restored, true, "egress: tx_disguised"),
+            fate(Side::Behind, true, "egress: tx_disguised"),
             fate(Side::Wire, true, "egress: tx_disguised"),
         ];
         assert_eq!(file.fates()[..6], expected, "{family}, {context:?}");
@@ -195,8 +195,8 @@ fn what_does_not_pass_is_there_with_its_reason() {
             let expected = [
                 fate(Side::Wire, false, "dropped: rx_drop_no_flow"),
                 fate(Side::Wire, false, "dropped: rx_drop_plain_udp"),
-                fate(Side::Restored, true, "refused: tx_too_big"),
-                fate(Side::Restored, false, "answer: tx_too_big"),
+                fate(Side::Behind, true, "refused: tx_too_big"),
+                fate(Side::Behind, false, "answer: tx_too_big"),
             ];
             assert_eq!(file.fates(), expected, "{context}");
             for (seen, counter) in file
@@ -411,7 +411,7 @@ fn what_is_missed_is_counted() {
         moved.retain(|name, _| !name.starts_with("sent_"));
         let context = format!("{mode:?}: {} missing, {moved:?}", file.missing);
         assert!(file.missing > 0, "{context}");
-        let datagrams = file.frames(Side::Restored, false).len() as u64;
+        let datagrams = file.frames(Side::Behind, false).len() as u64;
         assert!(datagrams + file.missing >= COUNT - 1, "{context}");
         // Both sides of a packet have one time, which no other has.
         let mut times: Vec<_> = file.seen.iter().map(|seen| seen.frame.time).collect();
@@ -426,7 +426,10 @@ fn it_says_why_it_cannot_begin() {
     let net = Direct::new().unwrap();
     let netns = &net.a.netns;
     let refused = |words: &[&str]| run(netns, &CAPTURE).unwrap().assert_one_line(words);
-    refused(&["eth0: nothing is attached", "`xdptun attach --iface eth0"]);
+    refused(&[
+        "eth0: nothing is attached for the tunnel",
+        "`xdptun attach --iface eth0",
+    ]);
     let eth9 = ["capture", "--iface", "eth9", "--write", "/dev/null"];
     run(netns, &eth9)
         .unwrap()
@@ -473,7 +476,7 @@ fn it_says_why_it_cannot_begin() {
 
 /// Where `xdptun attach` listens.
 fn control_socket(netns: &Netns) -> String {
-    format!("/run/xdptun/{}-eth0.sock", netns.cookie().unwrap())
+    format!("/run/xdptun/{}-tunnel-eth0.sock", netns.cookie().unwrap())
 }
 
 /// Requires that a capture ends with this reason, and a whole file.
@@ -521,7 +524,7 @@ fn it_survives_a_reload_and_ends_with_the_interface() {
     exchange(b"other programs");
     let new = service(&["--take-over"]);
     let file = ends(running, "eth0: another xdptun takes over");
-    let sent = file.frames(Side::Restored, true);
+    let sent = file.frames(Side::Behind, true);
     let sent = packets(&sent, PORT);
     let sent: Vec<_> = sent.iter().map(|packet| packet.payload).collect();
     assert_eq!(sent, [&b"before"[..], b"other ports", b"other programs"]);

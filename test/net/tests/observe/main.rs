@@ -3,7 +3,9 @@
 mod capture;
 mod doctor;
 mod doctor_gateway;
+mod doctor_nat;
 mod flows;
+mod gateway;
 mod json;
 mod metrics;
 mod watch;

@@ -7,7 +7,7 @@ use crate::gateway::session;
 use crate::gateway::{Attached, Plan};
 use crate::group::Carried;
 
-/// Prints what was attached, and what is forwarded of the packets that come in there.
+/// Prints what was attached, and what is done there.
 pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &str) -> Result<()> {
     let name = &carried.kept_as;
     let mut out = io::stdout().lock();
@@ -30,7 +30,12 @@ pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &s
     for forward in forwards {
         writeln!(out, "{name}: {forward}")?;
     }
-    let words = plan.forwards_by(name).unwrap_or_default();
+    if let Some(nat) = plan.nats.get(name) {
+        let outside = plan.seen().outside.get(name);
+        let outside = outside.map_or("none yet".to_owned(), ToString::to_string);
+        writeln!(out, "{name}: inside {nat}; outside address {outside}")?;
+    }
+    let words = plan.does_on(name).unwrap_or_default();
     writeln!(out, "ready: {name} {words}{way_out}")?;
     Ok(out.flush()?)
 }

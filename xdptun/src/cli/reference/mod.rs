@@ -17,8 +17,9 @@ const ABOUT: &str = "\
 change. If the file cannot be applied, nothing changes. The commented
 [sample](../xdptun/package/config.toml) has an example of every key.
 
-`xdptun attach` and `xdptun forward` have options for nearly every key, with the same meaning
-and default. Options that repeat (`--port`, `--peer`, `--to`) are lists in the file.
+`xdptun attach`, `xdptun forward` and `xdptun nat` have options for nearly every key, with the
+same meaning and default. Options that repeat (`--port`, `--peer`, `--to`, `--inside`) are lists
+in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
 change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
@@ -39,10 +40,11 @@ const INTERFACE: &str = "
 One table for each interface. Quote a name with dots: `[interface.\"eth0.100\"]`. `xdptun run`
 waits for an interface that does not exist yet.
 
-With `ports`, the interface carries UDP as TCP. With `forward`, it forwards ports. It can do
-both. All keys except `forward` and `tc` concern the tunnel.
+With `ports`, the interface carries UDP as TCP. With `forward`, it forwards ports. With `nat`, it
+translates packets of inside hosts. It can do all of them. All keys except `forward`, `nat` and
+`tc` concern the tunnel.
 
-Interfaces whose tables are equal, `forward` aside, form a group and share their flows
+Interfaces whose tables are equal, `forward` and `nat` aside, form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
 its new table, and reload again.
@@ -58,10 +60,21 @@ reload changes or removes that rule.
 
 ";
 
+const NAT: &str = "
+## `[interface.NAME.nat]`
+
+IPv4 packets of inside hosts that leave by the interface get an outside address and port; answers
+go back to the inside host. Several interfaces can have a table; each has its own outside address.
+
+";
+
 const HEAD: &str = "\
 | key | type | unit | default | meaning | reload changes it | option |
 |---|---|---|---|---|---|---|
 ";
+
+/// The verbs that have keys of the file as options.
+const VERBS: [&str; 3] = ["attach", "forward", "nat"];
 
 #[test]
 fn the_page_is_as_the_code_makes_it() {
@@ -69,14 +82,21 @@ fn the_page_is_as_the_code_makes_it() {
     let whole = &schema["properties"];
     let interface = &whole["interface"]["additionalProperties"];
     let forward = &interface["properties"]["forward"]["items"];
+    let nat = &interface["properties"]["nat"];
     let page = [
         ABOUT,
         WHOLE,
-        &table(whole, &Value::Null),
+        &table(whole, &Value::Null, &VERBS),
         INTERFACE,
-        &table(&interface["properties"], &interface["required"]),
+        &table(
+            &interface["properties"],
+            &interface["required"],
+            &["attach"],
+        ),
         FORWARD,
-        &table(&forward["properties"], &forward["required"]),
+        &table(&forward["properties"], &forward["required"], &["forward"]),
+        NAT,
+        &table(&nat["properties"], &nat["required"], &["nat"]),
     ]
     .concat();
     expect_file!["../../../../docs/configuration.md"].assert_eq(&page);
@@ -89,11 +109,18 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     let whole = &schema["properties"];
     let interface = &whole["interface"]["additionalProperties"]["properties"];
     let forward = &interface["forward"]["items"]["properties"];
+    let nat = &interface["nat"]["properties"];
     let keys = |table: &Value| table.as_object().unwrap().clone();
-    for (command, rest) in [
-        ("attach", &["iface", "take-over"][..]),
+    let of_interface = || keys(whole).into_iter().chain(keys(interface));
+    for (command, keys, rest) in [
+        (
+            "attach",
+            of_interface().collect::<Vec<_>>(),
+            &["iface", "take-over"][..],
+        ),
         (
             "forward",
+            of_interface().collect(),
             &[
                 "iface",
                 "listen",
@@ -104,9 +131,18 @@ fn the_command_line_has_the_same_keys_and_defaults() {
                 "take-over",
             ],
         ),
+        // Its `ports` are not those of the tunnel.
+        (
+            "nat",
+            of_interface()
+                .filter(|(key, _)| key != "ports")
+                .chain(keys(nat))
+                .collect(),
+            &["iface", "take-over"],
+        ),
     ] {
         let mut options: Vec<String> = options_of(command).filter_map(|one| name(&one)).collect();
-        for (key, schema) in keys(whole).into_iter().chain(keys(interface)) {
+        for (key, schema) in keys {
             let Some(option) = options_of(command).find(|option| is_option_of(option, &key)) else {
                 continue;
             };
@@ -130,7 +166,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     }
     // A rule has the same words, and each rule of the file its own.
     for key in keys(forward).keys() {
-        assert!(option(key).is_some(), "{key}");
+        assert!(option(&["forward"], key).is_some(), "{key}");
     }
 }
 
@@ -143,10 +179,11 @@ fn schema() -> Value {
         .to_value()
 }
 
-fn table(keys: &Value, required: &Value) -> String {
+/// The rows of keys, with the options of some verbs.
+fn table(keys: &Value, required: &Value, verbs: &[&str]) -> String {
     let mut rows = String::from(HEAD);
     for (key, schema) in keys.as_object().unwrap() {
-        if ["interface", "forward"].contains(&key.as_str()) {
+        if ["interface", "forward", "nat"].contains(&key.as_str()) {
             continue;
         }
         let is_required = required
@@ -155,10 +192,11 @@ fn table(keys: &Value, required: &Value) -> String {
         let default = match &schema["default"] {
             _ if is_required => "required".to_owned(),
             Value::Null => "none".to_owned(),
+            Value::Array(list) if list.is_empty() => "none".to_owned(),
             value => format!("`{value}`"),
         };
         let fixed = schema["fixed"] == true;
-        let option = option(key).and_then(|option| name(&option));
+        let option = option(verbs, key).and_then(|option| name(&option));
         rows += &format!(
             "| `{key}` | {} | {} | {default} | {} | {} | {} |\n",
             kind(schema),
@@ -245,9 +283,9 @@ fn name(option: &Arg) -> Option<String> {
     option.get_long().map(str::to_owned)
 }
 
-/// The option that is the same as a key, of `xdptun attach` or of `xdptun forward`.
-fn option(key: &str) -> Option<Arg> {
-    let mut all = options_of("attach").chain(options_of("forward"));
+/// The first option of these verbs that is the same as a key.
+fn option(verbs: &[&str], key: &str) -> Option<Arg> {
+    let mut all = verbs.iter().flat_map(|verb| options_of(verb));
     all.find(|option| is_option_of(option, key))
 }
 

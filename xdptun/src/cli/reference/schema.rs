@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
-use crate::config::{Listen, PeerConfig, Seconds, Secrets, Source, To, UpTo};
+use crate::config::{Inside, Listen, PeerConfig, Seconds, Secrets, Source, To, UpTo};
 use crate::host::ports::PortRange;
 
 impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
@@ -61,6 +61,22 @@ impl JsonSchema for Source {
 }
 
 impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Inside {
+    fn schema_name() -> Cow<'static, str> {
+        "inside".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "networks (`\"192.168.7.0/24\"`) and addresses" })
+    }
+}
+
+impl Serialize for PortRange {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

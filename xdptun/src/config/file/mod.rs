@@ -8,7 +8,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::interface::InterfaceConfig;
-use super::values::{LogLevel, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout};
+use super::values::{
+    LogLevel, MaxBindings, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout,
+};
 use crate::error::{Context as _, Error, Kind, Result, bail};
 
 /// The path of the file, unless the command line names another.
@@ -29,17 +31,20 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// How often the host names of peers are looked up again.
     pub resolve_interval: Seconds<60>,
-    /// How many forwarded sessions may be open at once.
+    /// How many bindings of inside addresses and ports to outside ports there may be at once.
+    #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "bindings")))]
+    pub max_bindings: MaxBindings,
+    /// How many forwarded or translated sessions may be open at once.
     #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "sessions")))]
     pub max_sessions: MaxSessions,
-    /// Time without a datagram after which a forwarded UDP session ends.
+    /// Time without a datagram after which a forwarded or translated UDP session ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
     pub udp_timeout: UdpTimeout,
-    /// Time without a segment after which an open forwarded connection ends.
+    /// Time without a segment after which an open connection that is forwarded or translated ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
     pub tcp_timeout: TcpTimeout,
-    /// Time without a segment after which a forwarded connection that is not open yet, or is
-    /// closing, ends.
+    /// Time without a segment after which a forwarded or translated connection that is not open
+    /// yet, or is closing, ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
     pub tcp_transitory_timeout: TcpTransitoryTimeout,
     /// The interfaces, by name.
@@ -98,18 +103,31 @@ impl Config {
         interface.is_some_and(InterfaceConfig::has_gateway)
     }
 
-    /// Checks that the interfaces that forward fit each other.
+    /// Checks that the interfaces on which the gateway works fit each other.
     fn check_together(&self) -> Result<()> {
         let all = self.interfaces.iter();
-        let mut forwarding = all.filter(|(_, interface)| interface.has_gateway());
-        let Some((first, like)) = forwarding.next() else {
+        let mut sharing = all.filter(|(_, interface)| interface.has_gateway());
+        let Some((first, like)) = sharing.next() else {
             return Ok(());
         };
-        if let Some((other, _)) = forwarding.find(|(_, interface)| interface.tc != like.tc) {
+        if let Some((other, _)) = sharing.find(|(_, interface)| interface.tc != like.tc) {
             bail!(
                 Invalid,
-                "interfaces {first} and {other} forward together; give both the same `tc`"
+                "interfaces {first} and {other} share their sessions; give both the same `tc`"
             );
+        }
+        let mut outside = BTreeMap::new();
+        for (name, interface) in &self.interfaces {
+            let Some(address) = interface.nat.as_ref().and_then(|nat| nat.outside) else {
+                continue;
+            };
+            if let Some(first) = outside.insert(address, name) {
+                bail!(
+                    Invalid,
+                    "interfaces {first} and {name} both have the outside address {address}; give \
+                     each an address of its own"
+                );
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{IngressChoice, Secrets, TcChoice};
+use crate::config::{IngressChoice, Nat, Secrets, TcChoice};
 
 fn one(text: &str) -> InterfaceConfig {
     let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
@@ -136,6 +136,39 @@ fn mistakes_are_shown_where_they_are() {
             38,
             "expected one of `listen`, `to`, `source`, `steal`",
         ),
+        ("nat = 7", 7, "expected a table like [interface.eth0.nat]"),
+        ("nat = {}", 7, "missing field `inside`"),
+        ("nat = { inside = [7] }", 19, "`7` is no network"),
+        (
+            "nat = { inside = 7 }",
+            18,
+            "expected a network like \"192.168.7.0/24\" or a list of them",
+        ),
+        (
+            "nat = { inside = [\"10.0.0.0/8\", \"192.168.7.1/24\"] }",
+            33,
+            "write 192.168.7.0/24, or 192.168.7.1",
+        ),
+        (
+            "nat = { inside = \"10.0.0.0/8\", outside = \"::1\" }",
+            42,
+            "`::1` is IPv6",
+        ),
+        (
+            "nat = { inside = \"10.0.0.0/8\", filtering = \"none\" }",
+            44,
+            "expected `endpoint-independent` or `address-and-port-dependent`",
+        ),
+        (
+            "nat = { inside = \"10.0.0.0/8\", max-bindings-per-host = 0 }",
+            56,
+            "0 is not possible; give 1 to 4194304",
+        ),
+        (
+            "nat = { inside = \"10.0.0.0/8\", port = 1 }",
+            32,
+            "expected one of `inside`, `outside`, `ports`, `filtering`",
+        ),
         ("ports = [1", 11, "array"),
     ] {
         let text = format!("[interface.eth0]\n{line}");
@@ -168,13 +201,39 @@ fn a_peers_secret_takes_one_of_the_interface() {
 fn parts_that_do_not_fit_are_named() {
     let rule = "{ listen = 7000, to = \"10.0.0.5:80\" }";
     let one_rule = format!("forward = [{rule}]");
+    let nat = "nat = { inside = \"10.0.0.0/8\", outside = \"203.0.113.7\" }";
     for (eth0, eth1, hint) in [
-        ("", "ports = [1]", "eth0: no `ports` and no `forward`"),
-        ("keepalive = 5", "ports = [1]", "eth0: no `ports` and no"),
+        (
+            "",
+            "ports = [1]",
+            "eth0: no `ports`, no `forward` and no `nat`",
+        ),
+        ("keepalive = 5", "ports = [1]", "eth0: no `ports`, no"),
         (
             &format!("{one_rule}\nkeepalive = 5"),
             "ports = [1]",
+            "eth0: it has keys of the tunnel and no `ports`; give it ports, or leave only \
+             `forward`, `nat` and `tc`",
+        ),
+        (
+            &format!("{nat}\nmax-flows = 5"),
+            "ports = [1]",
             "eth0: it has keys of the tunnel and no `ports`",
+        ),
+        (
+            "nat = { inside = [] }",
+            "ports = [1]",
+            "eth0: no network of inside hosts",
+        ),
+        (
+            nat,
+            nat,
+            "interfaces eth0 and eth1 both have the outside address 203.0.113.7; give each",
+        ),
+        (
+            &format!("{nat}\ntc = \"clsact\""),
+            &one_rule,
+            "interfaces eth0 and eth1 share their sessions; give both the same `tc`",
         ),
         (
             &format!("forward = [{rule}, {rule}]"),
@@ -189,7 +248,7 @@ fn parts_that_do_not_fit_are_named() {
         (
             &format!("{one_rule}\ntc = \"tcx\""),
             &one_rule,
-            "eth0 and eth1 forward together; give both the same `tc`",
+            "eth0 and eth1 share their sessions; give both the same `tc`",
         ),
     ] {
         let text = format!("[interface.eth0]\n{eth0}\n[interface.eth1]\n{eth1}\n");
@@ -228,6 +287,42 @@ fn rules_are_those_of_the_command_line() {
 }
 
 #[test]
+fn two_interfaces_can_translate() {
+    let text = r#"
+        max-bindings = 1000
+        [interface.wan0]
+        tc = "clsact"
+        [interface.wan0.nat]
+        inside = ["192.168.7.0/24", "10.9.9.9"]
+        outside = "203.0.113.7"
+        ports = "20000-29999"
+        filtering = "address-and-port-dependent"
+        max-bindings-per-host = 100
+        [interface.wan1]
+        tc = "clsact"
+        ports = [51820]
+        [interface.wan1.nat]
+        inside = "192.168.7.0/24"
+        [[interface.wan1.forward]]
+        listen = 7000
+        to = "192.168.7.5:80"
+    "#;
+    let config = Config::parse(text).unwrap();
+    assert_eq!(config.max_bindings.get(), 1000);
+    let nat = |name: &str| config.interfaces[name].nat.clone().unwrap();
+    let expected = "192.168.7.0/24, 10.9.9.9/32, outside 203.0.113.7, ports 20000-29999, \
+                    filtering address-and-port-dependent";
+    assert_eq!(nat("wan0").to_string(), expected);
+    assert_eq!(nat("wan0").max_bindings_per_host.get(), 100);
+    assert_eq!(
+        nat("wan1"),
+        Nat::new(vec!["192.168.7.0/24".parse().unwrap()])
+    );
+    assert!(config.has_gateway_on("wan0") && !config.has_tunnel_on("wan0"));
+    assert!(config.has_gateway_on("wan1") && config.has_tunnel_on("wan1"));
+}
+
+#[test]
 fn what_no_interface_can_be_called_is_refused() {
     for name in ["", "a/b", "a b", "..", "sixteen-letters-"] {
         let text = format!("[interface.\"{name}\"]\nports = [1]\n");
@@ -257,6 +352,7 @@ fn the_sample_tells_the_truth() {
         (
             config.log_level,
             config.resolve_interval,
+            config.max_bindings,
             config.max_sessions
         ),
         Default::default()
@@ -275,12 +371,19 @@ fn the_sample_tells_the_truth() {
         panic!("{:?}", interface.forward);
     };
     assert_eq!((rule.source, rule.steal), Default::default());
+    let nat = interface.nat.as_ref().unwrap();
+    let default = Nat {
+        outside: nat.outside,
+        ..Nat::new(nat.inside.clone())
+    };
+    assert_eq!(*nat, default);
     let InterfaceConfig { ports, .. } = interface.clone();
     let expected = InterfaceConfig {
         ports,
         peers: interface.peers.clone(),
         secret: interface.secret.clone(),
         forward: interface.forward.clone(),
+        nat: interface.nat.clone(),
         ..one("ports = [1]")
     };
     assert_eq!(*interface, expected);
@@ -292,6 +395,9 @@ fn the_sample_tells_the_truth() {
         "max-flows",
         "source",
         "steal",
+        "ports",
+        "filtering",
+        "max-bindings-per-host",
     ] {
         let shown = format!("\n#{option} = ");
         assert!(SAMPLE.contains(&shown), "{option}");

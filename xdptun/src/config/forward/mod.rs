@@ -18,13 +18,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use xdptun_common::wire::Protocol;
 
-use crate::host::ports::PortRange;
+use crate::host::ports::{PortRange, SOURCE_PORTS};
 use address::{Role, at, no_port, not_an_address, port_range, split};
-
-/// The first and the last port that a translated source gets, unless the rule says otherwise:
-/// below the default of `net.ipv4.ip_local_port_range`, from which this host's own sockets
-/// get theirs.
-pub const SOURCE_PORTS: (u16, u16) = (1024, 32767);
 
 /// The largest weight of a back end.
 const MAX_WEIGHT: u16 = 256;
@@ -42,7 +37,7 @@ pub struct Forward {
     /// one is named.
     pub listen: Listen,
     /// Back ends: a client's address and port decide which one a session gets.
-    #[serde(deserialize_with = "file::one_or_some")]
+    #[serde(deserialize_with = "file::back_ends")]
     pub to: Vec<To>,
     /// What the back ends see as the source: the client (`keep`; the answers then have to
     /// return through this host), the address of this host towards the back end
@@ -219,7 +214,7 @@ impl Source {
     pub const fn ports(&self) -> Option<(u16, u16)> {
         match self {
             Self::Keep => None,
-            Self::Masquerade => Some(SOURCE_PORTS),
+            Self::Masquerade => Some(SOURCE_PORTS.bounds()),
             Self::Address { ports, .. } => Some(ports.bounds()),
         }
     }
@@ -243,12 +238,11 @@ impl FromStr for Source {
             "masquerade" => return Ok(Self::Masquerade),
             _ => {}
         }
-        let (first, last) = SOURCE_PORTS;
         match split(Role::Source, text, text)? {
             (Some(address), ports) => {
                 let ports = match ports {
                     Some(ports) => port_range(text, ports)?,
-                    None => port_range(text, &format!("{first}-{last}"))?,
+                    None => SOURCE_PORTS,
                 };
                 Ok(Self::Address { address, ports })
             }
@@ -262,7 +256,7 @@ impl fmt::Display for Source {
         match *self {
             Self::Keep => f.write_str("keep"),
             Self::Masquerade => f.write_str("masquerade"),
-            Self::Address { address, ports } if ports.bounds() == SOURCE_PORTS => address.fmt(f),
+            Self::Address { address, ports } if ports == SOURCE_PORTS => address.fmt(f),
             Self::Address { address, ports } => f.write_str(&at(address, ports)),
         }
     }
@@ -352,8 +346,8 @@ mod tests {
         let ports = |text: &str| text.parse::<Source>().unwrap().ports();
         assert_eq!(Source::default(), Source::Keep);
         assert_eq!(ports("keep"), None);
-        assert_eq!(ports("masquerade"), Some(SOURCE_PORTS));
-        assert_eq!(ports("203.0.113.7"), Some(SOURCE_PORTS));
+        assert_eq!(ports("masquerade"), Some(SOURCE_PORTS.bounds()));
+        assert_eq!(ports("203.0.113.7"), Some(SOURCE_PORTS.bounds()));
         assert_eq!(ports("[2001:db8::1]:5-6"), Some((5, 6)));
     }
 

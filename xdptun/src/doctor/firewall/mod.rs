@@ -38,7 +38,7 @@ pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
 }
 
 /// The ruleset as `nft` lists it; `None` if `nft` is not installed.
-fn list_ruleset() -> Result<Option<String>> {
+pub fn list_ruleset() -> Result<Option<String>> {
     let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,7 +1,8 @@
-//! The gateway: whether packets reach the back ends, and their answers the clients.
+//! The gateway: whether packets reach back ends and inside hosts, and their answers return.
 
 mod attachment;
 mod back_ends;
+mod inside;
 mod ports;
 mod routing;
 
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 
 use xdptun_common::gateway::rule::BackEnd;
 
+use self::inside::Translation;
 use super::programs::Seen;
 use super::{Finding, found};
 use crate::error::Result;
@@ -37,6 +39,22 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
             }
         }
         Err(error) => findings.extend(found(routing::FORWARDING, Err(error))),
+    }
+    match Translation::of(pinned) {
+        Ok(None) => {}
+        Ok(Some(one)) => {
+            let one = &one;
+            for (check, result) in [
+                (inside::OUTSIDE, inside::check_outside(one)),
+                (inside::ROUTES, Ok(inside::check_routes(one))),
+                (routing::FORWARDING, inside::check_forwarding(one)),
+                (inside::PORTS, inside::check_ports(one)),
+                (inside::MASQUERADE, inside::check_masquerade(one)),
+            ] {
+                findings.extend(found(check, result));
+            }
+        }
+        Err(error) => findings.extend(found(inside::OUTSIDE, Err(error))),
     }
     findings
 }

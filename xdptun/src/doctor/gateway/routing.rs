@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Forwards;
 use crate::doctor::{Finding, routes, some_of};
 use crate::error::Result;
-use crate::gateway::preflight::{Missing, missing_forwarding};
+use crate::gateway::preflight::{Leg, Missing, missing_forwarding};
 use crate::host::sysctl;
 
 pub const FORWARDING: &str = "forwarding";
@@ -16,18 +16,26 @@ pub fn check_forwarding(forwards: &Forwards) -> Result<Vec<Finding>> {
     if forwards.legs().all(|leg| leg.is_local()) {
         return Ok(Vec::new());
     }
-    let missing = missing_forwarding(forwards.legs())?;
-    Ok(judge_forwarding(&forwards.interface, &missing))
+    check_forwarding_of(&forwards.interface, forwards.legs())
+}
+
+/// The same for packets between an interface and other hosts.
+pub fn check_forwarding_of<'a>(
+    name: &str,
+    legs: impl Iterator<Item = Leg<'a>>,
+) -> Result<Vec<Finding>> {
+    let missing = missing_forwarding(legs)?;
+    Ok(judge_forwarding(name, &missing))
 }
 
 fn judge_forwarding(name: &str, missing: &[Missing]) -> Vec<Finding> {
     if missing.is_empty() {
-        let what = format!("{name}: the kernel forwards packets to back ends, and their answers");
+        let what = format!("{name}: the kernel forwards packets to other hosts, and their answers");
         return vec![Finding::ok(FORWARDING, what)];
     }
     let missing = missing.iter().map(|Missing { family, command }| {
         let what = format!(
-            "{name}: the kernel does not forward {family}: it drops packets to back ends and their \
+            "{name}: the kernel does not forward {family}: it drops packets to other hosts and their \
              answers"
         );
         Finding::fail(FORWARDING, what).mend(command)

@@ -1,4 +1,4 @@
-//! The file of a capture: pcapng, with an interface for each side of the tunnel
+//! The file of a capture: pcapng, with an interface for each side of the programs
 //! (draft-ietf-opsawg-pcapng).
 
 use std::borrow::Cow;
@@ -33,12 +33,18 @@ pub struct CaptureFile<W: Write> {
 }
 
 impl<W: Write> CaptureFile<W> {
-    /// Begins a file with packets of an interface, `snap_len` bytes of each.
+    /// Begins a file with packets of an interface, `snap_len` bytes of each; `behind` is what they
+    /// are behind the programs.
     ///
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn begin(out: W, interface: &Interface, snap_len: u32) -> io::Result<Self> {
+    pub fn begin(
+        out: W,
+        interface: &Interface,
+        behind: &'static str,
+        snap_len: u32,
+    ) -> io::Result<Self> {
         let section = SectionHeaderBlock {
             // `PcapNgWriter` writes the times of statistics correctly in this order only.
             endianness: Endianness::Big,
@@ -49,7 +55,7 @@ impl<W: Write> CaptureFile<W> {
         };
         let mut writer = PcapNgWriter::with_section_header(out, section).map_err(io_error)?;
         for side in Side::BOTH {
-            let name = format!("{} ({})", interface.name, side.name());
+            let name = format!("{} ({})", interface.name, side.name(behind));
             write(
                 &mut writer,
                 InterfaceDescriptionBlock {

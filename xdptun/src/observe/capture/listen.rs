@@ -63,6 +63,8 @@ pub struct Listener {
     interface: Interface,
     /// What the function counts packets as.
     counters: Vec<Counter>,
+    /// What packets are behind its programs.
+    behind: &'static str,
     stream: BufReader<UnixStream>,
 }
 
@@ -78,16 +80,18 @@ impl Listener {
         let name = &interface.name;
         let keeper = Keeper::of::<F>(&interface)?;
         let command = Command::Capture {
+            function: F::PROGRAMS.function.to_owned(),
             interface: keeper.name.clone(),
             snap_len: wanted.snap_len,
             version: VERSION.to_owned(),
         };
-        let (answer, stream) = control::ask(keeper.place(), &command).await?;
+        let (answer, stream) = control::ask(keeper.place::<F>(), &command).await?;
         answer.map_err(|why| Error::new(Kind::Other, format!("{name}: {why}")))?;
         Ok(Self {
             wanted,
             interface,
             counters: F::counters(),
+            behind: F::BEHIND,
             stream,
         })
     }
@@ -105,7 +109,12 @@ impl Listener {
         stop: &mut Termination,
         mut goes_on: impl FnMut(&Captured) -> bool,
     ) -> Result<Captured> {
-        let file = CaptureFile::begin(out, &self.interface, self.wanted.snap_len.get())?;
+        let file = CaptureFile::begin(
+            out,
+            &self.interface,
+            self.behind,
+            self.wanted.snap_len.get(),
+        )?;
         let mut ledger = Ledger::new(file, self.interface.index, self.counters, &self.wanted);
         ledger.file.flush()?;
         let mut ticks = interval(PROGRESS);
@@ -153,8 +162,8 @@ struct Keeper {
     is_service: bool,
     /// The name by which it knows the interface.
     name: String,
-    /// The first of the names of all its interfaces.
-    first: String,
+    /// The name of the interface at which it listens, if it is not.
+    listens_at: String,
 }
 
 impl Keeper {
@@ -173,33 +182,40 @@ impl Keeper {
         if !exists {
             bail!(
                 NotAttached,
-                "{name}: nothing is attached, so there is nothing to capture; \
-                 `xdptun attach --iface {name} ...` attaches, `xdptun status` shows what is"
+                "{name}: nothing is attached for the {}, so there is nothing to capture; `xdptun \
+                 attach --iface {name} ...` attaches the tunnel, `xdptun status` shows what is",
+                F::PROGRAMS.function
             );
         }
         let Some(process) = Pinned::<F>::daemon(interface.index)? else {
             bail!(
                 NotRunning,
-                "{name}: attached, but no daemon runs; `xdptun attach --iface {name} ...` starts \
-                 one, and then you can capture"
+                "{name}: attached, but no daemon runs; the command that attached it starts one, and \
+                 then you can capture"
             );
         };
         let name = Pinned::<F>::keeper_name(interface.index, name);
         // The maps of another version cannot be read: assume that it carries only this one.
-        let first = Pinned::<F>::first_name_of(process).ok().flatten();
+        let names = Pinned::<F>::names_of(process).unwrap_or_default();
+        let mut listened = names.into_iter().filter(|name| {
+            let function = F::PROGRAMS.function;
+            control::listens(Place::Interface { function, name })
+        });
         Ok(Self {
             is_service: control::service()? == Some(process),
-            first: first.unwrap_or_else(|| name.clone()),
+            listens_at: listened.next().unwrap_or_else(|| name.clone()),
             name,
         })
     }
 
     /// Where it listens.
-    fn place(&self) -> Place<'_> {
+    fn place<F: Function>(&self) -> Place<'_> {
         if self.is_service {
-            Place::Service
-        } else {
-            Place::Interface(&self.first)
+            return Place::Service;
+        }
+        Place::Interface {
+            function: F::PROGRAMS.function,
+            name: &self.listens_at,
         }
     }
 }

@@ -6,25 +6,25 @@ use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
 
 use crate::group::counter::{Counter, KeptIn, PacketEnd};
 
-/// A side of the tunnel.
+/// A side of a function's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Outside, where packets are TCP.
+    /// Towards the network.
     Wire,
-    /// Inside, where they are UDP.
-    Restored,
+    /// Towards this host: restored by the tunnel, translated by the gateway.
+    Behind,
 }
 
 impl Side {
     /// Both, in the order of their numbers in a file.
-    pub const BOTH: [Self; 2] = [Self::Wire, Self::Restored];
+    pub const BOTH: [Self; 2] = [Self::Wire, Self::Behind];
 
-    /// Its name for a person.
+    /// Its name for a person; `behind` is what packets are on that side.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(self, behind: &'static str) -> &'static str {
         match self {
             Self::Wire => "on the wire",
-            Self::Restored => "restored",
+            Self::Behind => behind,
         }
     }
 }
@@ -95,8 +95,8 @@ impl Packet {
     #[must_use]
     pub fn sights(&self) -> Vec<Sight<'_>> {
         let (from, to, direction) = match self.hook {
-            Hook::Egress => (Side::Restored, Side::Wire, Direction::Outbound),
-            Hook::Ingress | Hook::Xdp => (Side::Wire, Side::Restored, Direction::Inbound),
+            Hook::Egress => (Side::Behind, Side::Wire, Direction::Outbound),
+            Hook::Ingress | Hook::Xdp => (Side::Wire, Side::Behind, Direction::Inbound),
         };
         let Counter {
             name,
@@ -243,7 +243,7 @@ mod tests {
             sides(&data),
             [
                 (Side::Wire, Direction::Inbound, b"segment".to_vec()),
-                (Side::Restored, Direction::Inbound, b"datagram".to_vec()),
+                (Side::Behind, Direction::Inbound, b"datagram".to_vec()),
             ]
         );
     }

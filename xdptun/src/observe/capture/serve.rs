@@ -29,14 +29,23 @@ const LONGEST: NonZeroU32 = NonZeroU32::new(MAX_COPIED).unwrap();
 /// The source of copies, again for each set of programs; at the end, the reason.
 type Feed = UnboundedReceiver<Result<Recorder, String>>;
 
+/// What a client wants to have recorded.
+pub struct Recorded {
+    /// The interface's name.
+    pub interface: String,
+    /// How many bytes of each packet.
+    pub snap_len: NonZeroU32,
+    /// The version of the client.
+    pub version: String,
+}
+
 /// Has an interface record its packets for a client, until the client goes.
-pub async fn serve<P>(
-    handle: Handle<P>,
-    interface: String,
-    snap_len: NonZeroU32,
-    version: String,
-    asker: Asker,
-) {
+pub async fn serve<P>(handle: Handle<P>, recorded: Recorded, asker: Asker) {
+    let Recorded {
+        interface,
+        snap_len,
+        version,
+    } = recorded;
     if version != VERSION {
         let _gone = asker.answer(&Err(other_version(&version))).await;
         return;

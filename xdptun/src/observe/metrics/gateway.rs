@@ -1,4 +1,4 @@
-//! What the gateway carries: its sessions.
+//! What the gateway carries: its sessions and bindings.
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ impl Collector for Gateways {
             encoder,
             attachments: &self.0,
         };
-        families.sessions()
+        families.sessions()?;
+        families.bindings()
     }
 }
 
@@ -56,6 +57,30 @@ impl Families<'_, '_, GatewayStatus> {
                 metric
                     .encode_family(&[("group", group)])?
                     .encode_gauge(&status.max_sessions)
+            },
+        )
+    }
+
+    fn bindings(&mut self) -> fmt::Result {
+        let help = "Ends of inside hosts that are bound to an outside port, by all interfaces of a \
+                    group.";
+        self.each(
+            ("xdptun_bindings", help, None),
+            MetricType::Gauge,
+            |metric, group, status| {
+                metric
+                    .encode_family(&[("group", group)])?
+                    .encode_gauge(&status.bindings)
+            },
+        )?;
+        let help = "How many bindings the table of a group of interfaces holds.";
+        self.each(
+            ("xdptun_binding_table_capacity", help, None),
+            MetricType::Gauge,
+            |metric, group, status| {
+                metric
+                    .encode_family(&[("group", group)])?
+                    .encode_gauge(&status.max_bindings)
             },
         )
     }

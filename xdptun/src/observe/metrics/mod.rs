@@ -107,6 +107,9 @@ mod tests {
                 ..attachment(name, 2, attached_s, 0).attachment
             },
             forwards: Vec::new(),
+            nat: None,
+            bindings: count,
+            max_bindings: 2000,
             max_sessions: 1000,
             session_states: [("open", count)].into(),
         }
@@ -187,6 +190,8 @@ mod tests {
             r#"xdptun_session_states{group="eth0,lan0",state="open"} 7"#,
             r#"xdptun_session_states{group="eth0,lan0",state="closing"} 0"#,
             r#"xdptun_session_table_capacity{group="eth0,lan0"} 1000"#,
+            r#"xdptun_bindings{group="eth0,lan0"} 7"#,
+            r#"xdptun_binding_table_capacity{group="eth0,lan0"} 2000"#,
         ] {
             assert_holds(&text, line);
         }

@@ -15,7 +15,9 @@ use crate::error::{Result, bail};
 use crate::gateway::{Gateway, Plan, follow, preflight};
 use crate::group::check::check;
 use crate::group::{Handle, Incumbent};
+use crate::host::ports::PortRange;
 use crate::process::task::Task;
+use crate::tunnel;
 
 /// The group of the gateway.
 pub struct RunningGateway {
@@ -40,9 +42,12 @@ impl Service {
     ///
     /// If the configuration cannot be put into practice on this host.
     pub(super) fn plan_gateway(&self, config: &Config) -> Result<Option<Plan>> {
-        let Some(plan) = Plan::of(config)? else {
+        let Some(mut plan) = Plan::of(config)? else {
             return Ok(None);
         };
+        for name in plan.nats.keys().cloned().collect::<Vec<_>>() {
+            plan.reserve(&name, tunnelled(&name))?;
+        }
         let before = self.gateway.as_ref().map(|gateway| &gateway.plan);
         preflight::refuse_served(&plan, before)?;
         Ok(Some(plan))
@@ -54,17 +59,19 @@ impl Service {
     ///
     /// Names the option that cannot change.
     pub(super) fn check_gateway(&self, plan: &Plan) -> Result<()> {
-        if let Some(RunningGateway { plan: before, .. }) = &self.gateway
-            && before.max_sessions != plan.max_sessions
-        {
-            bail!(
-                CannotChange,
-                "what is attached has `max-sessions` {}, which cannot become {} while it is \
-                 attached; leave it as it was, or take all rules out of the file, reload, and put \
-                 them back",
-                before.max_sessions,
-                plan.max_sessions
-            );
+        if let Some(RunningGateway { plan: before, .. }) = &self.gateway {
+            let sessions = [before, plan].map(|plan| plan.max_sessions.get());
+            let bindings = [before, plan].map(|plan| plan.max_bindings.get());
+            for (key, [has, wanted]) in [("max-sessions", sessions), ("max-bindings", bindings)] {
+                if has != wanted {
+                    bail!(
+                        CannotChange,
+                        "what is attached has `{key}` {has}, which cannot become {wanted} while it \
+                         is attached; leave it as it was, or take all rules and `nat` out of the \
+                         file, reload, and put them back"
+                    );
+                }
+            }
         }
         let options = plan.options();
         let mut present = plan.listeners().filter(|name| {
@@ -111,6 +118,23 @@ impl Service {
             Incumbent::Respect | Incumbent::TakeOver => self.check_gateway(plan),
         }
     }
+}
+
+/// The ports that the tunnel has on an interface now, also those of another process.
+fn tunnelled(name: &str) -> Vec<PortRange> {
+    let read = || -> Result<Vec<PortRange>> {
+        let Ok(index) = if_nametoindex(name) else {
+            return Ok(Vec::new());
+        };
+        match tunnel::Pinned::open(index)? {
+            Some(pinned) => Ok(pinned.group.maps.ports()?),
+            None => Ok(Vec::new()),
+        }
+    };
+    read().unwrap_or_else(|error| {
+        warn!("{name}: the tunnel's ports are not known, and may be lent: {error:#}");
+        Vec::new()
+    })
 }
 
 /// Follows the routes to the back ends of a plan.

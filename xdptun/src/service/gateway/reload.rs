@@ -3,6 +3,7 @@
 use nix::net::if_::if_nametoindex;
 
 use super::follow_routes;
+use crate::config::Nat;
 use crate::error::Result;
 use crate::gateway::{Gateway, Plan, preflight};
 use crate::group::{Handle, Order, detach};
@@ -157,7 +158,9 @@ impl Service {
                 .iter()
                 .filter_map(|(name, forwards)| match before.forwards.get(name) {
                     None => Some(begun_line(plan, name, &self.gateway_states)),
-                    Some(old) if old != forwards => Some(format!("{name}: new rules apply")),
+                    Some(old) if old != forwards || nat_of(before, name) != nat_of(plan, name) => {
+                        Some(format!("{name}: new rules apply"))
+                    }
                     Some(_) if plan.timers != before.timers => {
                         Some(format!("{name}: new session timeouts apply"))
                     }
@@ -211,10 +214,14 @@ async fn change(handle: &Handle<Plan>, before: &Plan, after: &Plan) -> Result<Ve
 fn begun_line(plan: &Plan, name: &str, states: &InterfaceStates) -> String {
     match states.is_waiting(name) {
         true => waited_for(name),
-        false => format!("{name}: {}", plan.forwards_by(name).unwrap_or_default()),
+        false => format!("{name}: {}", plan.does_on(name).unwrap_or_default()),
     }
 }
 
 fn ended_line(name: &str) -> String {
-    format!("{name}: no longer forwards")
+    format!("{name}: no longer forwards or translates")
+}
+
+fn nat_of<'a>(plan: &'a Plan, name: &str) -> Option<&'a Nat> {
+    plan.nats.get(name)
 }

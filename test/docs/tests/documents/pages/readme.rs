@@ -55,6 +55,7 @@ pub fn walk(page: &mut Page) {
         &[
             "cargo xtask demo",
             "cargo xtask demo forward",
+            "cargo xtask demo nat",
             "cargo xtask test",
         ],
     )

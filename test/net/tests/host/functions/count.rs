@@ -66,6 +66,8 @@ impl Function for Count {
         xdp: None,
     };
 
+    const BEHIND: &'static str = "counted";
+
     type Plan = Plan;
     type Settings = ();
     type Maps = ();

@@ -3,6 +3,12 @@
 //! A session is made by packets, so a test is a conversation: each step says what goes in, and
 //! all that comes out: verdict, bytes, counters.
 
+mod nat;
+mod step;
+
+pub use nat::NatRow;
+pub use step::Step;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,6 +18,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
 use xdptun_common::gateway::global;
+use xdptun_common::gateway::nat::{Binding, HostKey, InsideKey, OutsideKey};
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::rule::{BackEnd, Listen, ListenKey, Set};
 use xdptun_common::gateway::session::Entry;
@@ -22,17 +29,18 @@ use xdptun_common::member::{self, Member};
 use xdptun_common::wire::{LINK_ETHERNET, Protocol};
 use xdptun_lab::workspace;
 
-use crate::case::Verdict;
-use crate::diff;
 use crate::kernel::{Record, require_root, take};
 use crate::path::Family;
-use crate::program::{Program, Skb};
+use crate::program::Skb;
 
 /// Sessions that last for which there is room.
 pub const MAX_SESSIONS: u32 = 4;
 
-/// Index of the loopback device, where packets are if a step names no other.
+/// Index of the loopback device, where all packets are.
 const LOOPBACK: u32 = 1;
+
+/// Index of the interface that packets are met at if a step names no other.
+pub const OWN: u32 = LOOPBACK;
 
 /// The set that the rules are in.
 const SET: Set = 3;
@@ -66,9 +74,28 @@ impl Rule {
     }
 }
 
+/// Capacities of the maps of `nat`.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// How many outside ends may be bound.
+    pub bindings: u32,
+    /// Of how many inside ends the port is known.
+    pub outside_ports: u32,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            bindings: 65_536,
+            outside_ports: 65_536,
+        }
+    }
+}
+
 /// The programs and their maps.
 pub struct Gateway {
     ebpf: Ebpf,
+    met_at: u32,
     loaded: [bool; 2],
     counters: PerCpuArray<MapData, u64>,
     counted: BTreeMap<&'static str, u64>,
@@ -76,6 +103,9 @@ pub struct Gateway {
     embryonic: HashMap<MapData, Record<Tuple>, Record<Entry>>,
     lasting: Array<MapData, u64>,
     back_ends: Array<MapData, Record<BackEnd>>,
+    bindings: HashMap<MapData, Record<OutsideKey>, Record<Binding>>,
+    outside_ports: HashMap<MapData, Record<InsideKey>, u32>,
+    hosts: HashMap<MapData, Record<HostKey>, u32>,
 }
 
 impl Gateway {
@@ -86,23 +116,25 @@ impl Gateway {
     /// If the kernel refuses.
     #[must_use]
     pub fn new(rules: &[Rule]) -> Self {
+        Self::with_room(rules, Room::default())
+    }
+
+    /// The same with these capacities.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn with_room(rules: &[Rule], room: Room) -> Self {
         require_root();
         let mut ebpf = EbpfLoader::new()
             .override_global(LINK_LEN, &LINK_ETHERNET, true)
             .override_global(global::MAX_SESSIONS, &MAX_SESSIONS, true)
             .map_max_entries("SESSIONS", 8 * MAX_SESSIONS)
+            .map_max_entries("BINDINGS", room.bindings)
+            .map_max_entries("OUTSIDE_PORTS", room.outside_ports)
             .load_file(workspace::object("gateway"))
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
-        let mut interfaces: Array<_, Record<Member>> = within(&mut ebpf, "INTERFACES");
-        let member = Member {
-            met_at: LOOPBACK,
-            index: LOOPBACK,
-            mtu: 1500,
-            ..Member::default()
-        };
-        interfaces
-            .set(member::slot(LOOPBACK, 0), Record(member), 0)
-            .expect("the interfaces can be written");
         let mut local: LpmTrie<_, [u8; 16], u32> = within(&mut ebpf, "LOCAL");
         for family in Family::ALL {
             let key = Key::new(128, address_bytes(family.host()));
@@ -117,13 +149,37 @@ impl Gateway {
             embryonic: take(&mut ebpf, "EMBRYONIC"),
             lasting: take(&mut ebpf, "LASTING"),
             back_ends: take(&mut ebpf, "BACK_ENDS"),
+            bindings: take(&mut ebpf, "BINDINGS"),
+            outside_ports: take(&mut ebpf, "OUTSIDE_PORTS"),
+            hosts: take(&mut ebpf, "HOSTS"),
             loaded: [false; 2],
+            met_at: 0,
             ebpf,
         };
+        gateway.meet_at(OWN);
         gateway.set_timers(Timers::DEFAULT);
         gateway.set_rules(rules);
         gateway.listens(true);
         gateway
+    }
+
+    /// Lets the programs meet packets at this interface. They know it only by the row of the
+    /// device where a packet is, so that another row for that device is another interface to them.
+    fn meet_at(&mut self, index: u32) {
+        if self.met_at == index {
+            return;
+        }
+        let mut interfaces: Array<_, Record<Member>> = within(&mut self.ebpf, "INTERFACES");
+        let member = Member {
+            met_at: LOOPBACK,
+            index,
+            mtu: 1500,
+            ..Member::default()
+        };
+        interfaces
+            .set(member::slot(LOOPBACK, 0), Record(member), 0)
+            .expect("the interfaces can be written");
+        self.met_at = index;
     }
 
     /// Sets how long sessions live without a packet.
@@ -241,7 +297,7 @@ impl Gateway {
         removed.expect("the entry was there a moment ago");
     }
 
-    /// Makes all sessions so many ticks older.
+    /// Makes all sessions so many ticks older, but no binding.
     ///
     /// # Panics
     ///
@@ -320,77 +376,6 @@ impl Gateway {
     /// Begins a step: this packet leaves.
     pub fn leaves(&mut self, packet: impl Into<Vec<u8>>) -> Step<'_> {
         Step::new(self, Side::Out, packet.into())
-    }
-}
-
-/// A packet at a hook.
-#[must_use]
-pub struct Step<'a> {
-    gateway: &'a mut Gateway,
-    side: Side,
-    packet: Vec<u8>,
-    skb: Skb,
-}
-
-impl<'a> Step<'a> {
-    fn new(gateway: &'a mut Gateway, side: Side, packet: Vec<u8>) -> Self {
-        gateway.moved();
-        Self {
-            gateway,
-            side,
-            packet,
-            skb: Skb::default(),
-        }
-    }
-
-    /// It carries a mark.
-    pub fn marked(mut self, mark: u32) -> Self {
-        self.skb.mark = mark;
-        self
-    }
-
-    /// It goes on as another one, and these are counted, once each.
-    ///
-    /// # Panics
-    ///
-    /// If anything else comes of it.
-    #[track_caller]
-    pub fn becomes(self, expected: impl Into<Vec<u8>>, counters: &[&str]) {
-        self.judge(Verdict::Pass, Some(expected.into()), counters);
-    }
-
-    /// It goes on as it is, and nothing is counted.
-    ///
-    /// # Panics
-    ///
-    /// If anything else comes of it.
-    #[track_caller]
-    pub fn passes(self) {
-        let packet = self.packet.clone();
-        self.judge(Verdict::Pass, Some(packet), &[]);
-    }
-
-    /// It is dropped.
-    ///
-    /// # Panics
-    ///
-    /// If anything else comes of it.
-    #[track_caller]
-    pub fn is_dropped(self, outcome: Outcome) {
-        self.judge(Verdict::Drop, None, &[outcome.name()]);
-    }
-
-    #[track_caller]
-    fn judge(self, verdict: Verdict, packet: Option<Vec<u8>>, counters: &[&str]) {
-        let (value, after) = self.gateway.run(self.side, &self.packet, self.skb);
-        let found = Verdict::of(Program::Ingress, value);
-        let moved = self.gateway.moved();
-        assert_eq!(found, Some(verdict), "verdict; counted {moved:?}");
-        if let Some(expected) = packet {
-            assert!(expected == after, "{}", diff::hexdump(&expected, &after));
-        }
-        let expected: BTreeMap<&str, u64> = counters.iter().map(|name| (*name, 1)).collect();
-        assert_eq!(moved, expected, "counters");
     }
 }
 
