@@ -77,7 +77,9 @@ impl Inside {
 
     fn connect_inside(&self) -> Result<()> {
         let gateway = &self.gateway;
-        gateway.run("ip", ["link", "add", Self::LAN, "type", "bridge"])?;
+        // With snooping it would join a group, and tell so to inside hosts at some time.
+        let bridge = ["type", "bridge", "mcast_snooping", "0"];
+        gateway.run("ip", [&["link", "add", Self::LAN][..], &bridge].concat())?;
         for (host, port) in [(&self.a, "port0"), (&self.b, "port1")] {
             host.connect(&End {
                 netns: gateway,
