@@ -326,28 +326,37 @@ fn what_cannot_work_is_warned_of() {
 #[test]
 fn every_field_of_a_session_is_documented_and_no_other() {
     let net = Served::new().unwrap();
-    let attached = forward(&net, Family::V4, &[]);
-    let socket = udp::bind(&net.client.netns, net.client.socket(Family::V4, 0)).unwrap();
-    socket
-        .send_to(b"hello", net.listen_at(Family::V4, LISTEN))
-        .unwrap();
-    wait::until(LIMIT, "the session", || sessions(&net).len() == 1).unwrap();
-    let printed = sessions(&net);
-    let printed: BTreeSet<&str> = printed[0]
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
     let page = fs::read_to_string(workspace::root().join("docs/json.md")).unwrap();
     let (_, section) = page.split_once("## xdptun sessions\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
-    let rows = section
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `sessions[]."));
-    let listed: BTreeSet<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
-    assert_eq!(printed, listed);
-    attached.stop().unwrap();
+    // The fields that sessions of a function have, and not those of the other alone.
+    let listed = |other: &str| -> BTreeSet<&str> {
+        let rows = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `sessions[]."));
+        let rows = rows.filter(|row| !row.contains(&format!("| `{other}`: ")));
+        rows.map(|row| row.split('`').next().unwrap()).collect()
+    };
+    let inside = ["--inside", "10.5.0.0/24"];
+    let nat = || Attached::nat(&net.gateway, Served::WAN, &inside).unwrap();
+    let forwarding = || forward(&net, Family::V4, &[]);
+    let functions: [&dyn Fn() -> Attached; 2] = [&forwarding, &nat];
+    let to_listen = net.listen_at(Family::V4, LISTEN);
+    let to_client = net.client.socket(Family::V4, 4000);
+    for (attach, from, to, other) in [
+        (functions[0], &net.client, to_listen, "nat"),
+        (functions[1], &net.back_end, to_client, "forward"),
+    ] {
+        let attached = attach();
+        let socket = udp::bind(&from.netns, from.socket(Family::V4, 0)).unwrap();
+        socket.send_to(b"hello", to).unwrap();
+        wait::until(LIMIT, "the session", || sessions(&net).len() == 1).unwrap();
+        let printed = sessions(&net);
+        let printed = printed[0].as_object().unwrap().keys();
+        let printed: BTreeSet<&str> = printed.map(String::as_str).collect();
+        assert_eq!(printed, listed(other));
+        attached.stop().unwrap();
+    }
 }
 
 /// A client sends disguised datagrams; the gateway's tunnel restores them, and its gateway
