@@ -234,7 +234,8 @@ fn tell_what_the_gateway_forwards() {
         names.insert(dev);
         let counters = gateway["counters"].as_object().unwrap();
         for (name, count) in counters {
-            let metric = match name.starts_with("sessions_") {
+            let is_of_sessions = name.starts_with("sessions_") || name.starts_with("bindings_");
+            let metric = match is_of_sessions {
                 true => "xdptun_sessions_total",
                 false => "xdptun_packets_total",
             };
@@ -256,9 +257,15 @@ fn tell_what_the_gateway_forwards() {
         let told = metrics.value("xdptun_session_states", &labels);
         assert_eq!(told, Some(count as f64), "{state}");
     }
-    let capacity = metrics.value("xdptun_session_table_capacity", &[("group", &group)]);
-    assert_eq!(capacity, gateways[0]["max_sessions"].as_f64());
-    assert_eq!(capacity, Some(1000.0));
+    for (name, field) in [
+        ("xdptun_session_table_capacity", "max_sessions"),
+        ("xdptun_bindings", "bindings"),
+        ("xdptun_binding_table_capacity", "max_bindings"),
+    ] {
+        let told = metrics.value(name, &[("group", &group)]);
+        assert_eq!(told, gateways[0][field].as_f64(), "{name}");
+    }
+    assert_eq!(gateways[0]["max_sessions"], 1000);
     for name in ["xdptun_session_states", "xdptun_session_table_capacity"] {
         assert_eq!(metrics.label_values(name, "group").len(), 1, "{name}");
     }
