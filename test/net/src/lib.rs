@@ -28,8 +28,10 @@
 //! | [`storm`] | a wire that loses, reorders and doubles segments |
 //! | [`socket`] | UDP sockets that lose nothing, or that watch their path |
 //! | [`tcp`] | real TCP connections |
+//! | [`through`] | clients that talk to servers through a gateway |
 //! | [`traces`] | what an attachment leaves on a host |
 //! | [`traffic`] | datagrams that keep coming while something else happens |
+//! | [`unpacked`] | programs that `cargo xtask setup` unpacks |
 //! | [`vxlan`] | tunnels, whose packets have checksums of their own |
 
 use std::time::Duration;
@@ -60,8 +62,10 @@ pub mod socket;
 pub mod status;
 pub mod storm;
 pub mod tcp;
+pub mod through;
 pub mod traces;
 pub mod traffic;
+pub mod unpacked;
 pub mod vxlan;
 pub mod wire;
 

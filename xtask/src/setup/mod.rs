@@ -3,12 +3,12 @@
 //! Each part checks first and does nothing when it is satisfied, so that every
 //! verb can call this as its first step.
 
-mod coturn;
 mod debian;
 mod packages;
 mod peers;
 mod toolchain;
 mod tools;
+mod unpacked;
 
 use anyhow::Result;
 
@@ -33,7 +33,7 @@ pub fn run() -> Result<()> {
         toolchain::parts,
         packages::parts,
         tools::parts,
-        coturn::parts,
+        unpacked::parts,
         debian::parts,
     ] {
         for part in make() {
@@ -64,7 +64,7 @@ pub fn ensure_target(target: &str) -> Result<()> {
 pub fn ensure() -> Result<()> {
     install_missing(toolchain::parts())?;
     install_missing(packages::required_parts())?;
-    install_missing(coturn::parts())?;
+    install_missing(unpacked::parts())?;
     install_missing(tools::parts())
 }
 

@@ -33,6 +33,8 @@ const LABORATORY: Group = Group {
         ("ping", "iputils-ping"),
         ("sysctl", "procps"),
         ("curl", "curl"),
+        ("dig", "bind9-dnsutils"),
+        ("ssh", "openssh-client"),
         ("python3", "python3"),
     ],
 };

@@ -1,4 +1,5 @@
 //! HTTP/3 between the programs of this package.
 
 mod disguised;
+mod gateway;
 mod programs;

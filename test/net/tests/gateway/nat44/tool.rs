@@ -1,23 +1,8 @@
 //! The kind of NAT, as coturn's `turnutils_natdiscovery` finds it (RFC 5780).
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use xdptun_lab::{Host, Inside, Netns, Process, wait, workspace};
+use xdptun_lab::{Host, Inside, Process, wait};
 use xdptun_test_net::inside::nat;
-use xdptun_test_net::{LIMIT, cli};
-
-/// A program of coturn, which `cargo xtask setup` unpacks.
-fn program(netns: &Netns, name: &str) -> Command {
-    let folder = workspace::root().join(".tools/coturn/usr");
-    let libraries: Vec<PathBuf> = std::fs::read_dir(folder.join("lib"))
-        .expect("`cargo xtask setup` unpacks coturn")
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    let mut command = netns.command(folder.join("bin").join(name));
-    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap());
-    command
-}
+use xdptun_test_net::{LIMIT, cli, unpacked};
 
 /// A STUN server with two addresses outside, and the program that asks it inside.
 #[test]
@@ -39,7 +24,7 @@ fn an_independent_program_finds_the_kind_of_nat() {
         let add = ["address", "add", &format!("{second}/24"), "dev", Host::DEV];
         server.netns.run("ip", add).unwrap();
         let first = server.v4.to_string();
-        let mut turnserver = program(&server.netns, "turnserver");
+        let mut turnserver = unpacked::program(&server.netns, "coturn", "usr/bin/turnserver");
         turnserver.args([
             "-n",
             "--stun-only",
@@ -61,7 +46,8 @@ fn an_independent_program_finds_the_kind_of_nat() {
             })
             .unwrap();
         }
-        let mut discovery = program(&net.a.netns, "turnutils_natdiscovery");
+        let mut discovery =
+            unpacked::program(&net.a.netns, "coturn", "usr/bin/turnutils_natdiscovery");
         let found = cli::finish(discovery.args(["-m", "-f", &first])).unwrap();
         let said = |words: &str| found.stdout.iter().any(|line| line.contains(words));
         assert!(said("NAT with Endpoint Independent Mapping!"), "{found:#?}");

@@ -1,0 +1,96 @@
+//! Clients that talk to servers through a gateway.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use xdptun_lab::{Attached, Family, Host, Inside, Netns, Served, xdptun};
+
+use crate::{PORT, inside};
+
+/// The port at which the gateway listens when it forwards.
+pub const LISTEN: u16 = 7000;
+
+/// A client and a server with a gateway between them.
+#[derive(Debug)]
+pub struct Through {
+    /// The host of the client.
+    pub client: Host,
+    /// The host of the server.
+    pub server: Host,
+    /// Where the server listens, at [`PORT`].
+    pub service: SocketAddr,
+    /// Where the client calls.
+    pub called: SocketAddr,
+    /// The address from which the server sees the client call.
+    pub seen: IpAddr,
+}
+
+/// Lets a client talk to a back end by a forwarded port: over both families, with its own address
+/// and masqueraded.
+///
+/// # Panics
+///
+/// If that fails, or the gateway drops a packet.
+pub fn forward(talk: impl Fn(&Through) -> Result<()>) {
+    for family in Family::BOTH {
+        for source in ["keep", "masquerade"] {
+            let net = Served::new().unwrap();
+            let service = net.back_end.socket(family, PORT);
+            let (listen, to) = (LISTEN.to_string(), service.to_string());
+            let rule = ["--listen", &listen, "--to", &to, "--source", source];
+            let attached = Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
+            let seen = if source == "masquerade" {
+                net.strand_back_end().unwrap();
+                net.inner(family)
+            } else {
+                net.client.address(family)
+            };
+            let through = Through {
+                client: net.client.clone(),
+                server: net.back_end.clone(),
+                service,
+                called: net.listen_at(family, LISTEN),
+                seen,
+            };
+            let talked = talk(&through).with_context(|| format!("{family}, source {source}"));
+            let passed = talked.and_then(|()| all_passed(&net.gateway));
+            attached.explain(passed).unwrap();
+            attached.stop().unwrap();
+        }
+    }
+}
+
+/// Lets an inside host talk to an outside one.
+///
+/// # Panics
+///
+/// If that fails, or the gateway drops a packet.
+pub fn nat(talk: impl Fn(&Through) -> Result<()>) {
+    let net = Inside::new().unwrap();
+    let attached = inside::nat(&net, &[]);
+    let [server, _] = &net.outside;
+    let service = server.socket(Family::V4, PORT);
+    let through = Through {
+        client: net.a.clone(),
+        server: server.clone(),
+        service,
+        called: service,
+        seen: Inside::ADDRESS.into(),
+    };
+    let passed = talk(&through).and_then(|()| all_passed(&net.gateway));
+    attached.explain(passed).unwrap();
+    attached.stop().unwrap();
+}
+
+/// Requires that the gateway has dropped nothing.
+fn all_passed(gateway: &Netns) -> Result<()> {
+    let status = xdptun::status(gateway)?;
+    let interfaces = status["gateways"].as_array().context("no gateway")?;
+    for interface in interfaces {
+        let counters = interface["counters"].as_object().context("no counters")?;
+        let mut drops = counters.iter().filter(|(name, _)| name.contains("drop"));
+        let dropped = drops.find(|(_, count)| count.as_u64() != Some(0));
+        ensure!(dropped.is_none(), "{}: {dropped:?}", interface["name"]);
+    }
+    Ok(())
+}
