@@ -15,6 +15,7 @@ mod flows;
 mod gateway;
 mod host;
 mod interface;
+mod nftables;
 mod programs;
 mod routes;
 mod wireguard;

@@ -1,5 +1,7 @@
-//! The routes to the back ends, and what changes with them.
+//! The routes to the back ends, the outside addresses, and what changes with them.
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -17,9 +19,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// How often to look without a notification: the kernel drops some if there are many.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Follows the routes to the back ends of a plan: tells the group other addresses, and adds
-/// interfaces that they lead to. One that no route leads to any more stays, for the sessions that
-/// it has. Never returns.
+/// Follows the routes to the back ends of a plan, and its outside addresses: tells the group other
+/// addresses, and adds interfaces that the routes lead to. One that no route leads to any more
+/// stays, for the sessions that it has. Never returns.
 ///
 /// # Errors
 ///
@@ -27,6 +29,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
     let mut changes = RouteChanges::subscribe()?;
     let mut attached = plan.interfaces();
+    let mut outside = OutsideLog::new(&plan);
     let mut look = interval(LOOK);
     // Whether the group has what the plan asks for.
     let mut is_settled = true;
@@ -45,6 +48,7 @@ pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
                 for back_end in plan.unreachable() {
                     warn!("{back_end}: no route leads to this back end");
                 }
+                outside.tell(&plan);
             }
             Ok(false) if is_settled => continue,
             Ok(false) => {}
@@ -54,6 +58,48 @@ pub async fn follow(mut plan: Plan, handle: Handle<Plan>) -> Result<()> {
             }
         }
         is_settled = settle(&plan, &handle, &mut attached).await;
+    }
+}
+
+/// Logs other outside addresses.
+struct OutsideLog {
+    /// Those that were told last, by the names of the interfaces.
+    told: BTreeMap<String, Ipv4Addr>,
+    /// Those that interfaces had last, also of interfaces that have none now.
+    last: BTreeMap<String, Ipv4Addr>,
+}
+
+impl OutsideLog {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            told: plan.seen().outside.clone(),
+            last: plan.seen().outside.clone(),
+        }
+    }
+
+    fn tell(&mut self, plan: &Plan) {
+        let now = &plan.seen().outside;
+        for name in plan.nats.keys() {
+            if self.told.get(name) != now.get(name) {
+                self.tell_one(name, now.get(name).copied());
+            }
+        }
+        self.told.clone_from(now);
+    }
+
+    fn tell_one(&mut self, name: &str, now: Option<Ipv4Addr>) {
+        let Some(now) = now else {
+            warn!(
+                "{name}: no IPv4 address any more; packets of inside hosts are dropped until it has \
+                 one"
+            );
+            return;
+        };
+        match self.last.insert(name.to_owned(), now) {
+            Some(last) if last == now => info!("{name}: the outside address is {now} again"),
+            Some(last) => info!("{name}: the outside address is {now} now ({last} before)"),
+            None => info!("{name}: the outside address is {now} now"),
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //! mended.
 
 use serde_json::Value;
-use xdptun_lab::{Attached, Served};
+use xdptun_lab::{Attached, Family, Served, udp, wait};
 use xdptun_test_net::doctor::{self, mend_of, only, succeed};
+use xdptun_test_net::{LIMIT, status};
 
 /// Translates the back end, which is inside.
 fn nat(net: &Served, more: &[&str]) -> Attached {
@@ -34,6 +35,7 @@ fn translation_is_examined() {
         "forwarding",
         "outside-ports",
         "masquerade",
+        "destination-rules",
     ];
     for check in checks {
         assert_ok(&net, check);
@@ -83,4 +85,36 @@ fn addresses_and_ports_of_others_are_told() {
     succeed(&net.gateway, "ip address add 192.0.2.99/24 dev eth0");
     assert_ok(&net, "outside-address");
     attached.stop().unwrap();
+}
+
+/// A rule of nftables sends packets to an outside port on to the back end.
+#[test]
+fn rules_for_outside_ports_are_told() {
+    const PORT: u16 = 8080;
+    let net = Served::new().unwrap();
+    let attached = nat(&net, &[]);
+    let _service = udp::Server::echo(&net.back_end.netns, (net.back_end.v4, PORT)).unwrap();
+    succeed(
+        &net.gateway,
+        "nft add table ip t && nft add chain ip t c '{ type nat hook prerouting priority -100; }' && \
+         nft add rule ip t c iifname eth0 udp dport { 53, 8080 } dnat to 10.5.0.5 && \
+         nft add rule ip t c iifname lan0 udp dport 9000 redirect to :53",
+    );
+    let client = udp::bind(&net.client.netns, (net.client.v4, 0)).unwrap();
+    let to = net.listen_at(Family::V4, PORT);
+    client.send_to(b"lost", to).unwrap();
+    wait::until(LIMIT, "the drop", || {
+        let gateway = status::gateway(&net.gateway, Served::WAN).unwrap();
+        gateway["counters"]["in_drop_filtered"] == 1
+    })
+    .unwrap();
+    let words = ["8080/udp", "`ip t c handle 3`", "such as 8081-32767"];
+    let mend = mend_of(&findings(&net), "destination-rules", "warn", &words);
+    assert_eq!(mend, "");
+    let next = nat(&net, &["--ports", "8081-32767", "--take-over"]);
+    assert_ok(&net, "destination-rules");
+    next.explain(udp::exchange(&client, to, b"hello", LIMIT))
+        .unwrap();
+    next.stop().unwrap();
+    drop(attached);
 }

@@ -5,8 +5,9 @@
 
 use serde_json::Value;
 
-use super::ruleset::{BaseChain, Datagram, Hook, Ruleset};
-use super::verdict::{Met, Verdict};
+use super::datagram::{Datagram, Hook};
+use super::met::Met;
+use crate::doctor::nftables::{BaseChain, Ruleset, Verdict, is_named};
 
 /// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
 const MAX_DEPTH: usize = 16;
@@ -14,14 +15,14 @@ const MAX_DEPTH: usize = 16;
 /// One datagram on its way through a base chain and the chains that it calls.
 pub struct Walk<'a> {
     pub ruleset: &'a Ruleset,
-    pub chain: &'a BaseChain,
+    pub chain: &'a BaseChain<'a>,
     pub datagram: &'a Datagram<'a>,
 }
 
 impl Walk<'_> {
     /// Whether the chain drops the datagram.
     pub fn drops(&self) -> bool {
-        match self.follow(&self.chain.name, 0) {
+        match self.follow(self.chain.name, 0) {
             Some(accepted) => !accepted,
             None => self.chain.drops_by_policy,
         }
@@ -33,8 +34,10 @@ impl Walk<'_> {
         if depth > MAX_DEPTH {
             return None;
         }
-        for statements in self.ruleset.rules(self.chain, name) {
-            match self.verdict(statements) {
+        let rules = self.ruleset.all_rules();
+        let rules = rules.filter(|rule| rule.table == self.chain.table && rule.chain == name);
+        for rule in rules {
+            match self.verdict(rule.statements) {
                 None => {}
                 Some(Verdict::Accept) => return Some(true),
                 Some(Verdict::Drop) => return Some(false),
@@ -97,7 +100,7 @@ impl Walk<'_> {
     }
 
     fn condition(&self, left: &Value, right: &Value) -> Met {
-        let values = || self.ruleset.values(self.chain, right);
+        let values = || self.ruleset.values(self.chain.table, right);
         let among = |wanted: &str| Met::from_bool(values().iter().any(|value| *value == wanted));
         let protocol = || {
             let is_udp = |value: &&Value| **value == "udp" || **value == 17;
@@ -107,7 +110,7 @@ impl Walk<'_> {
             let field = payload["field"].as_str().unwrap_or_default();
             return match payload["protocol"].as_str() {
                 Some("udp" | "th") if field == self.datagram.end.field() => {
-                    self.ruleset.ports(self.chain, right, self.datagram.port)
+                    Met::by_ports(&values(), self.datagram.port)
                 }
                 Some("ip") if field == "protocol" => protocol(),
                 Some("ip6") if field == "nexthdr" => protocol(),
@@ -118,10 +121,10 @@ impl Walk<'_> {
         match left["meta"]["key"].as_str() {
             Some("l4proto") => return protocol(),
             Some("iif" | "iifname") if self.datagram.hook == Hook::Input => {
-                return self.interface(&values());
+                return Met::from_bool(is_named(&values(), self.datagram.interface));
             }
             Some("oif" | "oifname") if self.datagram.hook == Hook::Output => {
-                return self.interface(&values());
+                return Met::from_bool(is_named(&values(), self.datagram.interface));
             }
             _ => {}
         }
@@ -129,15 +132,6 @@ impl Walk<'_> {
             Some("state") => among("new"),
             _ => Met::Unknown,
         }
-    }
-
-    /// Whether the names, or prefixes of names, include the datagram's interface.
-    fn interface(&self, names: &[&Value]) -> Met {
-        let is_meant = |name: &str| match name.strip_suffix('*') {
-            Some(prefix) => self.datagram.interface.starts_with(prefix),
-            None => name == self.datagram.interface,
-        };
-        Met::from_bool(names.iter().filter_map(|name| name.as_str()).any(is_meant))
     }
 }
 
@@ -151,7 +145,7 @@ fn is_port(expression: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::firewall::ruleset::End;
+    use crate::doctor::firewall::datagram::End;
 
     fn chain(name: &str, base: &str) -> String {
         format!(r#"{{"chain": {{"family": "inet", "table": "filter", "name": "{name}"{base}}}}}"#)
@@ -159,7 +153,7 @@ mod tests {
 
     fn rule(chain: &str, statements: &str) -> String {
         format!(
-            r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "{chain}",
+            r#"{{"rule": {{"family": "inet", "table": "filter", "chain": "{chain}", "handle": 1,
             "expr": [{statements}]}}}}"#
         )
     }
@@ -181,7 +175,7 @@ mod tests {
         objects.extend(rules.iter().cloned());
         let text = format!(r#"{{"nftables": [{}]}}"#, objects.join(","));
         let ruleset = Ruleset::parse(&text).unwrap();
-        let chains = ruleset.base_chains(Hook::Input);
+        let chains = ruleset.base_chains("filter", "input");
         assert_eq!(chains.len(), 1);
         let datagram = Datagram {
             hook: Hook::Input,

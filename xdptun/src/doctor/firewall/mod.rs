@@ -2,17 +2,16 @@
 //!
 //! Netfilter sees datagrams both ways, so its UDP rules apply.
 
+mod datagram;
 mod judge;
-mod ruleset;
-mod verdict;
+mod met;
 
-use std::io;
-use std::process::Command;
-
+use self::datagram::{Datagram, Hook};
 use self::judge::Walk;
-use self::ruleset::{BaseChain, Datagram, Hook, Ruleset};
+use self::met::Met;
+use super::nftables::{self, BaseChain, Ruleset, Verdict};
 use super::{Finding, Subject};
-use crate::error::{Context as _, Result, bail};
+use crate::error::Result;
 use crate::host::ports::PortRange;
 
 const CHECK: &str = "firewall";
@@ -25,11 +24,10 @@ pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
         );
         return Ok(vec![Finding::warn(CHECK, what)]);
     }
-    let Some(text) = list_ruleset()? else {
+    let Some(ruleset) = nftables::list()? else {
         let what = "nft is not installed, so the rules of netfilter were not checked";
         return Ok(vec![Finding::warn(CHECK, what)]);
     };
-    let ruleset = Ruleset::parse(&text)?;
     let judged = subject
         .ports
         .iter()
@@ -37,24 +35,10 @@ pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
     Ok(judged.collect())
 }
 
-/// The ruleset as `nft` lists it; `None` if `nft` is not installed.
-pub fn list_ruleset() -> Result<Option<String>> {
-    let output = match Command::new("nft").args(["-j", "list", "ruleset"]).output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).context("cannot run nft"),
-    };
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!(Other, "`nft -j list ruleset`: {}", said.trim());
-    }
-    Ok(Some(String::from_utf8(output.stdout)?))
-}
-
 fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
     let mut findings = Vec::new();
     for hook in [Hook::Input, Hook::Output] {
-        for chain in ruleset.base_chains(hook) {
+        for chain in ruleset.base_chains("filter", hook.name()) {
             let stopped = hook.ends().iter().all(|end| {
                 let datagram = Datagram {
                     hook,
@@ -70,7 +54,7 @@ fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
                 walk.drops()
             });
             if stopped {
-                let tcp = ruleset.accepts_tcp(&chain, port);
+                let tcp = accepts_tcp(ruleset, &chain, port);
                 findings.push(stops(&chain, hook, interface, port, tcp));
             }
         }
@@ -84,8 +68,30 @@ fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
     findings
 }
 
-fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: bool) -> Finding {
-    let chain_name = format!("{} {} {}", chain.family, chain.table, chain.name);
+/// Whether a rule in the table of a chain accepts TCP to a port.
+fn accepts_tcp(ruleset: &Ruleset, chain: &BaseChain<'_>, port: PortRange) -> bool {
+    let mut rules = ruleset.all_rules().filter(|rule| rule.table == chain.table);
+    rules.any(|rule| {
+        let names_port = rule.statements.iter().any(|statement| {
+            let left = &statement["match"]["left"]["payload"];
+            let values = || ruleset.values(chain.table, &statement["match"]["right"]);
+            left["protocol"] == "tcp"
+                && left["field"] == "dport"
+                && Met::by_ports(&values(), port) == Met::Yes
+        });
+        let accepts = |statement| matches!(Verdict::read(statement), Some(Verdict::Accept));
+        names_port && rule.statements.iter().any(accepts)
+    })
+}
+
+fn stops(
+    chain: &BaseChain<'_>,
+    hook: Hook,
+    interface: &str,
+    port: PortRange,
+    tcp: bool,
+) -> Finding {
+    let chain_name = format!("{} {}", chain.table, chain.name);
     let what = if tcp {
         format!(
             "{interface}: chain `{chain_name}` accepts TCP port {port}, but netfilter sees UDP \
@@ -105,29 +111,24 @@ fn stops(chain: &BaseChain, hook: Hook, interface: &str, port: PortRange, tcp: b
 
 /// The command that lets UDP of a port through a chain, for the tool that made the
 /// chain.
-fn accept(chain: &BaseChain, hook: Hook, port: PortRange) -> String {
+fn accept(chain: &BaseChain<'_>, hook: Hook, port: PortRange) -> String {
     let end = match hook {
         Hook::Input => "dport",
         Hook::Output => "sport",
     };
-    let BaseChain {
-        family,
-        table,
-        name,
-        ..
-    } = chain;
-    let iptables = match family.as_str() {
+    let BaseChain { table, name, .. } = chain;
+    let iptables = match table.family {
         "ip" => Some("iptables"),
         "ip6" => Some("ip6tables"),
         _ => None,
     };
-    let is_standard = table == "filter" && ["INPUT", "OUTPUT"].contains(&name.as_str());
+    let is_standard = table.name == "filter" && ["INPUT", "OUTPUT"].contains(name);
     match iptables {
         Some(iptables) if is_standard => {
             let range = port.to_string().replace('-', ":");
             format!("{iptables} -I {name} -p udp --{end} {range} -j ACCEPT")
         }
-        _ => format!("nft insert rule {family} {table} {name} udp {end} {port} accept"),
+        _ => format!("nft insert rule {table} {name} udp {end} {port} accept"),
     }
 }
 

@@ -8,8 +8,9 @@ use xdptun_common::address::ip_addr;
 use xdptun_common::gateway::nat::{Nat, Network};
 
 use super::routing;
-use crate::doctor::{Finding, firewall, some_of};
-use crate::error::{Context as _, Result};
+use crate::doctor::nftables::{Rule, Ruleset, is_named};
+use crate::doctor::{Finding, some_of};
+use crate::error::Result;
 use crate::gateway::Pinned;
 use crate::gateway::preflight::Leg;
 use crate::host::ephemeral::Exposed;
@@ -23,8 +24,8 @@ pub const MASQUERADE: &str = "masquerade";
 
 /// What an interface translates.
 pub struct Translation {
-    interface: String,
-    nat: Nat,
+    pub interface: String,
+    pub nat: Nat,
     /// The interfaces that lead to each inside network.
     ways: WaysInto,
 }
@@ -123,54 +124,45 @@ pub fn check_ports(one: &Translation) -> Result<Vec<Finding>> {
     }])
 }
 
-pub fn check_masquerade(one: &Translation) -> Result<Vec<Finding>> {
-    let Some(text) = firewall::list_ruleset()? else {
-        return Ok(Vec::new());
-    };
-    let value: Value = serde_json::from_str(&text).context("nft did not print JSON")?;
-    let objects = value["nftables"].as_array().map_or(&[][..], Vec::as_slice);
-    Ok(vec![judge_masquerade(&one.interface, objects)])
-}
-
-/// `objects`: those of `nft -j list ruleset`.
-fn judge_masquerade(name: &str, objects: &[Value]) -> Finding {
-    let mut rules = objects.iter().filter_map(|object| object.get("rule"));
-    let Some(rule) = rules.find(|rule| changes_source(rule, name)) else {
+/// `name`: that of the interface.
+pub fn check_masquerade(name: &str, ruleset: &Ruleset) -> Finding {
+    let mut rules = ruleset.all_rules();
+    let Some(rule) = rules.find(|rule| changes_source(ruleset, rule, name)) else {
         let what = format!("{name}: no rule of nftables changes the source of what leaves by it");
         return Finding::ok(MASQUERADE, what);
     };
-    let word = |field: &str| rule[field].as_str().unwrap_or_default();
-    let chain = format!("{} {} {}", word("family"), word("table"), word("chain"));
     let what = format!(
-        "{name}: a rule of chain `{chain}` changes the source of packets before xdptun sees them; \
-         what it matches is translated by netfilter. Take it away if it matches inside hosts"
+        "{name}: a rule of chain `{} {}` changes the source of packets before xdptun sees them; \
+         what it matches is translated by netfilter. Take it away if it matches inside hosts",
+        rule.table, rule.chain
     );
     let finding = Finding::warn(MASQUERADE, what);
     // A rule that looks at more than the exit may be for other packets.
-    if parts_of(rule)
+    if rule
+        .statements
         .iter()
         .any(|part| part.get("match").is_some() && exit_of(part).is_none())
     {
         return finding;
     }
-    finding.mend(format!("nft delete rule {chain} handle {}", rule["handle"]))
+    finding.mend(format!("nft delete rule {rule}"))
 }
 
 /// Whether a rule translates the source of packets that leave by an interface, as far as it tells.
-fn changes_source(rule: &Value, interface: &str) -> bool {
-    let translates = parts_of(rule).iter().any(|part| {
+fn changes_source(ruleset: &Ruleset, rule: &Rule<'_>, interface: &str) -> bool {
+    let mut parts = rule.statements.iter();
+    let translates = parts.clone().any(|part| {
         let target = part["xt"]["name"].as_str().unwrap_or_default();
         let by_iptables = ["MASQUERADE", "SNAT"].contains(&target);
         by_iptables || part.get("masquerade").is_some() || part.get("snat").is_some()
     });
-    let leaves_elsewhere = parts_of(rule).iter().any(|part| {
-        exit_of(part).is_some_and(|(equal, names)| equal != is_named(names, interface))
+    let leaves_elsewhere = parts.any(|part| {
+        exit_of(part).is_some_and(|(equal, names)| {
+            let names = ruleset.values(rule.table, names);
+            equal != is_named(&names, interface)
+        })
     });
     translates && !leaves_elsewhere
-}
-
-fn parts_of(rule: &Value) -> &[Value] {
-    rule["expr"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// What a part of a rule compares the exit with, and whether they have to be equal.
@@ -182,19 +174,6 @@ fn exit_of(part: &Value) -> Option<(bool, &Value)> {
         .then(|| (test["op"] != "!=", &test["right"]))
 }
 
-/// Whether an interface is among those that a rule names: one, with a wildcard perhaps, or a set.
-fn is_named(names: &Value, interface: &str) -> bool {
-    match names {
-        Value::String(name) => match name.strip_suffix('*') {
-            Some(begin) => interface.starts_with(begin),
-            None => name == interface,
-        },
-        Value::Array(all) => all.iter().any(|one| is_named(one, interface)),
-        Value::Object(_) => is_named(&names["set"], interface),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -202,6 +181,10 @@ mod tests {
 
     use super::*;
     use crate::doctor::Level;
+
+    fn ruleset(objects: &[Value]) -> Ruleset {
+        Ruleset::parse(&json!({"nftables": objects}).to_string()).unwrap()
+    }
 
     #[test]
     fn a_rule_that_masquerades_the_same_packets_is_found() {
@@ -245,7 +228,7 @@ mod tests {
             ),
         ] {
             let rule = json!({"rule": {"family": "ip", "table": "t", "chain": "c", "handle": 4, "expr": parts}});
-            let finding = judge_masquerade("wan0", &[json!({"metainfo": {}}), rule]);
+            let finding = check_masquerade("wan0", &ruleset(&[json!({"metainfo": {}}), rule]));
             let mend = found.then_some("nft delete rule ip t c handle 4");
             let level = if found { Level::Warn } else { Level::Ok };
             assert_eq!((finding.level, finding.mend.as_deref()), (level, mend));
@@ -256,8 +239,8 @@ mod tests {
     #[test]
     fn a_rule_for_some_packets_is_told_without_a_command() {
         let source = json!({"match": {"op": "==", "left": {"payload": {"field": "saddr"}}, "right": "172.17.0.0"}});
-        let rule = json!({"rule": {"handle": 4, "expr": [source, {"masquerade": null}]}});
-        let finding = judge_masquerade("wan0", &[rule]);
+        let rule = json!({"rule": {"family": "ip", "table": "t", "chain": "c", "handle": 4, "expr": [source, {"masquerade": null}]}});
+        let finding = check_masquerade("wan0", &ruleset(&[rule]));
         assert_eq!((finding.level, finding.mend), (Level::Warn, None));
     }
 

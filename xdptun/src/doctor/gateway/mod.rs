@@ -2,6 +2,7 @@
 
 mod attachment;
 mod back_ends;
+mod destinations;
 mod inside;
 mod ports;
 mod routing;
@@ -12,7 +13,7 @@ use xdptun_common::gateway::rule::BackEnd;
 
 use self::inside::Translation;
 use super::programs::Seen;
-use super::{Finding, found};
+use super::{Finding, found, nftables};
 use crate::error::Result;
 use crate::gateway::Pinned;
 use crate::gateway::preflight::Leg;
@@ -49,14 +50,28 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
                 (inside::ROUTES, Ok(inside::check_routes(one))),
                 (routing::FORWARDING, inside::check_forwarding(one)),
                 (inside::PORTS, inside::check_ports(one)),
-                (inside::MASQUERADE, inside::check_masquerade(one)),
             ] {
                 findings.extend(found(check, result));
             }
+            findings.extend(check_netfilter(one));
         }
         Err(error) => findings.extend(found(inside::OUTSIDE, Err(error))),
     }
     findings
+}
+
+/// Whether rules of netfilter change packets that xdptun translates.
+fn check_netfilter(one: &Translation) -> Vec<Finding> {
+    match nftables::list() {
+        Ok(None) => Vec::new(),
+        Ok(Some(ruleset)) => {
+            let mut findings = vec![inside::check_masquerade(&one.interface, &ruleset)];
+            let result = destinations::check(one, &ruleset);
+            findings.extend(found(destinations::CHECK, result));
+            findings
+        }
+        Err(error) => found(inside::MASQUERADE, Err(error)),
+    }
 }
 
 /// What is forwarded of the packets that come in by an interface.

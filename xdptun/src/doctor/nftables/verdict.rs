@@ -1,28 +1,6 @@
-//! What a condition and a rule say.
+//! What a rule says.
 
 use serde_json::Value;
-
-/// Whether a condition is met.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Met {
-    Yes,
-    No,
-    Unknown,
-}
-
-impl Met {
-    pub const fn from_bool(met: bool) -> Self {
-        if met { Self::Yes } else { Self::No }
-    }
-
-    pub const fn not(self) -> Self {
-        match self {
-            Self::Yes => Self::No,
-            Self::No => Self::Yes,
-            Self::Unknown => Self::Unknown,
-        }
-    }
-}
 
 /// The verdict of a rule for packets that it matches.
 pub enum Verdict<'a> {
