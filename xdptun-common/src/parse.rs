@@ -1,6 +1,7 @@
 //! Where the transport segment of a packet is, and what stands in its way.
 
 use crate::Plain;
+use crate::address::is_mapped;
 use crate::wire::{Fragment, Ip, IpVersion, Protocol};
 
 /// Read access to the bytes of a packet.
@@ -292,7 +293,7 @@ impl<I: Ip> Located<I> {
 /// What the fragments of one datagram have in common (RFC 791 section 3.2, RFC
 /// 8200 section 4.5), and which way they go. Addresses are 16 bytes, IPv4 as
 /// v4-mapped; the identification is big-endian, IPv4's in its low half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct FragmentKey {
     source: [u8; 16],
@@ -305,3 +306,32 @@ pub struct FragmentKey {
 }
 
 crate::plain!(FragmentKey: 40);
+
+impl FragmentKey {
+    /// The source address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn source(&self) -> [u8; 16] {
+        self.source
+    }
+
+    /// The destination address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn destination(&self) -> [u8; 16] {
+        self.destination
+    }
+
+    /// Whether they are of IPv4.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        is_mapped(self.source)
+    }
+
+    /// Whether they leave.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_outbound(&self) -> bool {
+        self.outbound != 0
+    }
+}

@@ -9,12 +9,25 @@ use xdptun_lab::{Carried, Kind};
 ///
 /// If it is no IP packet, or `size` is no multiple of eight.
 pub fn fragment(kind: Kind, frame: &Carried, size: usize) -> Vec<Carried> {
-    assert!(size.is_multiple_of(8), "offsets count units of eight bytes");
     let (link, packet) = frame.bytes.split_at(kind.header_len());
+    let pieces = packets(packet, size).into_iter();
+    pieces
+        .map(|piece| frame.with_bytes([link, &piece].concat()))
+        .collect()
+}
+
+/// Cuts an IP packet into fragments in the same way.
+///
+/// # Panics
+///
+/// As [`fragment`].
+#[must_use]
+pub fn packets(packet: &[u8], size: usize) -> Vec<Vec<u8>> {
+    assert!(size.is_multiple_of(8), "offsets count units of eight bytes");
     let (ip, payload) = IpHeaders::from_slice(packet).expect("an IP packet");
     let pieces: Vec<&[u8]> = payload.payload.chunks(size).collect();
     let mut offset = IpFragOffset::ZERO;
-    let mut frames = Vec::new();
+    let mut packets = Vec::new();
     for (number, piece) in (1..).zip(&pieces) {
         let more = number < pieces.len();
         let mut ip = ip.clone();
@@ -32,12 +45,12 @@ pub fn fragment(kind: Kind, frame: &Carried, size: usize) -> Vec<Carried> {
         }
         ip.set_payload_len(piece.len()).expect("an IP packet");
         ip.set_next_headers(payload.ip_number);
-        let mut bytes = link.to_vec();
+        let mut bytes = Vec::new();
         ip.write(&mut bytes).expect("memory takes all");
         bytes.extend(*piece);
-        frames.push(frame.with_bytes(bytes));
+        packets.push(bytes);
         let units = u16::try_from(number * size / 8).expect("less than an IP packet");
         offset = IpFragOffset::try_new(units).expect("less than an IP packet");
     }
-    frames
+    packets
 }

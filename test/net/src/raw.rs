@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
-use etherparse::{PacketBuilder, TcpHeader};
+use etherparse::{IpHeaders, IpNumber, Ipv4Header, PacketBuilder, TcpHeader};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use xdptun_lab::Netns;
 
@@ -41,6 +41,29 @@ pub fn segment(
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             PacketBuilder::ipv6(source.octets(), destination.octets(), 64)
                 .tcp_header(header)
+                .write(&mut packet, payload)
+        }
+        _ => anyhow::bail!("{from} and {to} are of two families"),
+    }?;
+    Ok(packet)
+}
+
+/// The IP packet of a datagram; of IPv4 with a number by which its fragments are known.
+pub fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Result<Vec<u8>> {
+    let mut packet = Vec::new();
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let length = u16::try_from(8 + payload.len())?;
+            let (source, destination) = (source.octets(), destination.octets());
+            let mut header = Ipv4Header::new(length, 64, IpNumber::UDP, source, destination)?;
+            header.identification = 0x1234;
+            PacketBuilder::ip(IpHeaders::Ipv4(header, Default::default()))
+                .udp(from.port(), to.port())
+                .write(&mut packet, payload)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            PacketBuilder::ipv6(source.octets(), destination.octets(), 64)
+                .udp(from.port(), to.port())
                 .write(&mut packet, payload)
         }
         _ => anyhow::bail!("{from} and {to} are of two families"),

@@ -106,7 +106,19 @@ pub fn reload(netns: &Netns) -> Outcome {
 ///
 /// If it is not.
 pub fn reloads(netns: &Netns, changes: &[&str]) {
-    let outcome = reload(netns);
+    tells(&reload(netns), changes);
+}
+
+/// The same, and lets sessions of rules that are gone go on.
+///
+/// # Panics
+///
+/// If it is not.
+pub fn drains(netns: &Netns, changes: &[&str]) {
+    tells(&run(netns, &["reload", "--drain"]).unwrap(), changes);
+}
+
+fn tells(outcome: &Outcome, changes: &[&str]) {
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     assert_eq!(outcome.stdout, changes, "{outcome:#?}");
 }

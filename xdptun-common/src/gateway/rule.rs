@@ -39,6 +39,12 @@ impl ListenKey {
         self.set
     }
 
+    /// The same of another set.
+    #[must_use]
+    pub const fn of_set(self, set: Set) -> Self {
+        Self { set, ..self }
+    }
+
     /// The address, 16 bytes.
     #[must_use]
     pub const fn address(&self) -> [u8; 16] {
@@ -148,6 +154,13 @@ pub const MAX_LISTEN: u32 = 262_144;
 
 /// Capacity of the `BACK_ENDS` map, in weights.
 pub const MAX_BACK_ENDS: u32 = 65_536;
+
+/// Capacity of the `CUT` map, in packets: two for each session that is cut, four if its source was
+/// translated.
+pub const MAX_CUT: u32 = 131_072;
+
+/// Capacity of the `NAMED` map, in addresses.
+pub const MAX_NAMED: u32 = 131_072;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! Events that the programs tell the daemon through the `EVENTS` ring buffer.
 
 use crate::flow::key::FlowKey;
+use crate::report::frame;
 
 /// An event. One of [`Kind::Queued`] goes on with `len` bytes of frame, from its link
 /// header.
@@ -40,20 +41,7 @@ crate::from_raw! {
     pub Kind: u32 { Queued, Established, Finished, Reset }
 }
 
-/// An event with room for a frame of up to `N` bytes. The kernel reserves fixed
-/// sizes only, so there is one for common frames and one for any.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct QueuedFrame<const N: usize> {
-    /// Kind, length and flow.
-    pub event: Event,
-    /// The frame, `event.len` bytes of it.
-    pub frame: [u8; N],
-}
-
-/// Frame bytes of the small size: an Ethernet MTU of 1500 with tags and to spare.
-pub const SMALL_FRAME: usize = 2048 - size_of::<Event>();
-/// Frame bytes of the large size: any IP packet with its link header.
-pub const LARGE_FRAME: usize = 65536 + 64;
+/// Frame bytes of the small size.
+pub const SMALL_FRAME: usize = frame::small::<Event>();
 /// Size of the ring buffer in bytes.
 pub const RING_BYTES: u32 = 4 << 20;

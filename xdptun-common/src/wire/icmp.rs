@@ -44,6 +44,15 @@ impl IcmpHeader {
     }
 }
 
+impl Ipv4Header {
+    /// The message that a host does not let a packet through, "communication administratively
+    /// prohibited" (RFC 1812 section 5.2.7.1).
+    #[must_use]
+    pub const fn prohibited() -> IcmpHeader {
+        IcmpHeader::new(UNREACHABLE, PROHIBITED, 0)
+    }
+}
+
 /// What an echo message is (RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
@@ -156,6 +165,8 @@ impl Icmp for Ipv4Header {
 
 /// "Destination unreachable" and its code 4 (RFC 792).
 const UNREACHABLE: u8 = 3;
+/// See [`UNREACHABLE`].
+const PROHIBITED: u8 = 13;
 /// See [`UNREACHABLE`].
 const FRAGMENTATION_NEEDED: u8 = 4;
 /// RFC 792. IPv6's (RFC 4861) quotes its packet in an option, and counts only from a

@@ -12,19 +12,22 @@
 use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::gateway::fragment::Held;
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::tuple::Side;
 use xdptun_common::report::copy::Hook;
-use xdptun_common::wire::{Icmp, Ip as _, IpVersion, Ipv4Header, Ipv6Header};
+use xdptun_common::wire::{Ip as _, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::gateway::errors;
+use xdptun_ebpf::gateway::fragments::{gateway_first, gateway_hold, is_to_come_in, was_held};
 use xdptun_ebpf::gateway::inside::open_leaving;
 use xdptun_ebpf::gateway::nat::shows_inside;
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{Step, process};
 use xdptun_ebpf::host::again::is_again;
 use xdptun_ebpf::host::capture::{EveryPacket, recorded};
-use xdptun_ebpf::host::interface::enter;
+use xdptun_ebpf::host::interface::{enter, interface};
+use xdptun_ebpf::host::redirect::send_up;
 use xdptun_ebpf::host::verdict::end_at_tc;
 use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::skb_ip_version;
@@ -33,15 +36,13 @@ use xdptun_ebpf::packet::version::skb_ip_version;
 #[classifier]
 pub fn gateway_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Egress, || {
-        if is_again(&ctx) {
-            return TC_ACT_UNSPEC;
-        }
-        match skb_ip_version(&ctx) {
-            Some(IpVersion::V4) => leave_v4(&ctx),
-            Some(IpVersion::V6) => end::<Ipv6Header>(&ctx, Side::Out, egress_v6(ctx.raw())),
-            None => TC_ACT_UNSPEC,
-        }
+    if is_to_come_in(&ctx) {
+        return send_up(interface(&ctx).index());
+    }
+    let was_held = was_held(&ctx, Held::Out);
+    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Egress, || match skb_ip_version(&ctx) {
+        Some(version) if !is_again(&ctx) => egress(&ctx, version, was_held),
+        _ => TC_ACT_UNSPEC,
     })
 }
 
@@ -50,67 +51,84 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn gateway_ingress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || {
-        if ctx.is_for_another_host() {
-            return TC_ACT_UNSPEC;
-        }
-        match skb_ip_version(&ctx) {
-            Some(IpVersion::V4) => ingress::<Ipv4Header>(&ctx, || ingress_v4(ctx.raw())),
-            Some(IpVersion::V6) => ingress::<Ipv6Header>(&ctx, || ingress_v6(ctx.raw())),
-            None => TC_ACT_UNSPEC,
-        }
+    let was_held = was_held(&ctx, Held::In);
+    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || match skb_ip_version(&ctx) {
+        Some(version) if !ctx.is_for_another_host() => ingress(&ctx, version, was_held),
+        _ => TC_ACT_UNSPEC,
     })
 }
 
-/// Handles an IPv4 packet that leaves, once more if it has begun a session. None leaves with the
+/// Handles a packet that leaves, once more if it has begun a session. None of IPv4 leaves with the
 /// address of an inside host.
 #[inline(always)]
-fn leave_v4(ctx: &TcContext) -> i32 {
-    let end_with = |outcome| end_at_tc(ctx, outcome, Ipv4Header::ETHER_TYPE);
-    let outcome = match egress_v4(ctx.raw()) {
-        BEGIN => match open_leaving(ctx) {
-            Opened::NotOurs | Opened::Unruled => return TC_ACT_UNSPEC,
-            Opened::Refused(outcome) => return end_with(outcome),
-            Opened::Yes => outcome_of::<Ipv4Header>(ctx, Side::Out, egress_v4(ctx.raw())),
-        },
-        step => outcome_of::<Ipv4Header>(ctx, Side::Out, step),
+fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
+    let process = || match version {
+        IpVersion::V4 => egress_v4(ctx.raw()),
+        IpVersion::V6 => egress_v6(ctx.raw()),
     };
-    match outcome {
-        Some(outcome) => end_with(outcome),
-        None if shows_inside(ctx) => end_with(Outcome::OutDropUntranslated),
-        None => TC_ACT_UNSPEC,
+    let met = process();
+    let outcome = match met & !IS_FIRST {
+        BEGIN => match open_leaving(ctx) {
+            Opened::NotOurs | Opened::Unruled => None,
+            Opened::Refused(outcome) => Some(outcome),
+            Opened::Yes => outcome_of(ctx, version, Side::Out, process() & !IS_FIRST),
+        },
+        HOLD if !was_held && gateway_hold(ctx.raw()) != 0 => Some(Outcome::OutHeld),
+        step => outcome_of(ctx, version, Side::Out, step),
+    };
+    if met & IS_FIRST != 0 {
+        gateway_first(ctx.raw());
     }
+    let outcome = match outcome {
+        None if version == IpVersion::V4 && shows_inside(ctx) => Some(Outcome::OutDropUntranslated),
+        outcome => outcome,
+    };
+    end(ctx, version, outcome)
 }
 
 /// Handles a packet that came in, once more if it has begun a session.
 #[inline(always)]
-fn ingress<I: Icmp>(ctx: &TcContext, process: impl Fn() -> u32) -> i32 {
-    let step = process();
-    if step != BEGIN {
-        return end::<I>(ctx, Side::In, step);
+fn ingress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
+    let process = || match version {
+        IpVersion::V4 => ingress_v4(ctx.raw()),
+        IpVersion::V6 => ingress_v6(ctx.raw()),
+    };
+    let met = process();
+    let outcome = match met & !IS_FIRST {
+        BEGIN => match open(ctx) {
+            Opened::NotOurs | Opened::Unruled => None,
+            Opened::Refused(outcome) => Some(outcome),
+            Opened::Yes => outcome_of(ctx, version, Side::In, process() & !IS_FIRST),
+        },
+        HOLD if !was_held && gateway_hold(ctx.raw()) != 0 => Some(Outcome::InHeld),
+        step => outcome_of(ctx, version, Side::In, step),
+    };
+    if met & IS_FIRST != 0 {
+        gateway_first(ctx.raw());
     }
-    match open(ctx) {
-        Opened::NotOurs | Opened::Unruled => TC_ACT_UNSPEC,
-        Opened::Refused(outcome) => end_at_tc(ctx, outcome, I::ETHER_TYPE),
-        Opened::Yes => end::<I>(ctx, Side::In, process()),
-    }
+    end(ctx, version, outcome)
 }
 
-/// The verdict after a step.
+/// The verdict; `None` came of a packet that is not the gateway's.
 #[inline(always)]
-fn end<I: Icmp>(ctx: &TcContext, side: Side, step: u32) -> i32 {
-    match outcome_of::<I>(ctx, side, step) {
-        Some(outcome) => end_at_tc(ctx, outcome, I::ETHER_TYPE),
+fn end(ctx: &TcContext, version: IpVersion, outcome: Option<Outcome>) -> i32 {
+    let ether_type = match version {
+        IpVersion::V4 => Ipv4Header::ETHER_TYPE,
+        IpVersion::V6 => Ipv6Header::ETHER_TYPE,
+    };
+    match outcome {
+        Some(outcome) => end_at_tc(ctx, outcome, ether_type),
         None => TC_ACT_UNSPEC,
     }
 }
 
 /// What came of a packet after a step. What needs a deep stack is called here, where it is empty.
 #[inline(always)]
-fn outcome_of<I: Icmp>(ctx: &TcContext, side: Side, step: u32) -> Option<Outcome> {
-    match step {
-        MESSAGE => errors::translate::<I>(ctx, side),
-        step => Outcome::ALL.get(step as usize).copied(),
+fn outcome_of(ctx: &TcContext, version: IpVersion, side: Side, step: u32) -> Option<Outcome> {
+    match (step, version) {
+        (MESSAGE, IpVersion::V4) => errors::translate::<Ipv4Header>(ctx, side),
+        (MESSAGE, IpVersion::V6) => errors::translate::<Ipv6Header>(ctx, side),
+        (step, _) => Outcome::ALL.get(step as usize).copied(),
     }
 }
 
@@ -120,14 +138,23 @@ const PASS: u32 = 0x100;
 const BEGIN: u32 = 0x101;
 /// See [`PASS`].
 const MESSAGE: u32 = 0x102;
+/// See [`PASS`].
+const HOLD: u32 = 0x103;
+/// Added to a number if the packet is the first fragment of a datagram.
+const IS_FIRST: u32 = 0x1000;
 
 #[inline(always)]
-fn number(step: Step) -> u32 {
-    match step {
+fn number((step, is_first): (Step, bool)) -> u32 {
+    let number = match step {
         Step::Pass => PASS,
         Step::Begin => BEGIN,
         Step::Message => MESSAGE,
+        Step::Hold => HOLD,
         Step::Done(outcome) => outcome.index(),
+    };
+    match is_first {
+        true => number | IS_FIRST,
+        false => number,
     }
 }
 

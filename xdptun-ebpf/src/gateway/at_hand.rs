@@ -8,6 +8,7 @@ use xdptun_common::gateway::nat::{Binding, InsideKey, OutsideKey};
 use xdptun_common::gateway::rule::BackEnd;
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{End, Tuple};
+use xdptun_common::parse::FragmentKey;
 use xdptun_common::wire::Flags;
 
 /// The packet at hand.
@@ -41,11 +42,14 @@ pub struct AtHand {
     pub inside_key: InsideKey,
     /// The binding that is about to be made.
     pub binding: Binding,
+    /// The datagram that the packet is a fragment of, if it is one.
+    pub datagram: FragmentKey,
     /// Index of the interface that translates.
     pub interface: u32,
     /// The packet's TCP flags, none if it is not TCP.
     pub flags: Flags,
-    reserved: u8,
+    /// Whether it is noted what became of the fragment.
+    pub is_noted: u8,
     /// The packet's sequence number.
     pub sequence: u32,
     /// Its acknowledgement number.

@@ -1,75 +1,164 @@
 //! Fragments. Only the first has ports. It is translated like a whole packet, and the others
-//! get the address that it got. One that comes before the first goes on as it is.
+//! get the address that it got. One that comes before the first waits with the daemon, if it may
+//! be a session's.
 
-use aya_ebpf::bindings::BPF_ANY;
+use aya_ebpf::bindings::{__sk_buff, BPF_ANY, BPF_F_NO_PREALLOC};
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::LruHashMap;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use aya_ebpf::programs::TcContext;
+use xdptun_common::address::Local;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::fragment::{First, Held};
 use xdptun_common::gateway::outcome::Outcome;
+use xdptun_common::gateway::rule::MAX_NAMED;
 use xdptun_common::gateway::tuple::{End, Side};
-use xdptun_common::parse::{FragmentKey, Located};
+use xdptun_common::parse::FragmentKey;
 use xdptun_common::wire::Ip;
 
+use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::events::{hand_over_fragment, report_first};
+use crate::gateway::limits::Limit;
+use crate::gateway::nat::nat_of;
 use crate::gateway::rewrite::write_address;
 use crate::host::clock::now;
+use crate::host::interface::interface;
+use crate::host::local::local;
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::resize::make_linear;
+use crate::packet::skb::Skb as _;
 
-/// Datagrams whose first fragment was translated.
+/// What became of the first fragment of each datagram.
 #[map]
-pub static TRANSLATED: LruHashMap<FragmentKey, Translated> = LruHashMap::with_max_entries(8192, 0);
+pub static FIRSTS: LruHashMap<FragmentKey, First> = LruHashMap::with_max_entries(8192, 0);
 
-/// What became of a first fragment.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Translated {
-    /// When, in nanoseconds.
-    at: u64,
-    to: End,
-    outcome: u8,
-    reserved: [u8; 5],
-}
+/// Datagrams whose fragments wait for the first.
+#[map]
+pub static AWAITED: LruHashMap<FragmentKey, u8> = LruHashMap::with_max_entries(8192, 0);
 
-/// How long fragments of one datagram may be apart: what Linux waits for them
-/// (`net.ipv4.ipfrag_time`). Later the number may be another datagram's.
-const LIFETIME_NS: u64 = 30_000_000_000;
+/// Addresses that rules name: listen addresses, back ends, their sources.
+#[map]
+pub static NAMED: HashMap<[u8; 16], u8> = HashMap::with_max_entries(MAX_NAMED, BPF_F_NO_PREALLOC);
 
-/// Notes what the first fragment becomes.
+/// When the daemon was last awake, a [`Tick`].
+#[map]
+pub static AWAKE: Array<u32> = Array::with_max_entries(1, 0);
+
+/// How long after that it counts as awake: 17 seconds.
+const AWAKE_TICKS: u32 = 1 << 14;
+
+/// Notes that the first fragment at hand is translated.
 #[inline(always)]
-pub fn note<I: Ip>(located: &Located<I>, side: Side, to: End, outcome: Outcome) {
-    let translated = Translated {
-        at: now(),
-        to,
-        outcome: outcome.index() as u8,
-        reserved: [0; 5],
-    };
+pub fn note(at_hand: &mut AtHand, to: End, outcome: Outcome) {
+    let first = First::translated(now(), to, outcome);
     // If the kernel has no room, the others go on as they are and lead nowhere.
-    let _ = TRANSLATED.insert(key(located, side), translated, u64::from(BPF_ANY));
+    let _ = FIRSTS.insert(at_hand.datagram, first, u64::from(BPF_ANY));
+    at_hand.is_noted = 1;
 }
 
-/// Translates a later fragment, which ends as its first; `None` if that was not translated.
+/// What a later fragment does.
+pub enum Follow {
+    /// It goes on as it is, as its first did.
+    AsItIs,
+    /// It got the address of its first, and ends as that did.
+    Translated(Result<Outcome, PacketError>),
+    /// Its first has not come.
+    Unknown,
+}
+
+/// Translates the later fragment at hand as its first.
 #[inline(always)]
-pub fn follow<I: Ip>(
-    ctx: &TcContext,
-    located: &Located<I>,
-    side: Side,
-) -> Option<Result<Outcome, PacketError>> {
-    let found = TRANSLATED.get_ptr(key(located, side))?;
+pub fn follow<I: Ip>(ctx: &TcContext, at_hand: &AtHand, side: Side) -> Follow {
+    let Some(first) = FIRSTS.get_ptr(at_hand.datagram) else {
+        return Follow::Unknown;
+    };
     // SAFETY: a map value, which stays readable for the whole program run.
-    let Translated {
-        at, to, outcome, ..
-    } = unsafe { found.read() };
-    if now().wrapping_sub(at) >= LIFETIME_NS {
-        return None;
+    let first = unsafe { first.read() };
+    if !first.lasts(now()) {
+        return Follow::Unknown;
     }
+    let Some((to, outcome)) = first.translation() else {
+        return Follow::AsItIs;
+    };
     let written = make_linear(ctx, link_len() + I::LEN);
-    let outcome = *Outcome::ALL.get(usize::from(outcome))?;
     let written = written.and_then(|()| write_address::<I>(ctx, side, to));
-    Some(written.map(|()| outcome))
+    Follow::Translated(written.map(|()| outcome))
 }
 
+/// Lets those go on that wait for the first fragment at hand, which has ended.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn gateway_first(skb: *mut __sk_buff) -> u32 {
+    let ctx = TcContext::new(skb);
+    let Some(at_hand) = at_hand() else {
+        return 0;
+    };
+    if at_hand.is_noted == 0 && may_be_sessions(&ctx, &at_hand.datagram) {
+        let first = First::as_it_was(now());
+        let _ = FIRSTS.insert(at_hand.datagram, first, u64::from(BPF_ANY));
+    }
+    if AWAITED.remove(at_hand.datagram).is_ok() {
+        report_first(&ctx, &at_hand.datagram);
+    }
+    0
+}
+
+/// Hands the later fragment at hand to the daemon: 1 if it may be a session's and the daemon takes
+/// it, else 0.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub extern "C" fn gateway_hold(skb: *mut __sk_buff) -> u32 {
+    let ctx = TcContext::new(skb);
+    let Some(at_hand) = at_hand() else {
+        return 0;
+    };
+    if !may_be_sessions(&ctx, &at_hand.datagram) || !is_awake() || !Limit::Fragments.take() {
+        return 0;
+    }
+    // Before the copy: if the first comes between the two, the daemon finds it in the table.
+    let _ = AWAITED.insert(at_hand.datagram, 1, u64::from(BPF_ANY));
+    hand_over_fragment(&ctx, &at_hand.datagram).into()
+}
+
+/// Whether a fragment of a datagram may belong to a session. Others are not held up: what this
+/// host only routes, and what its own sockets send.
 #[inline(always)]
-fn key<I: Ip>(located: &Located<I>, side: Side) -> FragmentKey {
-    located.fragmented(side == Side::Out)
+fn may_be_sessions(ctx: &TcContext, datagram: &FragmentKey) -> bool {
+    let address = match datagram.is_outbound() {
+        true => datagram.source(),
+        false => datagram.destination(),
+    };
+    if NAMED.get_ptr(address).is_some() {
+        return true;
+    }
+    let nat = nat_of(interface(ctx).index());
+    match datagram.is_outbound() {
+        true => nat.is_some_and(|nat| nat.is_inside(address)),
+        false => {
+            nat.is_some_and(|nat| nat.outside == address)
+                || local(address) == Some(Local::Host as u32)
+        }
+    }
+}
+
+fn is_awake() -> bool {
+    // SAFETY: a map value of one word.
+    let awake = AWAKE.get_ptr(0).map(|at| unsafe { at.read_volatile() });
+    awake.is_some_and(|at| Tick::at(now()).since(at) <= AWAKE_TICKS)
+}
+
+/// Whether a packet is a fragment that the daemon held on this side. Its mark is gone then.
+#[inline(always)]
+pub fn was_held(ctx: &TcContext, held: Held) -> bool {
+    let was_held = ctx.mark() == held as u32;
+    if was_held {
+        ctx.set_mark(0);
+    }
+    was_held
+}
+
+/// Whether a packet that leaves is a fragment that had come in.
+#[inline(always)]
+pub fn is_to_come_in(ctx: &TcContext) -> bool {
+    ctx.mark() == Held::In as u32
 }

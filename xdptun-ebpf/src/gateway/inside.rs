@@ -2,6 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::is_multicast_or_broadcast;
+use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::nat::{Filtering, Nat};
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::session::Marks;
@@ -9,6 +10,8 @@ use xdptun_common::gateway::tuple::Side;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::bindings::{Bind, bind, binding};
+use crate::gateway::cut::was_cut;
+use crate::gateway::events::gateway_tell;
 use crate::gateway::nat::nat_of;
 use crate::gateway::open::{Opened, can_begin, is_for_own_socket};
 use crate::gateway::sessions;
@@ -21,6 +24,30 @@ use crate::packet::skb::Skb as _;
 /// from the entry point, where the stack is empty; its steps are subprograms.
 #[inline(always)]
 pub fn open_leaving(ctx: &TcContext) -> Opened {
+    told(ctx, begin_leaving(ctx))
+}
+
+/// Lets the sender of a packet be told that it was refused.
+#[inline(always)]
+fn told(ctx: &TcContext, opened: Opened) -> Opened {
+    let kind = match opened {
+        Opened::Refused(Outcome::OutDropStray | Outcome::OutDropCut) => Kind::Stray,
+        Opened::Refused(
+            Outcome::OutDropPorts
+            | Outcome::OutDropHost
+            | Outcome::OutDropFull
+            | Outcome::OutDropAddress
+            | Outcome::InDropPorts
+            | Outcome::InDropFull,
+        ) => Kind::Refused,
+        _ => return opened,
+    };
+    gateway_tell(ctx.raw(), kind as u32);
+    opened
+}
+
+#[inline(always)]
+fn begin_leaving(ctx: &TcContext) -> Opened {
     match decide_leaving(ctx) {
         Opened::Yes => {}
         other => return other,
@@ -39,12 +66,16 @@ pub fn open_leaving(ctx: &TcContext) -> Opened {
     Opened::Yes
 }
 
-/// Whether the packet at hand, which leaves, begins a session of an inside host.
+/// Whether the packet at hand, which leaves and belongs to no session, begins one of an inside
+/// host.
 #[inline(never)]
 fn decide_leaving(ctx: &TcContext) -> Opened {
     let Some(at_hand) = at_hand() else {
         return Opened::NotOurs;
     };
+    if was_cut(&at_hand.packet, at_hand.now) {
+        return Opened::Refused(Outcome::OutDropCut);
+    }
     let at = interface(ctx).index();
     let Some(nat) = nat_of(at) else {
         return Opened::NotOurs;
@@ -111,15 +142,9 @@ pub fn open_arriving(ctx: &TcContext) -> Opened {
     };
     if is_from_inside {
         // Both ends see each other's outside ends (RFC 4787 REQ-9).
-        let opened = match bind(ctx) {
-            Bind::Done => enter_leaving(Marks::default().bound().masquerading()),
-            Bind::NoPort => return Opened::Refused(Outcome::InDropPorts),
-            Bind::Full | Bind::HostFull => return Opened::Refused(Outcome::InDropFull),
-        };
-        match opened {
-            Entered::Yes => {}
-            Entered::Clash => return Opened::Refused(Outcome::InDropClash),
-            Entered::Full => return Opened::Refused(Outcome::InDropFull),
+        match bind_arriving(ctx) {
+            Opened::Yes => {}
+            other => return told(ctx, other),
         }
     }
     match enter_arriving(is_from_inside) {
@@ -127,6 +152,21 @@ pub fn open_arriving(ctx: &TcContext) -> Opened {
         false => return Opened::Refused(Outcome::InDropFull),
     }
     Opened::Yes
+}
+
+/// Gives the inside host that sent the packet at hand, which came in, an outside end.
+#[inline(always)]
+fn bind_arriving(ctx: &TcContext) -> Opened {
+    let entered = match bind(ctx) {
+        Bind::Done => enter_leaving(Marks::default().bound().masquerading()),
+        Bind::NoPort => return Opened::Refused(Outcome::InDropPorts),
+        Bind::Full | Bind::HostFull => return Opened::Refused(Outcome::InDropFull),
+    };
+    match entered {
+        Entered::Yes => Opened::Yes,
+        Entered::Clash => Opened::Refused(Outcome::InDropClash),
+        Entered::Full => Opened::Refused(Outcome::InDropFull),
+    }
 }
 
 /// What becomes of a packet that came in, belongs to no session, and that no rule names.

@@ -12,15 +12,21 @@
 //! | [`source`] | the source address and port of a masqueraded session |
 //! | [`sessions`] | the table: look-ups, what is seen of a session, which ones last |
 //! | [`rewrite`] | changes an address and a port in a packet |
+//! | [`cut`] | sessions that user space has ended |
 //! | [`fragments`] | fragments without ports follow the one with them |
 //! | [`errors`] | ICMP errors about translated packets |
+//! | [`events`] | what the daemon is told: fragments that wait, packets whose senders hear of it |
+//! | [`limits`] | how often |
 //! | [`rules`] | what is forwarded, and to where |
 
 pub mod at_hand;
 pub mod bindings;
+pub mod cut;
 pub mod errors;
+pub mod events;
 pub mod fragments;
 pub mod inside;
+pub mod limits;
 pub mod nat;
 pub mod open;
 pub mod process;

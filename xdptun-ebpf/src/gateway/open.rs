@@ -2,12 +2,15 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
+use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::session::Marks;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::cut::was_cut;
+use crate::gateway::events::gateway_tell;
 use crate::gateway::inside::open_arriving;
 use crate::gateway::source::socket_for;
 use crate::gateway::{rules, sessions, source};
@@ -35,6 +38,10 @@ pub enum Opened {
 pub fn open(ctx: &TcContext) -> Opened {
     match decide(ctx) {
         Opened::Yes => {}
+        cut @ Opened::Refused(Outcome::InDropCut) => {
+            gateway_tell(ctx.raw(), Kind::Stray as u32);
+            return cut;
+        }
         Opened::Unruled => {
             return match open_arriving(ctx) {
                 Opened::NotOurs => beside(),
@@ -59,8 +66,11 @@ fn decide(ctx: &TcContext) -> Opened {
         return Opened::NotOurs;
     };
     if !can_begin(at_hand) {
-        // This host's own TCP answers.
-        return Opened::NotOurs;
+        return match was_cut(&at_hand.packet, at_hand.now) {
+            true => Opened::Refused(Outcome::InDropCut),
+            // This host's own TCP answers.
+            false => Opened::NotOurs,
+        };
     }
     let Some(rule) = rules::rule(interface(ctx).index(), &at_hand.packet) else {
         return match can_be_answered(&at_hand.packet) {

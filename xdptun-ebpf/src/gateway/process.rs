@@ -10,7 +10,7 @@ use xdptun_common::wire::{
 };
 
 use crate::gateway::at_hand::{AtHand, at_hand};
-use crate::gateway::fragments;
+use crate::gateway::fragments::{self, Follow};
 use crate::gateway::nat::is_current;
 use crate::gateway::rewrite::{MAX_OFFSET, rewrite};
 use crate::gateway::sessions::{Found, Noted, can_leave, find, tell_binding};
@@ -34,31 +34,39 @@ pub enum Step {
     Begin,
     /// It is an ICMP message, and may be an error about a packet of a session.
     Message,
+    /// It is a later fragment, and its first has not come.
+    Hold,
 }
 
-/// Handles a packet.
+/// Handles a packet. Also tells whether it is the first fragment of a datagram.
 #[inline(always)]
-pub fn process<I: Icmp>(ctx: &TcContext, side: Side) -> Step {
-    step::<I>(ctx, side).unwrap_or(Step::Pass)
+pub fn process<I: Icmp>(ctx: &TcContext, side: Side) -> (Step, bool) {
+    let located = match ctx.is_in_vlan() {
+        true => None,
+        false => locate::<I>(&View(ctx), link_len()),
+    };
+    let Some(located) = located else {
+        return (Step::Pass, false);
+    };
+    let is_first = located.shape == Shape::FirstFragment;
+    let step = step(ctx, &located, side).unwrap_or(Step::Pass);
+    (step, is_first)
 }
 
-/// The same; `None` if it is not the gateway's.
+/// What comes of a packet; `None` if it is not the gateway's.
 #[inline(always)]
-fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
-    if ctx.is_in_vlan() {
-        return None;
-    }
-    let located = locate::<I>(&View(ctx), link_len())?;
-    if located.shape == Shape::LaterFragment {
-        let outcome = match fragments::follow(ctx, &located, side)? {
-            Ok(outcome) => outcome,
-            Err(error) => refused(error, side),
-        };
-        return Some(Step::Done(outcome));
+fn step<I: Icmp>(ctx: &TcContext, located: &Located<I>, side: Side) -> Option<Step> {
+    if matches!(located.shape, Shape::FirstFragment | Shape::LaterFragment) {
+        let at_hand = at_hand()?;
+        at_hand.datagram = located.fragmented(side == Side::Out);
+        at_hand.is_noted = 0;
+        if located.shape == Shape::LaterFragment {
+            return Some(follow::<I>(ctx, at_hand, side));
+        }
     }
     let ports = match located.protocol {
         Protocol::TCP | Protocol::UDP => located.ports(&View(ctx))?,
-        protocol if protocol == I::ICMP => match query::<I>(ctx, &located, side) {
+        protocol if protocol == I::ICMP => match query::<I>(ctx, located, side) {
             Some(ports) => ports,
             None => return Some(Step::Message),
         },
@@ -67,24 +75,35 @@ fn step<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Step> {
     let at_hand = at_hand()?;
     at_hand.packet = Tuple::of(&located.ip, located.protocol, ports, side);
     at_hand.now = Tick::at(now());
-    let is_whole = look(ctx, &located, at_hand).is_some();
+    let is_whole = look(ctx, located, at_hand).is_some();
     let found = find(&at_hand.packet, at_hand.now)
         .filter(|found| can_leave(*found) && is_current(ctx, side, *found));
     Some(match (found, is_whole) {
         (Some(_), false) => Step::Done(malformed(side)),
-        (Some(found), true) => Step::Done(translate(ctx, &located, at_hand, found)?),
-        (None, true) if can_open::<I>(&located, side) => Step::Begin,
+        (Some(found), true) => Step::Done(translate(ctx, located, at_hand, found)?),
+        (None, true) if can_open::<I>(located, side) => Step::Begin,
         (None, _) => return None,
     })
 }
 
-/// Whether a packet of no session may begin one. Inside hosts begin by IPv4 alone, and a reply to a
-/// query begins none.
+/// Handles the later fragment at hand.
+#[inline(always)]
+fn follow<I: Icmp>(ctx: &TcContext, at_hand: &AtHand, side: Side) -> Step {
+    match fragments::follow::<I>(ctx, at_hand, side) {
+        Follow::AsItIs => Step::Pass,
+        Follow::Translated(Ok(outcome)) => Step::Done(outcome),
+        Follow::Translated(Err(error)) => Step::Done(refused(error, side)),
+        Follow::Unknown => Step::Hold,
+    }
+}
+
+/// Whether a packet of no session may begin one, or be one of a session that was cut. Inside hosts
+/// begin by IPv4 alone, and a reply to a query begins none.
 #[inline(always)]
 fn can_open<I: Icmp>(located: &Located<I>, side: Side) -> bool {
     match side {
         Side::In => located.shape != Shape::Extensions && located.protocol != I::ICMP,
-        Side::Out => matches!(I::VERSION, IpVersion::V4),
+        Side::Out => located.shape != Shape::Extensions || matches!(I::VERSION, IpVersion::V4),
     }
 }
 
@@ -127,7 +146,7 @@ fn look<I: Icmp>(ctx: &TcContext, located: &Located<I>, at_hand: &mut AtHand) ->
 fn translate<I: Icmp>(
     ctx: &TcContext,
     located: &Located<I>,
-    at_hand: &AtHand,
+    at_hand: &mut AtHand,
     found: Found,
 ) -> Option<Outcome> {
     let side = at_hand.packet.side();
@@ -165,7 +184,7 @@ fn translate<I: Icmp>(
         (Side::Out, true) => Outcome::OutMasqueraded,
     };
     if located.shape == Shape::FirstFragment {
-        fragments::note(located, side, to, outcome);
+        fragments::note(at_hand, to, outcome);
     }
     Some(
         match rewrite::<I>(ctx, located.offset as u32, &at_hand.packet, to) {

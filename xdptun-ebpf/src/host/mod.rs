@@ -1,11 +1,13 @@
 //! What any function needs of this host: its interface, addresses, clock and sockets, counters,
-//! captures, limits, redirects, marks of these, the splitter, and the kernel's verdicts.
+//! captures, frames for the daemon, limits, redirects, marks of these, the splitter, and the
+//! kernel's verdicts.
 
 pub mod again;
 pub mod attachment;
 pub mod capture;
 pub mod clock;
 pub mod counters;
+pub mod frame;
 pub mod interface;
 pub mod local;
 pub mod rate_limit;

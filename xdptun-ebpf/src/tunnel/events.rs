@@ -1,19 +1,15 @@
 //! Events for the daemon.
 
-use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::RingBuf;
-use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::event::{
-    Event, Kind, LARGE_FRAME, QueuedFrame, RING_BYTES, SMALL_FRAME,
-};
+use xdptun_common::report::frame::LARGE_FRAME;
+use xdptun_common::tunnel::event::{Event, Kind, RING_BYTES, SMALL_FRAME};
 
 use crate::host::clock::now;
+use crate::host::frame::hand_over;
 use crate::host::interface::interface;
-use crate::packet::skb::Skb as _;
-use crate::packet::verifier::bounded;
 
 /// Events for the daemon (`xdptun_common::tunnel::event`).
 #[map]
@@ -33,42 +29,12 @@ pub fn report(kind: Kind, flow: &FlowKey) {
 /// done. `false` if the daemon does not keep up.
 #[inline(always)]
 pub fn queue_frame(ctx: &TcContext, flow: &FlowKey) -> bool {
+    let event = |len| head(Kind::Queued, flow, len, interface(ctx).index());
     if ctx.len() as usize <= SMALL_FRAME {
-        match EVENTS.reserve::<QueuedFrame<SMALL_FRAME>>(0) {
-            Some(entry) => fill(ctx, flow, entry),
-            None => false,
-        }
+        hand_over::<_, SMALL_FRAME>(&EVENTS, ctx, ctx.len(), event)
     } else {
-        match EVENTS.reserve::<QueuedFrame<LARGE_FRAME>>(0) {
-            Some(entry) => fill(ctx, flow, entry),
-            None => false,
-        }
+        hand_over::<_, LARGE_FRAME>(&EVENTS, ctx, ctx.len(), event)
     }
-}
-
-#[inline(always)]
-fn fill<const N: usize>(
-    ctx: &TcContext,
-    flow: &FlowKey,
-    mut entry: RingBufEntry<QueuedFrame<N>>,
-) -> bool {
-    let Some(len) = bounded::<N>(ctx.len()) else {
-        entry.discard(0);
-        return false;
-    };
-    let queued = entry.as_mut_ptr();
-    // SAFETY: the reserved event has room for the head and `N` bytes, and the
-    // helper writes `len` <= `N` of them.
-    let copied = unsafe {
-        (&raw mut (*queued).event).write(head(Kind::Queued, flow, len, interface(ctx).index()));
-        bpf_skb_load_bytes(ctx.raw().cast(), 0, (&raw mut (*queued).frame).cast(), len)
-    };
-    if copied != 0 {
-        entry.discard(0);
-        return false;
-    }
-    entry.submit(0);
-    true
 }
 
 #[inline(always)]

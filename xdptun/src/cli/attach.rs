@@ -118,6 +118,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mode = Mode {
         file: None,
         incumbent: super::incumbent(arguments.take_over),
+        drains: false,
     };
     super::block_on(async { Ok(service::run(arguments.try_into()?, mode, frontend).await?) })
 }

@@ -46,6 +46,11 @@ pub struct Options {
     #[arg(long)]
     take_over: bool,
 
+    /// With --take-over: let sessions of rules that are gone go on until they end. Without it they
+    /// are cut: both ends of a connection get RST.
+    #[arg(long, requires = "take_over")]
+    drain: bool,
+
     /// How much to log.
     #[arg(long, value_enum, default_value = "info")]
     log_level: LogLevel,
@@ -71,6 +76,7 @@ impl Options {
         let mode = Mode {
             file: None,
             incumbent: super::incumbent(self.take_over),
+            drains: self.drain,
         };
         super::block_on(async {
             let result = service::run(config, mode, frontend).await;

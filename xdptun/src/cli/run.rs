@@ -24,6 +24,10 @@ pub struct Arguments {
     /// Take over from the running `xdptun run` without losing a datagram: to upgrade it.
     #[arg(long)]
     take_over: bool,
+
+    /// With --take-over: let sessions of rules that the file no longer has go on until they end.
+    #[arg(long, requires = "take_over")]
+    drain: bool,
 }
 
 /// Runs the verb.
@@ -33,6 +37,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mode = Mode {
         file: Some(arguments.config),
         incumbent: super::incumbent(arguments.take_over),
+        drains: arguments.drain,
     };
     super::block_on(async { Ok(service::run(config, mode, frontend).await?) })
 }

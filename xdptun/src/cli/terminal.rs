@@ -21,11 +21,12 @@ use super::flow_log::FlowLog;
 use crate::config::LogLevel;
 use crate::error::{Context as _, Error, Result};
 use crate::gateway::{self, Gateway};
+use crate::group::events::watch;
 use crate::group::{Carried, Trace};
 use crate::observe::metrics;
 use crate::process::task::Task;
 use crate::service::{Frontend, FunctionFrontend};
-use crate::tunnel::daemon::{self, News, Observer};
+use crate::tunnel::daemon::{News, Observer};
 use crate::tunnel::{Attached, Loaded, Plan, Tunnel};
 
 /// The map of the programs' log. It is there until something reads it.
@@ -152,7 +153,7 @@ fn forward_log(ebpf: &mut Ebpf) -> Result<Task> {
     let logger = EbpfLogger::init_with_logger(ebpf, NamedOutcomes)
         .map_err(Error::other)
         .context("cannot read the log of the programs")?;
-    let mut logger = daemon::watch(logger)?;
+    let mut logger = watch(logger)?;
     let log = tokio::spawn(async move {
         while let Ok(mut ready) = logger.readable_mut().await {
             ready.get_inner_mut().flush();

@@ -37,7 +37,10 @@ pub(super) enum Question {
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// Read the configuration again and apply it.
-    Reload,
+    Reload {
+        /// Whether sessions of rules that are gone go on until they end.
+        drain: bool,
+    },
     /// Copy the packets of an interface to the client as long as it listens.
     Capture {
         /// The function whose packets they are.

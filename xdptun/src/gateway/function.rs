@@ -6,15 +6,15 @@ use std::path::Path;
 use aya::Ebpf;
 use xdptun_common::gateway::outcome::{Count, Outcome};
 
-use super::daemon;
 use super::load::{Own, load};
 use super::maps::Maps;
 use super::plan::Plan;
 use super::settings::Settings;
+use super::{cut, daemon};
 use crate::datapath::map::Source;
 use crate::datapath::programs::Programs;
 use crate::error::Result;
-use crate::group::counter::{self, Counter, Metric, PacketEnd};
+use crate::group::counter::{self, Counter, KeptIn, Metric, PacketEnd};
 use crate::group::options::Contradiction;
 use crate::group::pinned::kept_as;
 use crate::group::{Attached, End, Function, Options, Orders, Reason};
@@ -28,6 +28,20 @@ pub enum Gateway {}
 static SESSIONS: Metric = Metric {
     name: "xdptun_sessions",
     help: "Sessions begun, and what became of them; `xdptun explain OUTCOME` tells more.",
+};
+
+/// The counter that the daemon keeps.
+const FRAGMENTS_LOST: Counter = Counter {
+    name: "fragments_lost",
+    meaning: "Fragments dropped while they waited with the daemon: the first one of their \
+              datagram did not come within two seconds, or too many waited.",
+    advice: "The network loses packets, or somebody sends fragments that have no first.",
+    end: PacketEnd::Dropped,
+    kept_in: KeptIn::Attachment,
+    metric: &Metric {
+        name: "xdptun_fragments_lost",
+        help: "Fragments lost while they waited with the daemon for the first one of their datagram.",
+    },
 };
 
 impl Function for Gateway {
@@ -54,7 +68,10 @@ impl Function for Gateway {
         let counts = Count::ALL.iter();
         let counts =
             counts.map(|one| Counter::kept_by_programs(*one, PacketEnd::Unseen, &SESSIONS));
-        counter::of_endings::<Outcome>().chain(counts).collect()
+        counter::of_endings::<Outcome>()
+            .chain(counts)
+            .chain([FRAGMENTS_LOST])
+            .collect()
     }
 
     fn options(plan: &Plan) -> Options<Settings> {
@@ -100,6 +117,7 @@ impl Function for Gateway {
         attached.maps.translate(settings.nats.clone());
         let indices = attached.indices();
         Self::interfaces_changed(attached, &indices)?;
+        cut::carry_out(&mut attached.maps, settings.cut)?;
         attached.maps.remove_unused_rules()
     }
 
@@ -119,12 +137,14 @@ impl Function for Gateway {
 
     async fn run(
         attached: &mut Attached<Self>,
-        _: &Plan,
+        plan: &Plan,
         missing: &[String],
         orders: &mut Orders<Reason<Plan>>,
         (): &(),
         ready: impl FnOnce(&mut Attached<Self>) -> Result<()>,
     ) -> Result<End<Reason<Plan>>> {
+        // What is taken over may have sessions of other rules.
+        cut::carry_out(&mut attached.maps, plan.cut)?;
         daemon::run(attached, missing, orders, ready).await
     }
 }

@@ -11,7 +11,9 @@ use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::Tuple;
 
+use super::asked::{self, Asked};
 use super::bindings::{self, Bindings};
+use super::cut::{self, Cut};
 use super::rules::Tables;
 use super::settings::Rule;
 use crate::datapath::batch;
@@ -22,8 +24,7 @@ use crate::error::{Context as _, Result, bail};
 /// The maps that outlive the daemon.
 pub struct Maps {
     sessions: HashMap<MapData, AsPod<Tuple>, AsPod<Entry>>,
-    /// Programs that are not loaded yet name it by its number.
-    _embryonic: HashMap<MapData, AsPod<Tuple>, AsPod<Entry>>,
+    embryonic: HashMap<MapData, AsPod<Tuple>, AsPod<Entry>>,
     /// Both of these maps.
     tables: [OwnedFd; 2],
     max_entries: u32,
@@ -34,6 +35,10 @@ pub struct Maps {
     timers: Array<MapData, AsPod<Timers>>,
     /// What is translated, and the bindings.
     pub bindings: Bindings,
+    /// What the programs ask of the daemon.
+    pub(super) asked: Asked,
+    /// Packets of sessions that were cut.
+    pub(super) cut: Cut,
     /// The set of rules of each interface by which sessions may begin, by its name.
     sets: BTreeMap<String, Set>,
 }
@@ -47,20 +52,16 @@ const BACK_ENDS: &str = "BACK_ENDS";
 const LISTENERS: &str = "LISTENERS";
 const TIMERS: &str = "TIMERS";
 
-const OWN: [&str; 8] = [
-    SESSIONS,
-    EMBRYONIC,
-    LASTING,
-    LISTEN,
-    BACK_ENDS,
-    LISTENERS,
-    TIMERS,
-    "TRANSLATED",
+const OWN: [&str; 7] = [
+    SESSIONS, EMBRYONIC, LASTING, LISTEN, BACK_ENDS, LISTENERS, TIMERS,
 ];
 
 /// The pinned maps beside [those of any function](crate::datapath::engine_maps::NAMES).
 pub fn pinned() -> impl Iterator<Item = &'static str> {
-    OWN.into_iter().chain(bindings::PINNED)
+    OWN.into_iter()
+        .chain(bindings::PINNED)
+        .chain(asked::PINNED)
+        .chain(cut::PINNED)
 }
 
 /// Entries of the table for a session: one for each direction, as many again if its source is
@@ -88,11 +89,15 @@ impl Maps {
         ];
         let max_entries = lasting.info()?.max_entries();
         let bindings = Bindings::open(source)?;
+        let asked = Asked::open(source)?;
+        let cut = Cut::open(source)?;
         let mut map = |name, shape| source.map(name, shape);
         Ok(Self {
             bindings,
+            asked,
+            cut,
             sessions: sessions.try_into()?,
-            _embryonic: embryonic.try_into()?,
+            embryonic: embryonic.try_into()?,
             tables,
             max_entries,
             lasting: map(LASTING, Shape::array::<u64>())?.try_into()?,
@@ -186,6 +191,16 @@ impl Maps {
         absent(self.sessions.remove(&AsPod(*tuple))).map(|_| ())
     }
 
+    /// Removes an entry from whichever table it is in.
+    ///
+    /// # Errors
+    ///
+    /// If a table cannot be written.
+    pub(super) fn forget(&mut self, tuple: &Tuple) -> Result<(), MapError> {
+        self.remove(tuple)?;
+        absent(self.embryonic.remove(&AsPod(*tuple))).map(|_| ())
+    }
+
     /// How many sessions the programs have moved to those that last.
     ///
     /// # Errors
@@ -212,6 +227,7 @@ impl Maps {
     /// If there are too many, or a map cannot be written.
     pub fn add_rules(&mut self, rules: &BTreeMap<String, Vec<Rule>>) -> Result<()> {
         let tables = Tables::of(rules, &self.listen()?)?;
+        self.asked.name(tables.named())?;
         for (place, back_end) in (tables.first..).zip(&tables.back_ends) {
             self.back_ends.set(place, AsPod(*back_end), 0)?;
         }
@@ -230,13 +246,29 @@ impl Maps {
     ///
     /// If the map cannot be read or written.
     pub fn remove_unused_rules(&mut self) -> Result<()> {
-        let used: BTreeSet<Set> = self.sets.values().copied().collect();
+        let used = self.used_sets();
         for (key, _) in self.listen()? {
             if !used.contains(&key.set()) {
                 absent(self.listen.remove(&AsPod(key)))?;
             }
         }
-        Ok(())
+        self.asked.forget_unnamed()
+    }
+
+    fn used_sets(&self) -> BTreeSet<Set> {
+        self.sets.values().copied().collect()
+    }
+
+    /// What is forwarded by the rules that were written last.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read.
+    pub(super) fn listen_in_use(&self) -> Result<Vec<(ListenKey, Listen)>> {
+        let used = self.used_sets();
+        let mut listen = self.listen()?;
+        listen.retain(|(key, _)| used.contains(&key.set()));
+        Ok(listen)
     }
 
     /// What is forwarded.

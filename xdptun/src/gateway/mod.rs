@@ -1,7 +1,9 @@
 //! The gateway: packets to this host go on to other hosts, and those of hosts behind it leave
 //! with its address; their answers come back.
 
+pub mod asked;
 pub mod bindings;
+pub mod cut;
 mod daemon;
 pub mod follow;
 mod function;

@@ -11,6 +11,7 @@ use xdptun_common::gateway::rule::{MAX_BACK_ENDS, MAX_LISTEN};
 use xdptun_common::gateway::timer::Timers;
 
 use super::Pinned;
+use super::cut::Order;
 use super::settings::{self, Rule, Settings};
 use super::surroundings::Surroundings;
 use crate::config::{
@@ -38,6 +39,8 @@ pub struct Plan {
     pub timers: Timers,
     /// How the programs are attached.
     pub tc: TcChoice,
+    /// The last order to end the sessions that no rule has any more.
+    pub cut: Order,
     /// The ports of the tunnel on the interfaces that translate: these are not lent.
     tunnelled: BTreeMap<String, Vec<PortRange>>,
     /// Routes and addresses, as they were last seen.
@@ -87,6 +90,7 @@ impl Plan {
                 Timers::OTHER,
             ),
             tc: *tc,
+            cut: Order::default(),
             seen: Surroundings::default(),
         };
         plan.refresh()?;
@@ -168,11 +172,12 @@ impl Plan {
         self.forwards.keys()
     }
 
-    /// Whether another plan comes from the same configuration; routes may differ.
+    /// Whether another plan comes from the same configuration; routes and orders may differ.
     #[must_use]
     pub fn is_same_configuration(&self, other: &Self) -> bool {
         let as_seen = Self {
             seen: other.seen.clone(),
+            cut: other.cut,
             ..self.clone()
         };
         as_seen == *other
@@ -286,6 +291,7 @@ impl Plan {
                 max_bindings: self.max_bindings.get(),
                 max_sessions: self.max_sessions.get(),
                 timers: self.timers,
+                cut: self.cut,
             },
         }
     }

@@ -74,6 +74,16 @@ impl Tables {
         Ok(tables)
     }
 
+    /// The addresses that they name: listen addresses, back ends, and their sources.
+    pub fn named(&self) -> BTreeSet<[u8; 16]> {
+        let listen = self.listen.keys().filter(|key| key.of_any() != **key);
+        let listen = listen.map(ListenKey::address);
+        let masquerading = self.back_ends.iter().filter(|one| one.masquerades());
+        let back_ends = self.back_ends.iter().map(|one| one.to.address());
+        let sources = masquerading.map(|one| one.source);
+        listen.chain(back_ends).chain(sources).collect()
+    }
+
     fn add(&mut self, set: Set, rules: &[Rule]) {
         for rule in rules {
             let listen = Listen {

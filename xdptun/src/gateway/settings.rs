@@ -7,6 +7,8 @@ use xdptun_common::gateway::nat::Nat;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::wire::Protocol;
 
+use super::cut::Order;
+
 /// What the programs and maps of the gateway are set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -20,6 +22,8 @@ pub struct Settings {
     pub max_sessions: u32,
     /// How long sessions live without a packet.
     pub timers: Timers,
+    /// The last order to end the sessions that no rule has any more.
+    pub cut: Order,
 }
 
 /// Ports that are forwarded.

@@ -71,6 +71,7 @@ impl Sweeper {
         self.entries = entries;
         let left = u64::try_from(sweep.counted).unwrap_or_default();
         maps.set_gone(moved.saturating_sub(left))?;
+        maps.cut.sweep()?;
         sweep_bindings(&mut maps.bindings, &self.gone(timers)).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tracing::warn;
+use tracing::{debug, warn};
 use xdptun_common::attachment::Attachment;
 
 use super::carried::{Carried, Hooks, first_attachment};
@@ -354,6 +354,21 @@ impl<F: Function> Attached<F> {
     #[must_use]
     pub fn at(&self, ifindex: u32) -> Option<&Carried> {
         self.present().find(|one| one.interface.index == ifindex)
+    }
+
+    /// Counts frames of an interface that were lost while they waited with the daemon.
+    pub fn count_lost(&mut self, ifindex: u32, frames: u64) {
+        let engine = &mut self.engine;
+        let counted = engine.attachment(ifindex).and_then(|attachment| {
+            let Some(mut attachment) = attachment else {
+                return Ok(());
+            };
+            attachment.lost_in_queue += frames;
+            Ok(engine.set_attachment(ifindex, attachment)?)
+        });
+        if let Err(error) = counted {
+            debug!("cannot count lost frames: {error:#}");
+        }
     }
 
     /// The copies of packets that its programs make, if they make any.

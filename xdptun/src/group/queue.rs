@@ -1,20 +1,27 @@
-//! Datagrams that wait for the handshake of their flow.
+//! Frames that wait with the daemon of a function for something to happen.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use xdptun_common::flow::key::FlowKey;
+/// What may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes for one key.
+    pub for_one: usize,
+    /// Bytes in all.
+    pub in_all: usize,
+    /// How long the first frame for a key may wait: later it is of no use.
+    pub patience: Duration,
+}
 
-/// Bytes that may wait for one flow, and for all together.
-const FLOW_BYTES: usize = 8 << 20;
-const TOTAL_BYTES: usize = 64 << 20;
-/// How long a datagram may wait: later it is of no use to the application.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// What a frame takes of these limits beside its bytes, as it takes memory.
+const OVERHEAD: usize = 128;
 
-/// The waiting datagrams of every flow, bounded for each flow and in all.
-#[derive(Default)]
-pub struct Queue {
-    flows: HashMap<FlowKey, Waiting>,
+/// Frames that wait, by what they wait for.
+pub struct Queue<K> {
+    limits: Limits,
+    keys: HashMap<K, Waiting>,
     bytes: usize,
 }
 
@@ -24,62 +31,71 @@ struct Waiting {
     bytes: usize,
 }
 
-/// A datagram that waits.
+/// A frame that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Index of the interface that it leaves by.
+    /// Index of the interface that it was met at.
     pub interface: u32,
     /// Its bytes, from the link header.
     pub bytes: Vec<u8>,
 }
 
-impl Queue {
-    /// Keeps a copy of a frame that leaves by this interface; `false` if there is no room for
+impl<K: Copy + Eq + Hash> Queue<K> {
+    /// An empty one.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            keys: HashMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Keeps a copy of a frame that was met at this interface; `false` if there is no room for
     /// it.
-    pub fn push(&mut self, key: FlowKey, interface: u32, frame: &[u8]) -> bool {
-        if self.bytes + frame.len() > TOTAL_BYTES {
+    pub fn push(&mut self, key: K, interface: u32, frame: &[u8]) -> bool {
+        let bytes = frame.len() + OVERHEAD;
+        let waits = self.keys.get(&key).map_or(0, |waiting| waiting.bytes);
+        if self.bytes + bytes > self.limits.in_all || waits + bytes > self.limits.for_one {
             return false;
         }
-        let waiting = self.flows.entry(key).or_insert_with(|| Waiting {
+        let waiting = self.keys.entry(key).or_insert_with(|| Waiting {
             since: Instant::now(),
             frames: Vec::new(),
             bytes: 0,
         });
-        if waiting.bytes + frame.len() > FLOW_BYTES {
-            return false;
-        }
-        waiting.bytes += frame.len();
-        self.bytes += frame.len();
+        waiting.bytes += bytes;
+        self.bytes += bytes;
         let bytes = frame.to_owned();
         waiting.frames.push(Frame { interface, bytes });
         true
     }
 
-    /// Takes everything that waits for a flow, oldest first.
-    pub fn take(&mut self, key: &FlowKey) -> Vec<Frame> {
-        let Some(waiting) = self.flows.remove(key) else {
+    /// Takes everything that waits for a key, oldest first.
+    pub fn take(&mut self, key: &K) -> Vec<Frame> {
+        let Some(waiting) = self.keys.remove(key) else {
             return Vec::new();
         };
         self.bytes -= waiting.bytes;
         waiting.frames
     }
 
-    /// The flows that datagrams wait for.
-    pub fn waiting(&self) -> Vec<FlowKey> {
-        self.flows.keys().copied().collect()
+    /// What is waited for.
+    pub fn waiting(&self) -> Vec<K> {
+        self.keys.keys().copied().collect()
     }
 
-    /// Whether no datagram waits.
+    /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.flows.is_empty()
+        self.keys.is_empty()
     }
 
-    /// Takes what has waited too long, by flow.
-    pub fn give_up(&mut self) -> Vec<(FlowKey, Vec<Frame>)> {
-        let late: Vec<FlowKey> = self
-            .flows
+    /// Takes what has waited too long, by key.
+    pub fn give_up(&mut self) -> Vec<(K, Vec<Frame>)> {
+        let late: Vec<K> = self
+            .keys
             .iter()
-            .filter(|(_, waiting)| waiting.since.elapsed() > PATIENCE)
+            .filter(|(_, waiting)| waiting.since.elapsed() > self.limits.patience)
             .map(|(key, _)| *key)
             .collect();
         late.into_iter().map(|key| (key, self.take(&key))).collect()
@@ -88,54 +104,63 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
-
     use super::*;
 
-    fn key(port: u16) -> FlowKey {
-        FlowKey::new(
-            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            SocketAddr::from((Ipv4Addr::LOCALHOST, 8000)),
-        )
+    const LIMITS: Limits = Limits {
+        for_one: 8 << 20,
+        in_all: 64 << 20,
+        patience: Duration::from_secs(10),
+    };
+
+    /// A frame that takes 64 KiB of the limits.
+    fn frame() -> Vec<u8> {
+        vec![0; (64 << 10) - OVERHEAD]
     }
 
     #[test]
     fn keeps_order_and_gives_back_everything_once() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(LIMITS);
         for frame in [b"one".as_slice(), b"two", b""] {
-            assert!(queue.push(key(1), 7, frame));
+            assert!(queue.push(1, 7, frame));
         }
-        assert_eq!(queue.take(&key(2)), []);
+        assert_eq!(queue.take(&2), []);
         let frame = |bytes: &[u8]| Frame {
             interface: 7,
             bytes: bytes.to_vec(),
         };
-        assert_eq!(
-            queue.take(&key(1)),
-            [frame(b"one"), frame(b"two"), frame(b"")]
-        );
-        assert_eq!(queue.take(&key(1)), []);
+        assert_eq!(queue.take(&1), [frame(b"one"), frame(b"two"), frame(b"")]);
+        assert_eq!(queue.take(&1), []);
         assert_eq!(queue.bytes, 0);
     }
 
     #[test]
-    fn one_flow_cannot_take_the_room_of_others() {
-        let mut queue = Queue::default();
-        let frame = vec![0; 64 << 10];
-        let taken = (0..1000).filter(|_| queue.push(key(1), 7, &frame)).count();
-        assert_eq!(taken, FLOW_BYTES / frame.len());
-        assert!(queue.push(key(2), 7, &frame));
+    fn one_key_cannot_take_the_room_of_others() {
+        let mut queue = Queue::new(LIMITS);
+        let taken = (0..1000).filter(|_| queue.push(1, 7, &frame())).count();
+        assert_eq!(taken, LIMITS.for_one / (64 << 10));
+        assert!(queue.push(2, 7, &frame()));
     }
 
     #[test]
-    fn all_flows_together_are_bounded() {
-        let mut queue = Queue::default();
-        let frame = vec![0; 64 << 10];
+    fn all_together_are_bounded() {
+        let mut queue = Queue::new(LIMITS);
         let taken = (0..2000)
-            .filter(|port| queue.push(key(*port), 7, &frame))
+            .filter(|key| queue.push(*key, 7, &frame()))
             .count();
-        assert_eq!(taken, TOTAL_BYTES / frame.len());
-        queue.take(&key(0));
-        assert!(queue.push(key(1), 7, &frame));
+        assert_eq!(taken, LIMITS.in_all / (64 << 10));
+        // What finds no room leaves nothing behind.
+        assert_eq!(queue.waiting().len(), taken);
+        queue.take(&0);
+        assert!(queue.push(0, 7, &frame()));
+    }
+
+    #[test]
+    fn what_has_waited_too_long_is_given_up() {
+        let patience = Duration::ZERO;
+        let mut queue = Queue::new(Limits { patience, ..LIMITS });
+        assert!(queue.push(1, 7, b"one"));
+        let given_up = queue.give_up();
+        assert_eq!((given_up.len(), given_up[0].1.len()), (1, 1));
+        assert!(queue.is_empty());
     }
 }

@@ -7,6 +7,7 @@ pub mod ephemeral;
 pub mod ethtool;
 pub mod first_address;
 pub mod forwarding;
+pub mod frame_socket;
 pub mod interface;
 pub mod listeners;
 pub mod mtu;

@@ -83,6 +83,8 @@ pub struct Mode {
     pub file: Option<PathBuf>,
     /// What becomes of a process that runs, of all that it keeps.
     pub incumbent: Incumbent,
+    /// Whether sessions of its rules that this one does not have go on until they end.
+    pub drains: bool,
 }
 
 /// Runs until a signal ends it. Needs a `LocalSet`.

@@ -19,10 +19,11 @@ use crate::group::{Order, detach};
 use crate::tunnel::Tunnel;
 
 impl Service {
-    /// Reads the file again and applies what changed, or nothing.
-    pub(super) async fn reload(&mut self) -> Answer {
+    /// Reads the file again and applies what changed, or nothing. Sessions of rules that are gone
+    /// go on if it `drains`.
+    pub(super) async fn reload(&mut self, drains: bool) -> Answer {
         let mut done = Vec::new();
-        let result = self.apply(&mut done).await;
+        let result = self.apply(drains, &mut done).await;
         if let Err(error) = result {
             let text = match &done[..] {
                 [] => format!("nothing was changed: {error:#}"),
@@ -39,7 +40,7 @@ impl Service {
     }
 
     /// Applies the file; adds a line to `done` for each change.
-    async fn apply(&mut self, done: &mut Vec<String>) -> Result<()> {
+    async fn apply(&mut self, drains: bool, done: &mut Vec<String>) -> Result<()> {
         let file = self.mode.file.clone().context("there is no file")?;
         let config = Config::read(&file)?;
         // First all steps whose failure leaves no trace.
@@ -76,7 +77,7 @@ impl Service {
             self.stop(&name).await?;
             done.push(format!("{name}: detached"));
         }
-        self.end_gateway(before.as_ref(), gateway.as_ref(), done)
+        self.end_gateway(before.as_ref(), gateway.as_ref(), drains, done)
             .await?;
         if let Some(metrics) = metrics {
             self.metrics = metrics;

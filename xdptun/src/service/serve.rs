@@ -35,7 +35,7 @@ impl Service {
             };
             tokio::select! {
                 _ = hung_up => {
-                    let _told = self.reload().await;
+                    let _told = self.reload(false).await;
                 }
                 (command, asker) = asked => self.obey(command, asker).await,
                 Some(_) = self.captures.join_next() => {}
@@ -52,8 +52,8 @@ impl Service {
     /// Does what a client asks for.
     async fn obey(&mut self, command: Command, asker: Asker) {
         match command {
-            Command::Reload => {
-                let _told = asker.answer(&self.reload().await).await;
+            Command::Reload { drain } => {
+                let _told = asker.answer(&self.reload(drain).await).await;
             }
             Command::Capture {
                 function,

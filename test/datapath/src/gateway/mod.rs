@@ -5,6 +5,7 @@
 
 mod nat;
 mod step;
+mod told;
 
 pub use nat::NatRow;
 pub use step::Step;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
@@ -106,6 +107,7 @@ pub struct Gateway {
     bindings: HashMap<MapData, Record<OutsideKey>, Record<Binding>>,
     outside_ports: HashMap<MapData, Record<InsideKey>, u32>,
     hosts: HashMap<MapData, Record<HostKey>, u32>,
+    events: RingBuf<MapData>,
 }
 
 impl Gateway {
@@ -152,6 +154,7 @@ impl Gateway {
             bindings: take(&mut ebpf, "BINDINGS"),
             outside_ports: take(&mut ebpf, "OUTSIDE_PORTS"),
             hosts: take(&mut ebpf, "HOSTS"),
+            events: take(&mut ebpf, "EVENTS"),
             loaded: [false; 2],
             met_at: 0,
             ebpf,
@@ -366,6 +369,11 @@ impl Gateway {
             }
         }
         moved
+    }
+
+    /// Begins a step: this packet is met on this side.
+    pub fn meets(&mut self, side: Side, packet: impl Into<Vec<u8>>) -> Step<'_> {
+        Step::new(self, side, packet.into())
     }
 
     /// Begins a step: this packet comes in.

@@ -64,7 +64,7 @@ fn a_binding_that_is_over_makes_room() {
         let other = Conversation::new(3, by);
         let life = TIMERS.of(by.protocol(), Marks::default());
         one.begin(&mut gateway, &BINDS);
-        age(&mut gateway, life + BINDING_REST - 1000);
+        age(&mut gateway, life + BINDING_REST - 10_000);
         // No session is left, but the port is not another's yet.
         let [sent, _] = other.begins();
         gateway.leaves(&sent).is_dropped(Outcome::OutDropPorts);

@@ -1,6 +1,7 @@
 //! Conversations through the gateway's programs.
 
 mod bindings;
+mod cut;
 mod errors;
 mod filtered;
 mod forwarded;

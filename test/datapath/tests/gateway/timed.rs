@@ -5,6 +5,7 @@ use xdptun_test_datapath::flags;
 
 use crate::both;
 
+/// Ages that a session must survive end ten seconds before its time, as steps take time as well.
 const TIMERS: Timers = Timers::DEFAULT;
 
 #[test]
@@ -15,12 +16,12 @@ fn a_session_that_is_over_is_absent() {
         let [answer, returned] = hosts.answer();
         let began = ["in_forwarded", "sessions_began"];
         gateway.comes_in(&call).becomes(&forwarded, &began);
-        gateway.age(TIMERS.udp - 1000);
+        gateway.age(TIMERS.udp - 10_000);
         gateway
             .leaves(&answer)
             .becomes(&returned, &["out_returned"]);
         // The call is silent for longer than a session lives, its answer is not.
-        gateway.age(TIMERS.udp - 1000);
+        gateway.age(TIMERS.udp - 10_000);
         gateway
             .comes_in(&call)
             .becomes(&forwarded, &["in_forwarded", "sessions_proven"]);
@@ -35,7 +36,7 @@ fn a_connection_lives_on_without_segments_for_two_hours() {
     for hosts in both(1) {
         let mut gateway = hosts.gateway();
         hosts.connect(&mut gateway);
-        gateway.age(TIMERS.tcp_established - 1000);
+        gateway.age(TIMERS.tcp_established - 10_000);
         let [data, forwarded] = hosts.call_segment(flags::DATA, (1001, 5001));
         gateway
             .comes_in(&data)
@@ -58,7 +59,7 @@ fn a_closed_connection_goes_after_four_minutes() {
         gateway.age(TIMERS.tcp_transitory + 1000);
         let [fin, returned] = hosts.answer_segment(FIN, (5001, 1002));
         gateway.leaves(&fin).becomes(&returned, &["out_returned"]);
-        gateway.age(TIMERS.tcp_transitory - 1000);
+        gateway.age(TIMERS.tcp_transitory - 10_000);
         gateway.leaves(&fin).becomes(&returned, &["out_returned"]);
         gateway.age(TIMERS.tcp_transitory + 1000);
         gateway.leaves(&fin).passes();

@@ -1,6 +1,7 @@
 //! Egress: the first datagrams of a flow wait with the daemon, and a SYN leaves.
 
-use xdptun_common::tunnel::event::{LARGE_FRAME, SMALL_FRAME};
+use xdptun_common::report::frame::LARGE_FRAME;
+use xdptun_common::tunnel::event::SMALL_FRAME;
 use xdptun_common::tunnel::isn::far_from;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, MOST_SYNS, RESTARTED, State};

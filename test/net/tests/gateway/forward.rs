@@ -9,9 +9,10 @@ use serde_json::Value;
 use xdptun_lab::segment::{Checksum, Content, Header, parse};
 use xdptun_lab::xdptun::{Attached, status};
 use xdptun_lab::{Capture, Family, Frame, Host, Served, udp, wait, workspace};
+use xdptun_test_net::raw::{datagram, send_packet};
 use xdptun_test_net::status::gateway;
 use xdptun_test_net::traces::pins;
-use xdptun_test_net::{LIMIT, cli, tcp};
+use xdptun_test_net::{LIMIT, cli, fragment, tcp};
 
 /// The port at which the gateway listens, and that of the back end.
 const LISTEN: u16 = 7000;
@@ -160,6 +161,44 @@ fn refusals_and_errors_reach_the_client() {
         );
         attached.explain(exchanged).unwrap();
         attached.stop().unwrap();
+    }
+}
+
+/// Fragments of a call and of its answer, whichever comes first.
+#[test]
+fn fragments_come_in_any_order() {
+    for family in Family::BOTH {
+        for source in ["keep", "masquerade"] {
+            let net = Served::new().unwrap();
+            let attached = forward(&net, family, &["--source", source]);
+            let client = udp::bind(&net.client.netns, net.client.socket(family, 40_000)).unwrap();
+            let service = net.back_end.socket(family, SERVICE);
+            let back_end = udp::bind(&net.back_end.netns, service).unwrap();
+            let (near, listen) = (client.local_addr().unwrap(), net.listen_at(family, LISTEN));
+            let data = udp::pattern(4000, 7);
+            let send = |host: &Host, from, to: SocketAddr| {
+                let whole = datagram(from, to, &data).unwrap();
+                for packet in fragment::packets(&whole, 1024).iter().rev() {
+                    send_packet(&host.netns, to.ip(), packet).unwrap();
+                }
+            };
+            send(&net.client, near, listen);
+            let (received, seen) = udp::receive(&back_end, LIMIT).unwrap();
+            assert_eq!(received, data);
+            assert_eq!(counter(&net, Served::WAN, "in_held"), 3);
+            send(&net.back_end, service, seen);
+            assert_eq!(
+                udp::receive(&client, LIMIT).unwrap(),
+                (data.clone(), listen)
+            );
+            // An answer to a masqueraded call waits where it comes in.
+            let (dev, held) = match source {
+                "keep" => (Served::WAN, "out_held"),
+                _ => (Served::LAN, "in_held"),
+            };
+            assert_eq!(counter(&net, dev, held), 3);
+            attached.stop().unwrap();
+        }
     }
 }
 

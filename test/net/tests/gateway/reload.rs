@@ -6,22 +6,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use serde_json::{Value, json};
 use xdptun_lab::xdptun::{Attached, status};
 use xdptun_lab::{Family, Host, Served, udp, wait};
-use xdptun_test_net::service::{File, reload, reloads, states};
+use xdptun_test_net::service::{File, drains, reload, reloads, states};
 use xdptun_test_net::traces::pins;
 use xdptun_test_net::{LIMIT, tcp};
 
 /// A rule of an interface.
-fn rule(interface: &str, listen: u16, to: SocketAddr) -> String {
+pub fn rule(interface: &str, listen: u16, to: SocketAddr) -> String {
     format!("[[interface.{interface}.forward]]\nlisten = {listen}\nto = \"{to}\"\n")
 }
 
-fn listen(host: &Host, at: SocketAddr) -> TcpListener {
+/// A listener at an address of a host.
+pub fn listen(host: &Host, at: SocketAddr) -> TcpListener {
     let listener = host.netns.enter(|| TcpListener::bind(at)).unwrap();
     listener.unwrap()
 }
 
 /// A connection that reaches a listener.
-fn connect(client: &Host, to: SocketAddr, listener: &TcpListener) -> [TcpStream; 2] {
+pub fn connect(client: &Host, to: SocketAddr, listener: &TcpListener) -> [TcpStream; 2] {
     let near = client.netns.enter(|| TcpStream::connect(to)).unwrap();
     let near = near.unwrap();
     let (far, _) = listener.accept().unwrap();
@@ -29,7 +30,7 @@ fn connect(client: &Host, to: SocketAddr, listener: &TcpListener) -> [TcpStream;
 }
 
 /// A kilobyte each way.
-fn talk([near, far]: &[TcpStream; 2], byte: u8) {
+pub fn talk([near, far]: &[TcpStream; 2], byte: u8) {
     for (from, to) in [(near, far), (far, near)] {
         tcp::send_and_receive(from, to, &[byte; 1000]).unwrap();
     }
@@ -42,7 +43,7 @@ fn is_refused(client: &Host, to: SocketAddr) -> bool {
 
 /// A connection outlives every change of the rules, and the end of its own.
 #[test]
-fn a_reload_changes_the_rules_and_ends_no_session() {
+fn a_draining_reload_changes_the_rules_and_ends_no_session() {
     for family in Family::BOTH {
         let net = Served::new().unwrap();
         let [first, second] = [8080, 8081].map(|port| net.back_end.socket(family, port));
@@ -58,13 +59,13 @@ fn a_reload_changes_the_rules_and_ends_no_session() {
         talk(&connection, 1);
 
         file.write(&(rule(Served::WAN, 7000, second) + &rule(Served::WAN, 7001, first)));
-        reloads(&net.gateway, &["eth0: new rules apply"]);
+        drains(&net.gateway, &["eth0: new rules apply"]);
         talk(&connection, 2);
         talk(&connect(&net.client, at, &other), 3);
         talk(&connect(&net.client, beside, &one), 4);
 
         file.write(&rule(Served::WAN, 7001, first));
-        reloads(&net.gateway, &["eth0: new rules apply"]);
+        drains(&net.gateway, &["eth0: new rules apply"]);
         assert!(is_refused(&net.client, at));
         talk(&connection, 5);
         talk(&connect(&net.client, beside, &one), 6);

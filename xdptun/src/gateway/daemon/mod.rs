@@ -1,19 +1,29 @@
-//! The daemon of a group of interfaces: it removes sessions that are over, and follows the
-//! addresses of this host. Packets of sessions never visit it.
+//! The daemon of a group of interfaces: it removes sessions that are over, follows the addresses
+//! of this host, holds fragments that come before the first one of their datagram, and tells senders
+//! of packets that the programs refused. Other packets never visit it.
+
+mod answers;
+mod held;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-use tracing::warn;
+use aya::maps::{MapData, RingBuf};
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tracing::{debug, warn};
+use xdptun_common::gateway::event::{Event, Kind};
 
 use super::Attached;
 use super::plan::Plan;
 use super::sweep::Sweeper;
-use crate::error::Result;
+use crate::error::{Context as _, Result};
+use crate::group::events::{drain, watch};
 use crate::group::orders::next;
 use crate::group::{End, Order, Orders, Reason};
 use crate::host::addresses::AddressWatch;
 use crate::host::netlink::LinkChanges;
+use answers::{Answer, Answers, prohibited, reset};
+use held::Fragments;
 
 /// How often the daemon looks for sessions that are over, if that takes no time. The programs
 /// do not wait for it: to them such a session is absent.
@@ -27,42 +37,126 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// twentieth of a CPU at most.
 const REST: u32 = 20;
 
-/// Runs until an order ends it, or an interface comes or goes.
+/// How often the daemon looks at fragments that wait, and tells the programs that it is awake.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs until an order ends it, or an interface comes or goes. Can be called again after a pause.
 pub async fn run(
     attached: &mut Attached,
     missing: &[String],
     orders: &mut Orders<Reason<Plan>>,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
 ) -> Result<End<Reason<Plan>>> {
-    let mut links = LinkChanges::subscribe()?;
-    let mut addresses = AddressWatch::begin(attached.indices())?;
-    attached.set_local(&addresses.list().await?)?;
-    ready(attached)?;
-    let mut sweeper = Sweeper::default();
-    let mut sweep_at = Instant::now();
-    loop {
-        tokio::select! {
-            order = next(orders) => return Ok(match order {
-                Order::Stop => End::Stopped,
-                Order::Pause(reason) => End::Paused(reason),
-            }),
-            () = links.next() => if attached.interfaces_changed(missing) {
-                return Ok(End::InterfacesChanged);
-            },
-            () = addresses.changed() => match addresses.list().await {
-                Ok(addresses) => attached.set_local(&addresses)?,
-                Err(error) => warn!("cannot follow the addresses of this host: {error:#}"),
-            },
-            () = sleep_until(sweep_at) => {
-                let began = Instant::now();
-                if let Err(error) = sweeper.sweep(&mut attached.maps).await {
-                    warn!("cannot remove sessions that are over: {error:#}");
-                }
-                if attached.interfaces_changed(missing) {
+    let events = attached.maps.asked.events.take();
+    let mut events = watch(events.context("another task reads the events")?)?;
+    let mut daemon = Daemon {
+        fragments: Fragments::new().context("cannot open a packet socket")?,
+        answers: Answers::new().context("cannot open a raw socket")?,
+        sweeper: Sweeper::default(),
+        attached,
+    };
+    let end = daemon.serve(&mut events, missing, orders, ready).await?;
+    daemon.fragments.abandon(daemon.attached);
+    attached.maps.asked.events = Some(events.into_inner());
+    Ok(end)
+}
+
+struct Daemon<'a> {
+    attached: &'a mut Attached,
+    fragments: Fragments,
+    answers: Answers,
+    sweeper: Sweeper,
+}
+
+impl Daemon<'_> {
+    async fn serve(
+        &mut self,
+        events: &mut AsyncFd<RingBuf<MapData>>,
+        missing: &[String],
+        orders: &mut Orders<Reason<Plan>>,
+        ready: impl FnOnce(&mut Attached) -> Result<()>,
+    ) -> Result<End<Reason<Plan>>> {
+        let mut links = LinkChanges::subscribe()?;
+        let mut addresses = AddressWatch::begin(self.attached.indices())?;
+        self.attached.set_local(&addresses.list().await?)?;
+        self.attached.maps.asked.is_awake()?;
+        ready(self.attached)?;
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweep_at = Instant::now();
+        loop {
+            tokio::select! {
+                order = next(orders) => return Ok(match order {
+                    Order::Stop => End::Stopped,
+                    Order::Pause(reason) => End::Paused(reason),
+                }),
+                () = links.next() => if self.attached.interfaces_changed(missing) {
                     return Ok(End::InterfacesChanged);
+                },
+                () = addresses.changed() => self.read_addresses(&addresses).await?,
+                readable = events.readable_mut() => {
+                    let mut readable = readable?;
+                    let events = readable.get_inner_mut();
+                    if drain(events, |event: &Event, rest| self.handle(event, rest)) {
+                        readable.clear_ready();
+                    }
                 }
-                sweep_at = Instant::now() + (began.elapsed() * REST).clamp(PAUSE, LONGEST);
+                _ = tick.tick() => {
+                    self.attached.maps.asked.is_awake()?;
+                    self.fragments.look(self.attached);
+                }
+                () = sleep_until(sweep_at) => {
+                    let began = Instant::now();
+                    self.sweep().await;
+                    if self.attached.interfaces_changed(missing) {
+                        return Ok(End::InterfacesChanged);
+                    }
+                    sweep_at = Instant::now() + (began.elapsed() * REST).clamp(PAUSE, LONGEST);
+                }
             }
+        }
+    }
+
+    /// Gives the programs the addresses of this host.
+    async fn read_addresses(&mut self, addresses: &AddressWatch) -> Result<()> {
+        match addresses.list().await {
+            Ok(addresses) => self.attached.set_local(&addresses)?,
+            Err(error) => warn!("cannot follow the addresses of this host: {error:#}"),
+        }
+        Ok(())
+    }
+
+    async fn sweep(&mut self) {
+        if let Err(error) = self.sweeper.sweep(&mut self.attached.maps).await {
+            warn!("cannot remove sessions that are over: {error:#}");
+        }
+    }
+
+    /// Sends the answer to a frame that was met at an interface, if one is due.
+    fn answer(&self, interface: u32, answer_at: impl FnOnce(usize) -> Option<Answer>) {
+        let Some(met_at) = self.attached.at(interface) else {
+            return;
+        };
+        let Some(answer) = answer_at(met_at.interface.link_len as usize) else {
+            return;
+        };
+        if let Err(error) = self.answers.send(&answer) {
+            debug!("cannot answer a packet that was refused: {error}");
+        }
+    }
+
+    fn handle(&mut self, event: &Event, rest: &[u8]) {
+        let frame = rest.get(..event.len as usize).unwrap_or_default();
+        let (datagram, interface) = (&event.datagram, event.interface);
+        match Kind::from_raw(event.kind) {
+            Some(Kind::Fragment) => {
+                self.fragments
+                    .hold(self.attached, datagram, interface, frame);
+            }
+            Some(Kind::First) => self.fragments.release(self.attached, datagram),
+            Some(Kind::Refused) => self.answer(interface, |at| prohibited(frame, at)),
+            Some(Kind::Stray) => self.answer(interface, |at| reset(frame, at)),
+            None => debug!("an event of unknown kind {}", event.kind),
         }
     }
 }

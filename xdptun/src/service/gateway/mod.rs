@@ -12,9 +12,11 @@ use tracing::warn;
 use super::{FunctionFrontend, Service};
 use crate::config::Config;
 use crate::error::{Result, bail};
+use crate::gateway::cut::Order;
 use crate::gateway::{Gateway, Plan, follow, preflight};
 use crate::group::check::check;
 use crate::group::{Handle, Incumbent};
+use crate::host::interface::Interface;
 use crate::host::ports::PortRange;
 use crate::process::task::Task;
 use crate::tunnel;
@@ -86,7 +88,11 @@ impl Service {
     /// # Errors
     ///
     /// If it cannot be attached.
-    pub(super) async fn start_gateway(&mut self, plan: Plan) -> Result<()> {
+    pub(super) async fn start_gateway(&mut self, mut plan: Plan) -> Result<()> {
+        // What is attached may have sessions of other rules.
+        if !self.mode.drains {
+            plan.cut = Order::now();
+        }
         preflight::warn_of_routing(&plan);
         let names: Vec<String> = plan.listeners().cloned().collect();
         let states = self.gateway_states.clone();
@@ -110,8 +116,13 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// As [`Service::check_gateway`].
+    /// As [`Service::check_gateway`]; without a file also if an interface is missing.
     pub(super) fn check_gateway_at_start(&self, plan: &Plan) -> Result<()> {
+        if self.mode.file.is_none() {
+            // Its group would say so after the warnings about routes and addresses.
+            plan.listeners()
+                .try_for_each(|name| Interface::find(name).map(drop))?;
+        }
         match self.mode.incumbent {
             // A process that keeps an interface fails the start anyway.
             Incumbent::Respect if super::conflicts::keeps_gateway(plan)? => Ok(()),

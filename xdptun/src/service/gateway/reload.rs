@@ -5,8 +5,9 @@ use nix::net::if_::if_nametoindex;
 use super::follow_routes;
 use crate::config::Nat;
 use crate::error::Result;
+use crate::gateway::cut::Order;
 use crate::gateway::{Gateway, Plan, preflight};
-use crate::group::{Handle, Order, detach};
+use crate::group::{self, Handle, detach};
 use crate::service::Service;
 use crate::service::states::{InterfaceState, InterfaceStates, waited_for};
 
@@ -27,6 +28,12 @@ impl Service {
         let Some(plan) = plan else {
             return Ok(Vec::new());
         };
+        let mut plan = plan.clone();
+        plan.cut = self
+            .gateway
+            .as_ref()
+            .map_or(Order::default(), |gateway| gateway.plan.cut);
+        let plan = &plan;
         match self.gateway_plan() {
             None => self.restart_gateway(plan, done).await.map(|()| Vec::new()),
             Some(before) if self.has_all_of(&before, plan) => Ok(Vec::new()),
@@ -71,7 +78,8 @@ impl Service {
     }
 
     /// The second half: takes the interfaces out that the file no longer names, and ends the
-    /// gateway with the last one. Adds a line to `done` for each.
+    /// gateway with the last one. Adds a line to `done` for each. Unless the gateway `drains`, it
+    /// ends the sessions that no rule has any more.
     ///
     /// # Errors
     ///
@@ -80,6 +88,7 @@ impl Service {
         &mut self,
         before: Option<&Plan>,
         plan: Option<&Plan>,
+        drains: bool,
         done: &mut Vec<String>,
     ) -> Result<()> {
         let states = self.gateway_states.clone();
@@ -106,7 +115,32 @@ impl Service {
             states.forget(name);
             done.push(ended_line(name));
         }
-        Ok(())
+        let changes = before.is_some_and(|before| !before.is_same_configuration(plan));
+        match changes && !drains {
+            true => self.cut_sessions().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the sessions that no rule has any more.
+    ///
+    /// # Errors
+    ///
+    /// If the tables cannot be changed.
+    async fn cut_sessions(&mut self) -> Result<()> {
+        let Some(gateway) = &mut self.gateway else {
+            return Ok(());
+        };
+        let mut plan = gateway.plan.clone();
+        plan.cut = Order::now();
+        // No news of routes may arrive with the order before.
+        gateway.end_following();
+        let changed = gateway.handle.change(plan.clone()).await;
+        if changed.is_ok() {
+            gateway.plan = plan;
+        }
+        gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
+        changed
     }
 
     /// Starts the gateway, also after it was given up.
@@ -174,7 +208,7 @@ impl Service {
             return Ok(());
         };
         gateway.end_following();
-        gateway.handle.order(Order::Stop);
+        gateway.handle.order(group::Order::Stop);
         let id = gateway.id;
         let ended = self.until_ended(id).await;
         for name in self.gateway_states.names() {

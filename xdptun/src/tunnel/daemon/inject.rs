@@ -9,21 +9,19 @@
 
 use std::io;
 
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use xdptun_common::bytes_of;
 use xdptun_common::checksum::Sum;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Shape, locate};
 use xdptun_common::tunnel::config::Request;
-use xdptun_common::wire::{
-    EtherType, Ip, Ipv4Header, Ipv6Header, LINK_NONE, Protocol as IpProtocol, UdpHeader,
-};
+use xdptun_common::wire::{EtherType, Ip, Ipv4Header, Ipv6Header, LINK_NONE, Protocol, UdpHeader};
 
+use crate::host::frame_socket::FrameSocket;
 use crate::host::interface::Interface;
 
 /// Sends frames on interfaces.
 pub struct Injector {
-    socket: Socket,
+    socket: FrameSocket,
 }
 
 impl Injector {
@@ -33,8 +31,7 @@ impl Injector {
     ///
     /// If it cannot be made (CAP_NET_RAW).
     pub fn new() -> io::Result<Self> {
-        // Protocol zero: it sends and never receives.
-        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
+        let socket = FrameSocket::new()?;
         Ok(Self { socket })
     }
 
@@ -84,22 +81,8 @@ impl Injector {
         } else {
             EtherType::IPV6
         };
-        self.socket.set_mark(mark)?;
-        self.socket
-            .send_to(frame, &address(by.index, ether_type))
-            .map(|_| ())
+        self.socket.send(by.index, ether_type, mark, frame)
     }
-}
-
-fn address(ifindex: u32, ether_type: EtherType) -> SockAddr {
-    let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: `sockaddr_ll` is one of the address types the storage is for.
-    let link = unsafe { storage.view_as::<libc::sockaddr_ll>() };
-    link.sll_family = libc::AF_PACKET as u16;
-    link.sll_protocol = ether_type.0.to_be();
-    link.sll_ifindex = ifindex.cast_signed();
-    // SAFETY: filled in above, and no longer than the storage.
-    unsafe { SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
 }
 
 /// Appends a datagram without payload.
@@ -108,11 +91,11 @@ fn empty_datagram<I: Ip>(frame: &mut Vec<u8>, key: &FlowKey) {
     let ip = I::bare(
         key.local_address(),
         key.remote_address(),
-        IpProtocol::UDP,
+        Protocol::UDP,
         len,
     );
     let udp = UdpHeader::new(key.local_port(), key.remote_port(), len, [0; 2]);
-    let sum = ip.pseudo_header(IpProtocol::UDP, len).bytes(bytes_of(&udp));
+    let sum = ip.pseudo_header(Protocol::UDP, len).bytes(bytes_of(&udp));
     frame.extend(bytes_of(&ip));
     frame.extend(bytes_of(&udp.with_checksum(sum.udp_checksum())));
 }
@@ -125,8 +108,7 @@ fn complete_checksum<I: Ip>(frame: &mut [u8], link_len: usize) {
         return;
     };
     let range = located.offset..located.offset + located.len;
-    if !matches!(located.shape, Shape::Plain | Shape::Options)
-        || located.protocol != IpProtocol::UDP
+    if !matches!(located.shape, Shape::Plain | Shape::Options) || located.protocol != Protocol::UDP
     {
         return;
     }
@@ -142,7 +124,7 @@ fn complete_checksum<I: Ip>(frame: &mut [u8], link_len: usize) {
     let (header, payload) = datagram.split_at_mut(UdpHeader::LEN);
     let sum: Sum = located
         .ip
-        .pseudo_header(IpProtocol::UDP, udp.length())
+        .pseudo_header(Protocol::UDP, udp.length())
         .bytes(bytes_of(&udp.with_checksum([0; 2])))
         .bytes(payload);
     header[UdpHeader::CHECKSUM_OFFSET..].copy_from_slice(&sum.udp_checksum());

@@ -11,7 +11,6 @@ mod goodbye;
 mod inject;
 mod need;
 mod observer;
-mod queue;
 mod refusals;
 #[cfg(test)]
 mod sample;
@@ -20,11 +19,9 @@ mod waiting;
 
 pub use observer::{News, Observer};
 
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use aya::maps::{MapData, MapError, RingBuf};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
@@ -36,7 +33,9 @@ use xdptun_common::tunnel::state::Flow;
 
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::error::{Context as _, Result};
+use crate::group::events::{drain, watch};
 use crate::group::orders::next;
+use crate::group::queue::{Limits, Queue};
 use crate::group::{Carried, End, Order, Orders};
 use crate::host::addresses::AddressWatch;
 use crate::host::interface::Interface;
@@ -44,7 +43,6 @@ use crate::host::netlink::LinkChanges;
 use crate::tunnel::Attached;
 use doubts::Doubts;
 use inject::Injector;
-use queue::Queue;
 use refusals::Refusals;
 
 /// Times that an operator can set.
@@ -70,6 +68,12 @@ impl Default for Timers {
 const SWEEP: Duration = Duration::from_millis(100);
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(2);
 const SWEEP_SHARE: u32 = 10;
+/// Datagrams that may wait for handshakes.
+const WAITING: Limits = Limits {
+    for_one: 8 << 20,
+    in_all: 64 << 20,
+    patience: Duration::from_secs(10),
+};
 /// How often the daemon looks at waiting datagrams.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -130,14 +134,6 @@ impl Sources {
     }
 }
 
-/// Watches a ring buffer for new entries.
-pub(crate) fn watch<T: AsRawFd>(ring: T) -> Result<AsyncFd<T>> {
-    // SAFETY: aya's ring buffers own their descriptor, keep it open as long as
-    // they live, and always name the same one.
-    let watched = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
-    watched.map_err(|error| std::io::Error::from(error).into())
-}
-
 /// How many connections of this host were refused.
 fn refused(attached: &Attached) -> Result<u64, MapError> {
     let refused = |one: &Carried| {
@@ -150,7 +146,7 @@ fn refused(attached: &Attached) -> Result<u64, MapError> {
 struct Daemon<'a> {
     attached: &'a mut Attached,
     injector: Injector,
-    queue: Queue,
+    queue: Queue<FlowKey>,
     refusals: Refusals,
     doubts: Doubts,
     /// When addresses without flows were last removed, in nanoseconds of
@@ -167,7 +163,7 @@ impl<'a> Daemon<'a> {
         Ok(Self {
             attached,
             injector,
-            queue: Queue::default(),
+            queue: Queue::new(WAITING),
             refusals: Refusals::new(refused),
             doubts: Doubts::default(),
             tidied: 0,
@@ -241,26 +237,13 @@ impl<'a> Daemon<'a> {
         told.is_ok()
     }
 
-    /// Handles events; returns whether there are no more. Stops after `AT_ONCE` of them, so
-    /// that a flood cannot keep timers and signals waiting.
+    /// Handles events; returns whether there are no more.
     fn drain(&mut self, events: &mut RingBuf<MapData>) -> bool {
-        const AT_ONCE: usize = 1024;
-        for _ in 0..AT_ONCE {
-            let Some(item) = events.next() else {
-                return true;
-            };
-            let Some(event) = xdptun_common::read_plain::<Event>(&item) else {
-                debug!("an event of {} bytes is too short", item.len());
-                continue;
-            };
-            let frame = item.get(size_of::<Event>()..).unwrap_or_default();
-            let frame = frame.get(..event.len as usize).unwrap_or_default();
-            self.handle(event, frame);
-        }
-        false
+        drain(events, |event: &Event, rest| self.handle(event, rest))
     }
 
-    fn handle(&mut self, event: Event, frame: &[u8]) {
+    fn handle(&mut self, event: &Event, rest: &[u8]) {
+        let frame = rest.get(..event.len as usize).unwrap_or_default();
         let flow = &event.flow;
         match Kind::from_raw(event.kind) {
             Some(Kind::Queued) => self.enqueue(flow, event.interface, frame),

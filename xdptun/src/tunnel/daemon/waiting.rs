@@ -7,9 +7,9 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::state::State;
 
-use super::queue::Frame;
 use super::{Daemon, News};
 use crate::error::Result;
+use crate::group::queue::Frame;
 
 impl Daemon<'_> {
     /// Keeps a datagram until its flow is up. That may be now: the event of the end of the
@@ -17,7 +17,7 @@ impl Daemon<'_> {
     /// datagram is sent again at once, and opens it anew.
     pub(super) fn enqueue(&mut self, key: &FlowKey, interface: u32, frame: &[u8]) {
         if !self.queue.push(*key, interface, frame) {
-            self.count_lost(interface, 1);
+            self.attached.count_lost(interface, 1);
         }
         let state = match self.attached.maps.flow(key) {
             Ok(flow) => flow.map_or(State::Closed, |flow| flow.state()),
@@ -40,7 +40,7 @@ impl Daemon<'_> {
     pub(super) fn flush(&mut self, key: &FlowKey) {
         for Frame { interface, bytes } in self.queue.take(key) {
             let Some(carried) = self.attached.at(interface) else {
-                self.count_lost(interface, 1);
+                self.attached.count_lost(interface, 1);
                 continue;
             };
             let sent = self.injector.resend(key, &carried.interface, bytes);
@@ -50,7 +50,7 @@ impl Daemon<'_> {
                     key.local(),
                     key.remote()
                 );
-                self.count_lost(interface, 1);
+                self.attached.count_lost(interface, 1);
             }
         }
     }
@@ -67,7 +67,8 @@ impl Daemon<'_> {
             let datagrams = frames.len();
             self.observer.flow(&key, News::Unanswered { datagrams });
             for part in frames.chunk_by(|one, next| one.interface == next.interface) {
-                self.count_lost(part[0].interface, part.len() as u64);
+                self.attached
+                    .count_lost(part[0].interface, part.len() as u64);
             }
         }
     }
@@ -92,21 +93,6 @@ impl Daemon<'_> {
     pub(super) fn hand_back(&mut self) {
         for key in self.queue.waiting() {
             self.flush(&key);
-        }
-    }
-
-    /// Counts datagrams of an interface that were lost while they waited.
-    fn count_lost(&mut self, interface: u32, datagrams: u64) {
-        let engine = &mut self.attached.engine;
-        let counted = engine.attachment(interface).and_then(|attachment| {
-            let Some(mut attachment) = attachment else {
-                return Ok(());
-            };
-            attachment.lost_in_queue += datagrams;
-            Ok(engine.set_attachment(interface, attachment)?)
-        });
-        if let Err(error) = counted {
-            debug!("cannot count lost datagrams: {error:#}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What connections and bindings outlive: the daemon, and the outside address.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::json;
@@ -80,17 +80,28 @@ fn the_outside_address_is_followed() {
         })
         .unwrap();
     };
+    let is_told = |words: &str| {
+        wait::until(LIMIT, words, || {
+            let log = attached.process().stderr().join("\n");
+            log.contains(words)
+        })
+        .unwrap();
+    };
     outside_is(Some(Inside::ADDRESS));
     let inside = socket(&net.a, LOCAL);
     let outside = socket(&net.outside[0], 0);
-    let before = outside_end(&inside, &outside);
-    assert_eq!(before, Inside::outside_at(LOCAL));
+    let seen = outside_end(&inside, &outside);
+    assert_eq!(seen, Inside::outside_at(LOCAL));
     let (connection, _) = connect(&net);
     talk(&connection, 1);
 
     let new = Ipv4Addr::new(192, 0, 2, 77);
     net.readdress(Inside::ADDRESS, new).unwrap();
     outside_is(Some(new));
+    let (wan, before) = (Inside::WAN, Inside::ADDRESS);
+    is_told(&format!(
+        "{wan}: the outside address is {new} now ({before} before)"
+    ));
     let wire = Capture::start(&net.gateway, Inside::WAN).unwrap();
     let seen = outside_end(&inside, &outside);
     assert_eq!(seen, SocketAddr::from((new, LOCAL)));
@@ -101,6 +112,10 @@ fn the_outside_address_is_followed() {
     let [mut near, far] = connection;
     near.write_all(b"lost").unwrap();
     wait::until(LIMIT, "the drop", || counter(&net, "out_drop_stray") > 0).unwrap();
+    // The inside host is told.
+    near.set_read_timeout(Some(LIMIT)).unwrap();
+    let told = near.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::ConnectionReset);
     drop(far);
     let all = without_inside(&wire.stop().unwrap());
     let old = all.iter().find(|one| one.outgoing && one.source != new);
@@ -111,6 +126,7 @@ fn the_outside_address_is_followed() {
     let delete = ["address", "delete", &address, "dev", Inside::WAN];
     net.gateway.run("ip", delete).unwrap();
     outside_is(None);
+    is_told(&format!("{wan}: no IPv4 address any more"));
     let route = ["route", "add", "default", "dev", Inside::WAN];
     net.gateway.run("ip", route).unwrap();
     let router = link::ethernet_address(&net.router, Inside::WAN).unwrap();

@@ -1,6 +1,6 @@
 //! What inside hosts do not get, what never leaves, and what belongs to the gateway.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use etherparse::{IpNumber, Ipv4Header, PacketBuilder};
@@ -9,9 +9,9 @@ use xdptun_lab::{Capture, Family, Inside, udp, wait, xdptun};
 use xdptun_test_net::inside::{
     bindings, counter, counters, end, nat, outside_end, packets, socket, without_inside,
 };
-use xdptun_test_net::raw::{segment, send_packet};
+use xdptun_test_net::raw::{datagram, segment, send_packet};
 use xdptun_test_net::status::expected;
-use xdptun_test_net::{LIMIT, cli, tcp};
+use xdptun_test_net::{LIMIT, cli, fragment, tcp};
 
 /// The port of inside hosts.
 const LOCAL: u16 = 5000;
@@ -45,6 +45,14 @@ fn ports_and_bindings_are_limited() {
         let fifth = socket(&net.a, LOCAL + 4);
         is_dropped(&net, &fifth, &outside, cause, 1);
         is_dropped(&net, &fifth, &outside, cause, 2);
+        // The host is told (RFC 5508 REQ-8): EHOSTUNREACH, ip(7).
+        let connected = socket(&net.a, LOCAL + 5);
+        connected.connect(end(&outside)).unwrap();
+        connected.set_read_timeout(Some(LIMIT)).unwrap();
+        connected.send(b"hello").unwrap();
+        let told = connected.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::HostUnreachable);
+        assert_eq!(counter(&net, cause), 3);
         assert_eq!(packets(&wire.stop().unwrap()), []);
         assert_eq!(bindings(&net), 4);
         for (inside, seen) in served.iter().zip(seen) {
@@ -55,7 +63,7 @@ fn ports_and_bindings_are_limited() {
             "out_drop_host" => {
                 outside_end(&other, &outside);
             }
-            _ => is_dropped(&net, &other, &outside, cause, 3),
+            _ => is_dropped(&net, &other, &outside, cause, 4),
         }
         // The ports of TCP are others, but no other room is.
         if cause == "out_drop_ports" {
@@ -124,10 +132,6 @@ fn no_inside_address_ever_leaves() {
                 &[0x13, 0x88, 0x1f, 0x90, 0, 0, 0, 0, 0, 0, 0, 0],
             ),
         ),
-        (
-            "a fragment without the first one",
-            bare(IpNumber::UDP, later, b"fragment"),
-        ),
         ("an error about no session", error),
         (
             "a cut TCP header",
@@ -145,6 +149,13 @@ fn no_inside_address_ever_leaves() {
         })
         .unwrap();
     }
+    // One without its first waits for it in vain.
+    let fragment = bare(IpNumber::UDP, later, b"fragment");
+    send_packet(&net.a.netns, to.ip(), &fragment).unwrap();
+    wait::until(LIMIT, "the end of the wait", || {
+        counter(&net, "fragments_lost") == 1
+    })
+    .unwrap();
     // Segments that belong to no connection, and open none.
     let flags: [fn(&mut etherparse::TcpHeader); 4] = [
         |tcp| tcp.ack = true,
@@ -166,9 +177,11 @@ fn no_inside_address_ever_leaves() {
     assert_eq!(all.len(), 2, "{all:?}");
     let moved = [
         ("bindings_began", 1),
+        ("fragments_lost", 1),
         ("in_translated", 2),
         ("out_drop_stray", 4),
         ("out_drop_untranslated", untranslated.len() as u64),
+        ("out_held", 1),
         ("out_translated", 2),
         ("sessions_began", 1),
         ("sessions_proven", 1),
@@ -197,6 +210,48 @@ fn fragments_follow_their_first() {
     assert_eq!(udp::receive(&inside, LIMIT).unwrap(), (large, sender));
     let all = without_inside(&wire.stop().unwrap());
     assert_eq!(all.len(), 6, "{all:?}");
+    attached.stop().unwrap();
+}
+
+/// Whichever comes first, of a datagram that leaves and of one that comes in.
+#[test]
+fn fragments_come_in_any_order() {
+    let net = Inside::new().unwrap();
+    let attached = nat(&net, &[]);
+    let [server, _] = &net.outside;
+    let outside = socket(server, 0);
+    let inside = socket(&net.a, LOCAL);
+    let seen = outside_end(&inside, &outside);
+    let data = udp::pattern(4000, 7);
+    for (from, by, to, at, sender, held) in [
+        (
+            end(&inside),
+            &net.a,
+            end(&outside),
+            &outside,
+            seen,
+            "out_held",
+        ),
+        (
+            end(&outside),
+            server,
+            seen,
+            &inside,
+            end(&outside),
+            "in_held",
+        ),
+    ] {
+        let whole = datagram(from, to, &data).unwrap();
+        let mut fragments = fragment::packets(&whole, 1024);
+        assert_eq!(fragments.len(), 4);
+        fragments.reverse();
+        for packet in fragments {
+            send_packet(&by.netns, to.ip(), &packet).unwrap();
+        }
+        assert_eq!(udp::receive(at, LIMIT).unwrap(), (data.clone(), sender));
+        assert_eq!(counter(&net, held), 3);
+    }
+    assert_eq!(counter(&net, "fragments_lost"), 0);
     attached.stop().unwrap();
 }
 
@@ -289,14 +344,12 @@ fn a_port_with_a_server_is_not_lent() {
 #[test]
 fn mistakes_are_named() {
     let net = Inside::new().unwrap();
-    let refused = |arguments: &[&str]| {
-        let run = cli::run(&net.gateway, &[&["nat"], arguments].concat()).unwrap();
-        assert_eq!(run.code, Some(1), "{run:#?}");
-        run.stderr.last().unwrap().clone()
-    };
-    let nowhere = ["--iface", "eth9", "--inside", Inside::NETWORK];
-    let ending = "eth9: no such interface; `ip link` lists them";
-    assert_eq!(refused(&nowhere), format!("xdptun: {ending}"));
+    // The second network would be warned of.
+    for inside in [Inside::NETWORK, "10.9.0.0/16"] {
+        let arguments = ["nat", "--iface", "eth9", "--inside", inside];
+        let run = cli::run(&net.gateway, &arguments).unwrap();
+        run.assert_one_line(&["eth9: no such interface; `ip link` lists them"]);
+    }
     let status = xdptun::status(&net.gateway).unwrap();
     assert_eq!(status["gateways"], Value::Null);
 }

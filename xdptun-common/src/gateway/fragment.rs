@@ -1,0 +1,101 @@
+//! Fragments of a datagram. Only the first has ports: the others become what it became, and those
+//! that come before it wait with the daemon.
+
+use crate::again::OWN;
+use crate::gateway::outcome::Outcome;
+use crate::gateway::tuple::End;
+
+/// What became of the first fragment of a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct First {
+    /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+    at: u64,
+    /// What the end became that the hook translates.
+    to: End,
+    /// The index of its outcome, or [`AS_IT_WAS`].
+    outcome: u8,
+    reserved: [u8; 5],
+}
+
+crate::plain!(First: 32);
+
+/// See [`First::outcome`]: it was not translated.
+const AS_IT_WAS: u8 = u8::MAX;
+
+/// How long fragments of one datagram may be apart: what Linux waits for them
+/// (`net.ipv4.ipfrag_time`). Later the number may be another datagram's.
+const LIFETIME_NS: u64 = 30_000_000_000;
+
+impl First {
+    /// One that was translated.
+    #[inline(always)]
+    #[must_use]
+    pub const fn translated(at: u64, to: End, outcome: Outcome) -> Self {
+        Self {
+            at,
+            to,
+            outcome: outcome.index() as u8,
+            reserved: [0; 5],
+        }
+    }
+
+    /// One that was not.
+    #[inline(always)]
+    #[must_use]
+    pub const fn as_it_was(at: u64) -> Self {
+        Self {
+            at,
+            to: End::ZERO,
+            outcome: AS_IT_WAS,
+            reserved: [0; 5],
+        }
+    }
+
+    /// Whether it is still of the datagram whose fragments come now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn lasts(&self, now: u64) -> bool {
+        now.wrapping_sub(self.at) < LIFETIME_NS
+    }
+
+    /// What the end became, and how the fragment ended; `None` if it was not translated.
+    #[inline(always)]
+    #[must_use]
+    pub fn translation(&self) -> Option<(End, Outcome)> {
+        let outcome = *Outcome::ALL.get(usize::from(self.outcome))?;
+        Some((self.to, outcome))
+    }
+}
+
+/// `skb->mark` of a fragment that the daemon has held and puts on an interface, one of xdptun's
+/// own ([`is_own`](crate::again::is_own)). `SO_MARK` needs CAP_NET_ADMIN, so no user can let one
+/// pass by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Held {
+    /// It had come in: the egress program sends it to ingress.
+    In = OWN + 0x10,
+    /// It was leaving.
+    Out = OWN + 0x11,
+}
+
+crate::from_raw! {
+    /// What a mark says.
+    pub Held: u32 { In, Out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_a_first_fragment_is_told_for_its_lifetime() {
+        let to = End::new([7; 16], 8000);
+        let first = First::translated(5, to, Outcome::OutTranslated);
+        assert_eq!(first.translation(), Some((to, Outcome::OutTranslated)));
+        assert!(first.lasts(5) && first.lasts(4 + LIFETIME_NS));
+        assert!(!first.lasts(5 + LIFETIME_NS));
+        assert_eq!(First::as_it_was(5).translation(), None);
+    }
+}

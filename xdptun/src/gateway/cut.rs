@@ -1,0 +1,172 @@
+//! Sessions of rules that are gone: they end, and both ends hear of it.
+//!
+//! Nothing can send a segment that its ends believe before one of them has sent one, as only that
+//! has the numbers. So what is left of a session is a note of its packets: to the next segment of
+//! either end the daemon answers with RST.
+
+use std::collections::{BTreeSet, HashMap as Map};
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use tracing::info;
+use xdptun_common::flow::tick::Tick;
+use xdptun_common::gateway::rule::{Listen, ListenKey};
+use xdptun_common::gateway::session::Entry;
+use xdptun_common::gateway::tuple::{End, Side, Tuple};
+
+use super::maps::Maps;
+use crate::datapath::map::{Shape, Source, absent};
+use crate::datapath::pod::AsPod;
+use crate::error::{Context as _, Result};
+use crate::host::clock::monotonic_ns;
+
+const CUT: &str = "CUT";
+const CUT_ORDER: &str = "CUT_ORDER";
+
+/// Those that are pinned.
+pub const PINNED: [&str; 2] = [CUT, CUT_ORDER];
+
+/// An order to end the sessions that no rule has any more. Each is carried out once, also if
+/// another process goes on; zero is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order(u32);
+
+impl Order {
+    /// A new one.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(Tick::at(monotonic_ns()).0.max(1))
+    }
+}
+
+/// The maps of sessions that were cut.
+pub struct Cut {
+    /// Their packets, and until when they are answered, a [`Tick`].
+    packets: HashMap<MapData, AsPod<Tuple>, u32>,
+    /// The order that was carried out last.
+    order: Array<MapData, u32>,
+}
+
+impl Cut {
+    /// The maps of this source.
+    ///
+    /// # Errors
+    ///
+    /// If one is missing or not what its name says.
+    pub fn open(source: &mut Source<'_>) -> Result<Self> {
+        Ok(Self {
+            packets: source.map(CUT, Shape::hash::<Tuple, u32>())?.try_into()?,
+            order: source.map(CUT_ORDER, Shape::array::<u32>())?.try_into()?,
+        })
+    }
+
+    /// Forgets those whose time has passed.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be read or written.
+    pub fn sweep(&mut self) -> Result<(), MapError> {
+        let all: Vec<(AsPod<Tuple>, u32)> = self.packets.iter().collect::<Result<_, _>>()?;
+        let now = Tick::at(monotonic_ns());
+        let over = all.iter().filter(|(_, until)| is_over(*until, now));
+        for (tuple, _) in over {
+            absent(self.packets.remove(tuple))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a time has passed.
+const fn is_over(until: u32, now: Tick) -> bool {
+    until.wrapping_sub(now.0).cast_signed() <= 0
+}
+
+/// Carries out an order, unless that was done.
+///
+/// # Errors
+///
+/// If a map cannot be read or written.
+pub fn carry_out(maps: &mut Maps, order: Order) -> Result<()> {
+    if order == Order::default() || order.0 == maps.cut.order.get(&0, 0)? {
+        return Ok(());
+    }
+    let carried = Carried::by(maps)?;
+    let entries: Map<Tuple, Entry> = maps.entries()?.into_iter().flatten().collect();
+    let calls = entries.iter().filter(|(_, entry)| {
+        let marks = entry.marks();
+        marks.is_counted() && !marks.is_bound()
+    });
+    let gone = calls.filter(|(call, entry)| !carried.has(call, entry.to));
+    let until = Tick::at(monotonic_ns()).0;
+    let until = until.wrapping_add(maps.timers()?.tcp_ended);
+    let mut ended = 0_u64;
+    for (call, entry) in gone {
+        for tuple in met(call, entry, &entries) {
+            // First, so that no packet finds neither. Without room for it the ends are silent until
+            // they give up.
+            let _ = maps.cut.packets.insert(AsPod(tuple), until, 0);
+            maps.forget(&tuple).context("cannot remove a session")?;
+        }
+        ended += 1;
+    }
+    if ended > 0 {
+        info!("sessions that no rule has any more were ended: {ended}");
+    }
+    Ok(maps.cut.order.set(0, order.0, 0)?)
+}
+
+/// All packets of a session, as the hooks meet them.
+fn met(call: &Tuple, entry: &Entry, entries: &Map<Tuple, Entry>) -> Vec<Tuple> {
+    let mut met = vec![*call, call.answer(entry.to)];
+    let leaving = call.with_translated(entry.to).at(Side::Out);
+    if let Some(source) = entries.get(&leaving) {
+        met.extend([leaving, leaving.answer(source.to)]);
+    }
+    met
+}
+
+/// What the rules forward, and to where.
+struct Carried(BTreeSet<(ListenKey, End)>);
+
+impl Carried {
+    /// By the rules that interfaces have now.
+    fn by(maps: &Maps) -> Result<Self> {
+        let mut carried = BTreeSet::new();
+        for (key, listen) in maps.listen_in_use()? {
+            for back_end in back_ends(maps, &listen)? {
+                carried.insert((key.of_set(0), back_end));
+            }
+        }
+        Ok(Self(carried))
+    }
+
+    /// Whether a rule forwards packets of a session to where they go.
+    fn has(&self, call: &Tuple, to: End) -> bool {
+        let listen = call.destination();
+        let key = ListenKey::new(0, listen.address(), listen.port(), call.protocol());
+        let mut keys = [key, key.of_any()].into_iter();
+        keys.any(|key| self.0.contains(&(key, to)))
+    }
+}
+
+fn back_ends(maps: &Maps, listen: &Listen) -> Result<BTreeSet<End>> {
+    let places = maps.back_ends(listen)?;
+    Ok(places.iter().map(|one| one.end(listen.offset)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_over_when_its_time_has_passed() {
+        let now = Tick(u32::MAX - 1);
+        for (until, over) in [
+            (u32::MAX - 2, true),
+            (u32::MAX - 1, true),
+            (u32::MAX, false),
+            (5, false),
+        ] {
+            assert_eq!(is_over(until, now), over, "{until}");
+        }
+    }
+}

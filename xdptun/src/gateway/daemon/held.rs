@@ -1,0 +1,112 @@
+//! Fragments that wait for the first one of their datagram.
+
+use std::io;
+use std::time::Duration;
+
+use tracing::debug;
+use xdptun_common::gateway::fragment::Held;
+use xdptun_common::parse::FragmentKey;
+use xdptun_common::wire::EtherType;
+
+use crate::gateway::Attached;
+use crate::group::queue::{Frame, Limits, Queue};
+use crate::host::frame_socket::FrameSocket;
+
+/// Networks that deliver packets out of order do so by milliseconds. A datagram has at most 64 KiB,
+/// in fragments that may overlap.
+const LIMITS: Limits = Limits {
+    for_one: 128 << 10,
+    in_all: 4 << 20,
+    patience: Duration::from_secs(2),
+};
+
+/// The fragments that wait, and the socket by which they go on.
+pub struct Fragments {
+    queue: Queue<FragmentKey>,
+    socket: FrameSocket,
+}
+
+impl Fragments {
+    /// None.
+    ///
+    /// # Errors
+    ///
+    /// If there is no packet socket.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            queue: Queue::new(LIMITS),
+            socket: FrameSocket::new()?,
+        })
+    }
+
+    /// Keeps a fragment until its first has come. That may be now: both were on different CPUs.
+    pub fn hold(
+        &mut self,
+        attached: &mut Attached,
+        datagram: &FragmentKey,
+        interface: u32,
+        frame: &[u8],
+    ) {
+        if !self.queue.push(*datagram, interface, frame) {
+            attached.count_lost(interface, 1);
+        }
+        self.release_if_come(attached, datagram);
+    }
+
+    /// Lets go on what waited for the first fragment of a datagram.
+    pub fn release(&mut self, attached: &mut Attached, datagram: &FragmentKey) {
+        for Frame { interface, bytes } in self.queue.take(datagram) {
+            let is_there = attached.at(interface).is_some();
+            let sent = is_there.then(|| self.send(datagram, interface, &bytes));
+            if let Some(Err(error)) = &sent {
+                debug!("cannot send a fragment that waited: {error}");
+            }
+            if !matches!(sent, Some(Ok(()))) {
+                attached.count_lost(interface, 1);
+            }
+        }
+    }
+
+    /// Looks for firsts whose events were lost, and drops what has waited too long.
+    pub fn look(&mut self, attached: &mut Attached) {
+        for datagram in self.queue.waiting() {
+            self.release_if_come(attached, &datagram);
+        }
+        for (_, frames) in self.queue.give_up() {
+            for Frame { interface, .. } in frames {
+                attached.count_lost(interface, 1);
+            }
+        }
+    }
+
+    /// Drops everything.
+    pub fn abandon(&mut self, attached: &mut Attached) {
+        for datagram in self.queue.waiting() {
+            for Frame { interface, .. } in self.queue.take(&datagram) {
+                attached.count_lost(interface, 1);
+            }
+        }
+    }
+
+    fn release_if_come(&mut self, attached: &mut Attached, datagram: &FragmentKey) {
+        match attached.maps.asked.has_come(datagram) {
+            Ok(true) => self.release(attached, datagram),
+            Ok(false) => {}
+            Err(error) => debug!("cannot look for a first fragment: {error}"),
+        }
+    }
+
+    /// Puts a fragment on its interface, through the egress program, which sends it to ingress if
+    /// it had come in.
+    fn send(&self, datagram: &FragmentKey, interface: u32, frame: &[u8]) -> io::Result<()> {
+        let mark = match datagram.is_outbound() {
+            true => Held::Out,
+            false => Held::In,
+        };
+        let ether_type = match datagram.is_ipv4() {
+            true => EtherType::IPV4,
+            false => EtherType::IPV6,
+        };
+        self.socket.send(interface, ether_type, mark as u32, frame)
+    }
+}
