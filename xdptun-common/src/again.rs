@@ -9,8 +9,7 @@
 //!   super-packet, and answers. Their `skb->mark` belongs to the user.
 //!
 //! The kernel clears the mark of a packet that crosses to another network namespace, but not
-//! its `tc_index`: a router that runs xdptun in its own namespace still sees it on what comes
-//! through a veth pair from a container that does so too.
+//! its `tc_index`. So the tunnel's program, the last on the hook, clears that.
 
 /// `skb->tc_index` of a packet that a program has redirected to the egress hook.
 pub const TC_INDEX: u32 = 0x7864;

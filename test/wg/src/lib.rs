@@ -5,13 +5,21 @@
 //! this one, so that what is shown, tested and measured is the same thing.
 
 pub mod config;
+pub mod crossing;
+pub mod forwarding;
+pub mod gateway;
 pub mod keys;
+mod network;
 pub mod scenario;
 pub mod tunnel;
 pub mod user_space;
 pub mod web;
 
-pub use scenario::{Between, Path, Scenario};
+pub use crossing::Crossing;
+pub use forwarding::Forwarding;
+pub use gateway::Gateway;
+pub use network::Between;
+pub use scenario::{Path, Scenario};
 pub use tunnel::{Implementation, Tunnel};
 
 /// The UDP port of both WireGuard peers, which xdptun disguises.

@@ -1,14 +1,16 @@
 //! A client and a server; a tunnel; a file to download.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use xdptun_lab::content::{self, Filling};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::topology::Router;
-use xdptun_lab::{Attached, Capture, Direct, Host, Netns, Routed, WireStats, link};
+use xdptun_lab::{Attached, Capture, Host, Netns, WireStats, link};
 
+use crate::gateway::Gateway;
+use crate::network::{Between, Network};
 use crate::tunnel::{self, Implementation, Tunnel};
 use crate::web::{self, Download};
 use crate::{TUNNEL_PORT, config};
@@ -42,15 +44,6 @@ impl fmt::Display for Path {
     }
 }
 
-/// The network between the hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Between {
-    /// One wire, as in the reference measurement.
-    Wire,
-    /// A strict router that translates the client's address.
-    StrictRouter,
-}
-
 /// The whole setting; dropping it removes everything.
 #[derive(Debug)]
 pub struct Scenario {
@@ -58,7 +51,7 @@ pub struct Scenario {
     pub client: Host,
     /// Peer 2, which serves the file.
     pub server: Host,
-    router: Option<Router>,
+    network: Network,
     tunnel: [Tunnel; 2],
     web: web::Server,
     downloads: Scratch,
@@ -81,17 +74,9 @@ impl Scenario {
     ) -> Result<Self> {
         let served = Scratch::new()?;
         let digest = content::write(&served.path().join(FILE), mib, filling)?;
-        let (client, server, router) = match between {
-            Between::Wire => {
-                let Direct { a, b } = Direct::new()?;
-                (a, b, None)
-            }
-            Between::StrictRouter => {
-                let net = Routed::new()?;
-                (net.client().clone(), net.server, Some(net.router))
-            }
-        };
-        let [config1, config2] = config::generate(server.v4.into())?;
+        let network = Network::new(between)?;
+        let [client, server] = network.hosts().map(Host::clone);
+        let [config1, config2] = config::generate(network.endpoint())?;
         let tunnel = [
             Tunnel::by(implementation, &client, &config1).context("peer 1 (client)")?,
             Tunnel::by(implementation, &server, &config2).context("peer 2 (server)")?,
@@ -100,7 +85,7 @@ impl Scenario {
         Ok(Self {
             client,
             server,
-            router,
+            network,
             tunnel,
             web,
             downloads: Scratch::new()?,
@@ -109,21 +94,50 @@ impl Scenario {
         })
     }
 
-    /// The router between the hosts; an error where there is only a wire.
+    /// The strict router between the hosts; an error where there is none.
     pub fn router(&self) -> Result<&Router> {
-        self.router.as_ref().context("no router in this scenario")
+        match &self.network {
+            Network::Routed(net) => Ok(&net.router),
+            Network::Wire(_) | Network::Gateway(_) => bail!("no router in this scenario"),
+        }
+    }
+
+    /// The gateway between the hosts; an error where there is none.
+    pub fn gateway(&self) -> Result<&Gateway> {
+        match &self.network {
+            Network::Gateway(gateway) => Ok(gateway),
+            Network::Wire(_) | Network::Routed(_) => bail!("no gateway in this scenario"),
+        }
     }
 
     /// Waits until the tunnel carries packets, with one ping through it.
     ///
     /// WireGuard repeats a lost handshake after five seconds.
     pub fn ping(&self) -> Result<()> {
-        let peer = self.tunnel[1].address().to_string();
-        self.client
-            .netns
-            .run("ping", ["-n", "-c", "1", "-w", "15", &peer])
-            .context("the tunnel does not answer")?;
+        ping(&self.client, &self.tunnel[1])
+    }
+
+    /// The same from peer 2, which knows where peer 1 is only if that has sent.
+    pub fn ping_back(&self) -> Result<()> {
+        ping(&self.server, &self.tunnel[0])
+    }
+
+    /// Takes the tunnel down, as `wg-quick down` does. Neither peer sends anything from now on, not
+    /// even the keepalive that is due ten seconds after the last packet.
+    pub fn down(&self) -> Result<()> {
+        for host in [&self.client, &self.server] {
+            host.netns.run("ip", ["link", "delete", tunnel::DEV])?;
+        }
         Ok(())
+    }
+
+    /// Where peer 2 sees peer 1.
+    pub fn peer1_seen(&self) -> Result<SocketAddr> {
+        let endpoints = self.tunnel[1].wg(&["show", tunnel::DEV, "endpoints"], "")?;
+        let endpoint = endpoints.trim().rsplit('\t').next().unwrap_or_default();
+        endpoint
+            .parse()
+            .with_context(|| format!("peer 2 shows {endpoints:?} as peer 1's endpoint"))
     }
 
     /// Attaches xdptun to both hosts; WireGuard keeps running as it is.
@@ -191,4 +205,12 @@ impl Scenario {
             Path::WireGuard | Path::Xdptun => self.tunnel[1].address(),
         }
     }
+}
+
+fn ping(from: &Host, to: &Tunnel) -> Result<()> {
+    let to = to.address().to_string();
+    from.netns
+        .run("ping", ["-n", "-c", "1", "-w", "15", &to])
+        .context("the tunnel does not answer")?;
+    Ok(())
 }

@@ -24,7 +24,7 @@ use xdptun_ebpf::gateway::inside::open_leaving;
 use xdptun_ebpf::gateway::nat::shows_inside;
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{Step, process};
-use xdptun_ebpf::host::again::is_again;
+use xdptun_ebpf::host::again::{is_again, unmark};
 use xdptun_ebpf::host::capture::{EveryPacket, recorded};
 use xdptun_ebpf::host::interface::{enter, interface};
 use xdptun_ebpf::host::redirect::send_up;
@@ -41,8 +41,8 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
     }
     let was_held = was_held(&ctx, Held::Out);
     recorded::<EveryPacket<Outcome>>(&ctx, Hook::Egress, || match skb_ip_version(&ctx) {
-        Some(version) if !is_again(&ctx) => egress(&ctx, version, was_held),
-        _ => TC_ACT_UNSPEC,
+        Some(version) => egress(&ctx, version, was_held),
+        None => TC_ACT_UNSPEC,
     })
 }
 
@@ -51,6 +51,7 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
 #[classifier]
 pub fn gateway_ingress(ctx: TcContext) -> i32 {
     enter(&ctx);
+    unmark(&ctx);
     let was_held = was_held(&ctx, Held::In);
     recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || match skb_ip_version(&ctx) {
         Some(version) if !ctx.is_for_another_host() => ingress(&ctx, version, was_held),
@@ -66,7 +67,10 @@ fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
         IpVersion::V4 => egress_v4(ctx.raw()),
         IpVersion::V6 => egress_v6(ctx.raw()),
     };
-    let met = process();
+    let met = match is_again(ctx) {
+        true => PASS,
+        false => process(),
+    };
     let outcome = match met & !IS_FIRST {
         BEGIN => match open_leaving(ctx) {
             Opened::NotOurs | Opened::Unruled => None,

@@ -19,6 +19,7 @@ use xdptun_common::report::copy::Hook;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
+use xdptun_ebpf::host::again;
 use xdptun_ebpf::host::capture::{self, recorded};
 use xdptun_ebpf::host::interface::{enter, interface_of_frame};
 use xdptun_ebpf::host::{split, verdict};
@@ -36,6 +37,7 @@ use xdptun_ebpf::tunnel::{calls, egress, icmp, ingress, rules, vlan};
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
+    again::unmark(&ctx);
     recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx))
 }
 

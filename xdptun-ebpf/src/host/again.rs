@@ -13,6 +13,16 @@ pub fn mark(ctx: &TcContext) {
     ctx.set_tc_index(TC_INDEX);
 }
 
+/// Takes that mark off. The program next to the network does, as the kernel leaves it on a packet
+/// that crosses to another network namespace, where another xdptun would take the packet for its
+/// own; and so does who gets packets from namespaces that others control.
+#[inline(always)]
+pub fn unmark(ctx: &TcContext) {
+    if ctx.tc_index() == TC_INDEX {
+        ctx.set_tc_index(0);
+    }
+}
+
 /// Whether a packet on the egress hook has passed it before, or is one of xdptun's own. A function
 /// may clear its own marks, so programs behind it cannot tell.
 #[inline(always)]
