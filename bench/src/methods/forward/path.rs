@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use xdptun_lab::crowd::{prepare, prepare_clients};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Netns, Process, Served, wait, workspace};
@@ -79,11 +80,10 @@ impl Way {
 
     /// Why it cannot be measured, if it cannot.
     pub fn missing(self) -> Option<String> {
-        let program = haproxy();
-        (self == Self::Haproxy && !program.is_file()).then(|| {
-            let path = program.display();
-            format!("{path}: no such file; `cargo xtask bench forward` unpacks Debian's package")
-        })
+        match self {
+            Self::Haproxy => haproxy_is_missing(),
+            _ => None,
+        }
     }
 }
 
@@ -232,10 +232,31 @@ fn haproxy() -> PathBuf {
     folder().join("usr/sbin/haproxy")
 }
 
+/// How many connections haproxy may carry, and what it asks for then: two descriptors for each,
+/// and some of its own.
+const MAX_CONNECTIONS: u64 = 70_000;
+/// See [`MAX_CONNECTIONS`].
+const DESCRIPTORS: u64 = 2 * MAX_CONNECTIONS + 100;
+
+fn haproxy_is_missing() -> Option<String> {
+    let program = haproxy();
+    if !program.is_file() {
+        let path = program.display();
+        return Some(format!(
+            "{path}: no such file; `cargo xtask bench forward` unpacks Debian's package"
+        ));
+    }
+    let (_, limit) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    (limit < DESCRIPTORS).then(|| {
+        format!("it needs {DESCRIPTORS} descriptors; this machine allows {limit} (`ulimit -Hn`)")
+    })
+}
+
 fn proxy(net: &Served, rules: Rules) -> Result<(Process, Scratch)> {
-    let mut text = "global\n maxconn 70000\ndefaults\n mode tcp\n timeout connect 10s\n \
-                    timeout client 100s\n timeout server 100s\n"
-        .to_owned();
+    let mut text = format!(
+        "global\n maxconn {MAX_CONNECTIONS}\ndefaults\n mode tcp\n timeout connect 10s\n \
+         timeout client 100s\n timeout server 100s\n"
+    );
     for (listen, to) in rules {
         let at = net.listen_at(Family::V4, listen);
         text += &format!("listen to{listen}\n bind {at} backlog 65535\n server one {to}\n");

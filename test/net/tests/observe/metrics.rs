@@ -235,14 +235,19 @@ fn tell_what_the_gateway_forwards() {
         let counters = gateway["counters"].as_object().unwrap();
         for (name, count) in counters {
             let is_of_sessions = name.starts_with("sessions_") || name.starts_with("bindings_");
-            let metric = match is_of_sessions {
-                true => "xdptun_sessions_total",
-                false => "xdptun_packets_total",
+            let metric = match name.as_str() {
+                "fragments_lost" => "xdptun_fragments_lost_total",
+                _ if is_of_sessions => "xdptun_sessions_total",
+                _ => "xdptun_packets_total",
             };
             assert_eq!(on(dev, metric, name), count.as_f64(), "{dev} {name}");
         }
-        let told = ["xdptun_packets_total", "xdptun_sessions_total"]
-            .map(|name| metrics.label_values(name, "outcome").len());
+        let names = [
+            "xdptun_packets_total",
+            "xdptun_sessions_total",
+            "xdptun_fragments_lost_total",
+        ];
+        let told = names.map(|name| metrics.label_values(name, "outcome").len());
         assert_eq!(told.iter().sum::<usize>(), counters.len());
     }
     assert_eq!(names, BTreeSet::from([Served::WAN, Served::LAN]));
