@@ -1,4 +1,4 @@
-//! Events that the programs tell the daemon through the `EVENTS` ring buffer.
+//! Events that the programs tell the daemon through the `REQUESTS` ring buffer.
 
 use crate::parse::FragmentKey;
 use crate::report::frame;

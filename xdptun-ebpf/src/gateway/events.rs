@@ -15,16 +15,16 @@ use crate::host::interface::interface;
 
 /// Events for the daemon.
 #[map]
-pub static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+pub static REQUESTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
 /// Copies a fragment to the daemon. `false` if it does not keep up.
 #[inline(always)]
 pub fn hand_over_fragment(ctx: &TcContext, datagram: &FragmentKey) -> bool {
     let event = |len| event(ctx, Kind::Fragment, datagram, len);
     if ctx.len() as usize <= SMALL_FRAME {
-        hand_over::<_, SMALL_FRAME>(&EVENTS, ctx, ctx.len(), event)
+        hand_over::<_, SMALL_FRAME>(&REQUESTS, ctx, ctx.len(), event)
     } else {
-        hand_over::<_, LARGE_FRAME>(&EVENTS, ctx, ctx.len(), event)
+        hand_over::<_, LARGE_FRAME>(&REQUESTS, ctx, ctx.len(), event)
     }
 }
 
@@ -32,7 +32,7 @@ pub fn hand_over_fragment(ctx: &TcContext, datagram: &FragmentKey) -> bool {
 /// daemon also looks at the table by itself.
 #[inline(always)]
 pub fn report_first(ctx: &TcContext, datagram: &FragmentKey) {
-    if let Some(mut entry) = EVENTS.reserve::<Event>(0) {
+    if let Some(mut entry) = REQUESTS.reserve::<Event>(0) {
         entry.write(event(ctx, Kind::First, datagram, 0));
         entry.submit(0);
     }
@@ -55,7 +55,7 @@ pub extern "C" fn gateway_tell(skb: *mut __sk_buff, kind: u32) -> u32 {
         kind,
         ..event(&ctx, Kind::Refused, &FragmentKey::default(), len)
     };
-    hand_over::<_, SMALL_FRAME>(&EVENTS, &ctx, len, event).into()
+    hand_over::<_, SMALL_FRAME>(&REQUESTS, &ctx, len, event).into()
 }
 
 #[inline(always)]

@@ -128,7 +128,10 @@ fn may_be_sessions(ctx: &TcContext, datagram: &FragmentKey) -> bool {
         true => datagram.source(),
         false => datagram.destination(),
     };
-    if NAMED.get_ptr(address).is_some() {
+    // To a back end may leave what gets another source. It has waited when it came in, but the
+    // first may still be on its way through this host.
+    let is_named = |address| NAMED.get_ptr(address).is_some();
+    if is_named(address) || datagram.is_outbound() && is_named(datagram.destination()) {
         return true;
     }
     let nat = nat_of(interface(ctx).index());

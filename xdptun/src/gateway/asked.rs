@@ -25,13 +25,13 @@ pub struct Asked {
 }
 
 /// Their names, as pins and in the object.
-const EVENTS: &str = "EVENTS";
+const REQUESTS: &str = "REQUESTS";
 const FIRSTS: &str = "FIRSTS";
 const AWAKE: &str = "AWAKE";
 const NAMED: &str = "NAMED";
 
 /// Those that are pinned.
-pub const PINNED: [&str; 6] = [EVENTS, FIRSTS, AWAKE, NAMED, "AWAITED", "ASKED"];
+pub const PINNED: [&str; 6] = [REQUESTS, FIRSTS, AWAKE, NAMED, "AWAITED", "ASKED"];
 
 impl Asked {
     /// The maps of this source.
@@ -41,7 +41,7 @@ impl Asked {
     /// If one is missing or not what its name says.
     pub fn open(source: &mut Source<'_>) -> Result<Self> {
         let events = match source {
-            Source::Object(ebpf) => Some(take_map(ebpf, EVENTS)?.try_into()?),
+            Source::Object(ebpf) => Some(take_map(ebpf, REQUESTS)?.try_into()?),
             Source::Pins(_) => None,
         };
         let mut map = |name, shape| source.map(name, shape);

@@ -4,9 +4,10 @@
 //! has the numbers. So what is left of a session is a note of its packets: to the next segment of
 //! either end the daemon answers with RST.
 
-use std::collections::{BTreeSet, HashMap as Map};
+use std::collections::{self, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, Map, MapData};
 use tracing::info;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::rule::{Listen, ListenKey};
@@ -14,9 +15,10 @@ use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 
 use super::maps::Maps;
+use crate::datapath::batch;
 use crate::datapath::map::{Shape, Source, absent};
 use crate::datapath::pod::AsPod;
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Result, bail};
 use crate::host::clock::monotonic_ns;
 
 const CUT: &str = "CUT";
@@ -42,6 +44,8 @@ impl Order {
 pub struct Cut {
     /// Their packets, and until when they are answered, a [`Tick`].
     packets: HashMap<MapData, AsPod<Tuple>, u32>,
+    /// The same map.
+    table: OwnedFd,
     /// The order that was carried out last.
     order: Array<MapData, u32>,
 }
@@ -53,8 +57,13 @@ impl Cut {
     ///
     /// If one is missing or not what its name says.
     pub fn open(source: &mut Source<'_>) -> Result<Self> {
+        let packets = source.map(CUT, Shape::hash::<Tuple, u32>())?;
+        let Map::HashMap(data) = &packets else {
+            bail!(Other, "{CUT} is not a hash map");
+        };
         Ok(Self {
-            packets: source.map(CUT, Shape::hash::<Tuple, u32>())?.try_into()?,
+            table: data.fd().as_fd().try_clone_to_owned()?,
+            packets: packets.try_into()?,
             order: source.map(CUT_ORDER, Shape::array::<u32>())?.try_into()?,
         })
     }
@@ -64,12 +73,12 @@ impl Cut {
     /// # Errors
     ///
     /// If the map cannot be read or written.
-    pub fn sweep(&mut self) -> Result<(), MapError> {
-        let all: Vec<(AsPod<Tuple>, u32)> = self.packets.iter().collect::<Result<_, _>>()?;
+    pub fn sweep(&mut self) -> Result<()> {
+        let all: Vec<(Tuple, u32)> = batch::entries(&self.table)?;
         let now = Tick::at(monotonic_ns());
         let over = all.iter().filter(|(_, until)| is_over(*until, now));
         for (tuple, _) in over {
-            absent(self.packets.remove(tuple))?;
+            absent(self.packets.remove(&AsPod(*tuple)))?;
         }
         Ok(())
     }
@@ -90,7 +99,8 @@ pub fn carry_out(maps: &mut Maps, order: Order) -> Result<()> {
         return Ok(());
     }
     let carried = Carried::by(maps)?;
-    let entries: Map<Tuple, Entry> = maps.entries()?.into_iter().flatten().collect();
+    let entries: collections::HashMap<Tuple, Entry> =
+        maps.entries()?.into_iter().flatten().collect();
     let calls = entries.iter().filter(|(_, entry)| {
         let marks = entry.marks();
         marks.is_counted() && !marks.is_bound()
@@ -115,7 +125,7 @@ pub fn carry_out(maps: &mut Maps, order: Order) -> Result<()> {
 }
 
 /// All packets of a session, as the hooks meet them.
-fn met(call: &Tuple, entry: &Entry, entries: &Map<Tuple, Entry>) -> Vec<Tuple> {
+fn met(call: &Tuple, entry: &Entry, entries: &collections::HashMap<Tuple, Entry>) -> Vec<Tuple> {
     let mut met = vec![*call, call.answer(entry.to)];
     let leaving = call.with_translated(entry.to).at(Side::Out);
     if let Some(source) = entries.get(&leaving) {

@@ -154,7 +154,7 @@ impl Gateway {
             bindings: take(&mut ebpf, "BINDINGS"),
             outside_ports: take(&mut ebpf, "OUTSIDE_PORTS"),
             hosts: take(&mut ebpf, "HOSTS"),
-            events: take(&mut ebpf, "EVENTS"),
+            events: take(&mut ebpf, "REQUESTS"),
             loaded: [false; 2],
             met_at: 0,
             ebpf,

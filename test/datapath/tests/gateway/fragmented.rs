@@ -213,3 +213,17 @@ fn a_flood_does_not_keep_the_daemon_busy() {
     }
     assert!((1024..20_000).contains(&told), "{told}");
 }
+
+/// It may get another source there, and overtake its first on the way through this host.
+#[test]
+fn one_that_leaves_to_a_back_end_waits_as_well() {
+    for hosts in both(0) {
+        let mut gateway = hosts.gateway();
+        gateway.names(hosts.back_end.ip());
+        gateway.has_daemon();
+        let ends = [hosts.client.ip(), hosts.back_end.ip()];
+        let leaves = [hosts.direct(), hosts.direct()];
+        let [_, [later, _]] = fragments(leaves, [ends, ends]);
+        gateway.leaves(later).is_held(Outcome::OutHeld);
+    }
+}
