@@ -6,7 +6,7 @@ use crate::gateway::outcome::Outcome;
 use crate::gateway::tuple::End;
 
 /// What became of the first fragment of a datagram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct First {
     /// When, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -46,7 +46,7 @@ impl First {
     pub const fn as_it_was(at: u64) -> Self {
         Self {
             at,
-            to: End::ZERO,
+            to: End::new([0; 16], 0),
             outcome: AS_IT_WAS,
             reserved: [0; 5],
         }

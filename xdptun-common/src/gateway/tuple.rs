@@ -208,12 +208,6 @@ pub struct End {
 crate::plain!(End: 18);
 
 impl End {
-    /// No end: zeros.
-    pub const ZERO: Self = Self {
-        address: [0; 16],
-        port: [0; 2],
-    };
-
     /// An end with a 16-byte address and a native port.
     #[inline(always)]
     #[must_use]

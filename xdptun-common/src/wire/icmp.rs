@@ -163,12 +163,12 @@ impl Icmp for Ipv4Header {
     }
 }
 
-/// "Destination unreachable" and its code 4 (RFC 792).
+/// "Destination unreachable" (RFC 792).
 const UNREACHABLE: u8 = 3;
-/// See [`UNREACHABLE`].
-const PROHIBITED: u8 = 13;
-/// See [`UNREACHABLE`].
+/// Its code 4.
 const FRAGMENTATION_NEEDED: u8 = 4;
+/// Its code 13 (RFC 1812 section 5.2.7.1).
+const PROHIBITED: u8 = 13;
 /// RFC 792. IPv6's (RFC 4861) quotes its packet in an option, and counts only from a
 /// neighbour on the link.
 const REDIRECT: u8 = 5;

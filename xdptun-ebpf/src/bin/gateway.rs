@@ -59,30 +59,15 @@ pub fn gateway_ingress(ctx: TcContext) -> i32 {
     })
 }
 
-/// Handles a packet that leaves, once more if it has begun a session. None of IPv4 leaves with the
-/// address of an inside host.
+/// Handles a packet that leaves. None of IPv4 leaves with the address of an inside host.
 #[inline(always)]
 fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
-    let process = || match version {
-        IpVersion::V4 => egress_v4(ctx.raw()),
-        IpVersion::V6 => egress_v6(ctx.raw()),
+    let process = || match (is_again(ctx), version) {
+        (true, _) => PASS,
+        (false, IpVersion::V4) => egress_v4(ctx.raw()),
+        (false, IpVersion::V6) => egress_v6(ctx.raw()),
     };
-    let met = match is_again(ctx) {
-        true => PASS,
-        false => process(),
-    };
-    let outcome = match met & !IS_FIRST {
-        BEGIN => match open_leaving(ctx) {
-            Opened::NotOurs | Opened::Unruled => None,
-            Opened::Refused(outcome) => Some(outcome),
-            Opened::Yes => outcome_of(ctx, version, Side::Out, process() & !IS_FIRST),
-        },
-        HOLD if !was_held && gateway_hold(ctx.raw()) != 0 => Some(Outcome::OutHeld),
-        step => outcome_of(ctx, version, Side::Out, step),
-    };
-    if met & IS_FIRST != 0 {
-        gateway_first(ctx.raw());
-    }
+    let outcome = handle(ctx, version, Side::Out, was_held, process, open_leaving);
     let outcome = match outcome {
         None if version == IpVersion::V4 && shows_inside(ctx) => Some(Outcome::OutDropUntranslated),
         outcome => outcome,
@@ -90,27 +75,45 @@ fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
     end(ctx, version, outcome)
 }
 
-/// Handles a packet that came in, once more if it has begun a session.
+/// Handles a packet that came in.
 #[inline(always)]
 fn ingress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
     let process = || match version {
         IpVersion::V4 => ingress_v4(ctx.raw()),
         IpVersion::V6 => ingress_v6(ctx.raw()),
     };
+    let outcome = handle(ctx, version, Side::In, was_held, process, open);
+    end(ctx, version, outcome)
+}
+
+/// What came of a packet that is processed, once more if `open` has begun a session for it; `None`
+/// if it is not the gateway's.
+#[inline(always)]
+fn handle(
+    ctx: &TcContext,
+    version: IpVersion,
+    side: Side,
+    was_held: bool,
+    process: impl Fn() -> u32,
+    open: impl Fn(&TcContext) -> Opened,
+) -> Option<Outcome> {
     let met = process();
     let outcome = match met & !IS_FIRST {
         BEGIN => match open(ctx) {
             Opened::NotOurs | Opened::Unruled => None,
             Opened::Refused(outcome) => Some(outcome),
-            Opened::Yes => outcome_of(ctx, version, Side::In, process() & !IS_FIRST),
+            Opened::Yes => outcome_of(ctx, version, side, process() & !IS_FIRST),
         },
-        HOLD if !was_held && gateway_hold(ctx.raw()) != 0 => Some(Outcome::InHeld),
-        step => outcome_of(ctx, version, Side::In, step),
+        HOLD if !was_held && gateway_hold(ctx.raw()) != 0 => Some(match side {
+            Side::In => Outcome::InHeld,
+            Side::Out => Outcome::OutHeld,
+        }),
+        step => outcome_of(ctx, version, side, step),
     };
     if met & IS_FIRST != 0 {
         gateway_first(ctx.raw());
     }
-    end(ctx, version, outcome)
+    outcome
 }
 
 /// The verdict; `None` came of a packet that is not the gateway's.

@@ -6,11 +6,10 @@ use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::gateway::event::{Event, Kind, RING_BYTES, SMALL_FRAME};
 use xdptun_common::parse::FragmentKey;
-use xdptun_common::report::frame::LARGE_FRAME;
 
 use crate::gateway::limits::Limit;
 use crate::host::clock::now;
-use crate::host::frame::hand_over;
+use crate::host::frame::{hand_over, hand_over_whole};
 use crate::host::interface::interface;
 
 /// Events for the daemon.
@@ -21,11 +20,7 @@ pub static REQUESTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 #[inline(always)]
 pub fn hand_over_fragment(ctx: &TcContext, datagram: &FragmentKey) -> bool {
     let event = |len| event(ctx, Kind::Fragment, datagram, len);
-    if ctx.len() as usize <= SMALL_FRAME {
-        hand_over::<_, SMALL_FRAME>(&REQUESTS, ctx, ctx.len(), event)
-    } else {
-        hand_over::<_, LARGE_FRAME>(&REQUESTS, ctx, ctx.len(), event)
-    }
+    hand_over_whole::<_, SMALL_FRAME>(&REQUESTS, ctx, event)
 }
 
 /// Tells the daemon that the first fragment of a datagram has come. Lost if the ring is full: the

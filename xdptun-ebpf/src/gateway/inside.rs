@@ -29,9 +29,11 @@ pub fn open_leaving(ctx: &TcContext) -> Opened {
 
 /// Lets the sender of a packet be told that it was refused.
 #[inline(always)]
-fn told(ctx: &TcContext, opened: Opened) -> Opened {
+pub fn told(ctx: &TcContext, opened: Opened) -> Opened {
     let kind = match opened {
-        Opened::Refused(Outcome::OutDropStray | Outcome::OutDropCut) => Kind::Stray,
+        Opened::Refused(Outcome::OutDropStray | Outcome::OutDropCut | Outcome::InDropCut) => {
+            Kind::Stray
+        }
         Opened::Refused(
             Outcome::OutDropPorts
             | Outcome::OutDropHost

@@ -2,7 +2,6 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
-use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::outcome::{Count, Outcome};
 use xdptun_common::gateway::session::Marks;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
@@ -10,8 +9,7 @@ use xdptun_common::wire::{Flags, Protocol};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::cut::was_cut;
-use crate::gateway::events::gateway_tell;
-use crate::gateway::inside::open_arriving;
+use crate::gateway::inside::{open_arriving, told};
 use crate::gateway::source::socket_for;
 use crate::gateway::{rules, sessions, source};
 use crate::host::counters::count;
@@ -38,10 +36,7 @@ pub enum Opened {
 pub fn open(ctx: &TcContext) -> Opened {
     match decide(ctx) {
         Opened::Yes => {}
-        cut @ Opened::Refused(Outcome::InDropCut) => {
-            gateway_tell(ctx.raw(), Kind::Stray as u32);
-            return cut;
-        }
+        cut @ Opened::Refused(Outcome::InDropCut) => return told(ctx, cut),
         Opened::Unruled => {
             return match open_arriving(ctx) {
                 Opened::NotOurs => beside(),

@@ -3,10 +3,26 @@
 use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
 use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::report::frame::Framed;
+use xdptun_common::report::frame::{Framed, LARGE_FRAME};
 
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
+
+/// Copies a packet into a ring buffer, behind an event that gets its length: in `SMALL` bytes if it
+/// fits there. `false` if the daemon does not keep up.
+#[inline(always)]
+pub fn hand_over_whole<E: Copy + 'static, const SMALL: usize>(
+    ring: &RingBuf,
+    ctx: &TcContext,
+    event: impl FnOnce(u32) -> E,
+) -> bool {
+    let len = ctx.len();
+    if len as usize <= SMALL {
+        hand_over::<E, SMALL>(ring, ctx, len, event)
+    } else {
+        hand_over::<E, LARGE_FRAME>(ring, ctx, len, event)
+    }
+}
 
 /// Copies the first `len` bytes of a packet into a ring buffer, behind an event that says how
 /// many they are. `false` if they are more than `N`, or the daemon does not keep up.

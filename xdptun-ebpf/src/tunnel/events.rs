@@ -4,11 +4,10 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::report::frame::LARGE_FRAME;
 use xdptun_common::tunnel::event::{Event, Kind, RING_BYTES, SMALL_FRAME};
 
 use crate::host::clock::now;
-use crate::host::frame::hand_over;
+use crate::host::frame::hand_over_whole;
 use crate::host::interface::interface;
 
 /// Events for the daemon (`xdptun_common::tunnel::event`).
@@ -30,11 +29,7 @@ pub fn report(kind: Kind, flow: &FlowKey) {
 #[inline(always)]
 pub fn queue_frame(ctx: &TcContext, flow: &FlowKey) -> bool {
     let event = |len| head(Kind::Queued, flow, len, interface(ctx).index());
-    if ctx.len() as usize <= SMALL_FRAME {
-        hand_over::<_, SMALL_FRAME>(&EVENTS, ctx, ctx.len(), event)
-    } else {
-        hand_over::<_, LARGE_FRAME>(&EVENTS, ctx, ctx.len(), event)
-    }
+    hand_over_whole::<_, SMALL_FRAME>(&EVENTS, ctx, event)
 }
 
 #[inline(always)]

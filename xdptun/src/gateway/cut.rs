@@ -4,13 +4,14 @@
 //! has the numbers. So what is left of a session is a note of its packets: to the next segment of
 //! either end the daemon answers with RST.
 
-use std::collections::{self, BTreeSet};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{self, BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use tracing::info;
 use xdptun_common::flow::tick::Tick;
-use xdptun_common::gateway::rule::{Listen, ListenKey};
+use xdptun_common::gateway::rule::{BackEnd, ListenKey};
 use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 
@@ -140,11 +141,16 @@ struct Carried(BTreeSet<(ListenKey, End)>);
 impl Carried {
     /// By the rules that interfaces have now.
     fn by(maps: &Maps) -> Result<Self> {
+        // The ports of a rule share its places.
+        let mut known = BTreeMap::new();
         let mut carried = BTreeSet::new();
         for (key, listen) in maps.listen_in_use()? {
-            for back_end in back_ends(maps, &listen)? {
-                carried.insert((key.of_set(0), back_end));
-            }
+            let back_ends: &Vec<BackEnd> = match known.entry((listen.first, listen.places)) {
+                Slot::Occupied(known) => known.into_mut(),
+                Slot::Vacant(new) => new.insert(maps.back_ends(&listen)?),
+            };
+            let back_ends = back_ends.iter().map(|one| one.end(listen.offset));
+            carried.extend(back_ends.map(|back_end| (key.of_set(0), back_end)));
         }
         Ok(Self(carried))
     }
@@ -156,11 +162,6 @@ impl Carried {
         let mut keys = [key, key.of_any()].into_iter();
         keys.any(|key| self.0.contains(&(key, to)))
     }
-}
-
-fn back_ends(maps: &Maps, listen: &Listen) -> Result<BTreeSet<End>> {
-    let places = maps.back_ends(listen)?;
-    Ok(places.iter().map(|one| one.end(listen.offset)).collect())
 }
 
 #[cfg(test)]

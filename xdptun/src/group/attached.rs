@@ -10,6 +10,7 @@ use super::function::Function;
 use super::loaded::Loaded;
 use super::options::Options;
 use super::pinned::{self, Pinned, kept_as};
+use super::queue::Frame;
 use super::take_over::already;
 use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::map::Source;
@@ -354,6 +355,13 @@ impl<F: Function> Attached<F> {
     #[must_use]
     pub fn at(&self, ifindex: u32) -> Option<&Carried> {
         self.present().find(|one| one.interface.index == ifindex)
+    }
+
+    /// Counts frames that were lost while they waited with the daemon.
+    pub fn count_all_lost(&mut self, frames: &[Frame]) {
+        for part in frames.chunk_by(|one, next| one.interface == next.interface) {
+            self.count_lost(part[0].interface, part.len() as u64);
+        }
     }
 
     /// Counts frames of an interface that were lost while they waited with the daemon.

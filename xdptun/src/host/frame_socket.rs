@@ -21,18 +21,16 @@ impl FrameSocket {
         Ok(Self(socket))
     }
 
-    /// Puts a frame on an interface, with a mark.
+    /// Puts a frame of IPv4, or of IPv6, on an interface, with a mark.
     ///
     /// # Errors
     ///
     /// If the kernel does not take it.
-    pub fn send(
-        &self,
-        ifindex: u32,
-        ether_type: EtherType,
-        mark: u32,
-        frame: &[u8],
-    ) -> io::Result<()> {
+    pub fn send(&self, ifindex: u32, is_ipv4: bool, mark: u32, frame: &[u8]) -> io::Result<()> {
+        let ether_type = match is_ipv4 {
+            true => EtherType::IPV4,
+            false => EtherType::IPV6,
+        };
         self.0.set_mark(mark)?;
         self.0
             .send_to(frame, &address(ifindex, ether_type))

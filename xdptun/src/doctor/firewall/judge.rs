@@ -7,10 +7,7 @@ use serde_json::Value;
 
 use super::datagram::{Datagram, Hook};
 use super::met::Met;
-use crate::doctor::nftables::{BaseChain, Ruleset, Verdict, is_named};
-
-/// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
-const MAX_DEPTH: usize = 16;
+use crate::doctor::nftables::{BaseChain, MAX_DEPTH, Ruleset, Verdict, is_named};
 
 /// One datagram on its way through a base chain and the chains that it calls.
 pub struct Walk<'a> {

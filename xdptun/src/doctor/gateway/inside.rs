@@ -8,7 +8,7 @@ use xdptun_common::address::ip_addr;
 use xdptun_common::gateway::nat::{Nat, Network};
 
 use super::routing;
-use crate::doctor::nftables::{Rule, Ruleset, is_named};
+use crate::doctor::nftables::{Rule, Ruleset, iptables_target, is_named};
 use crate::doctor::{Finding, some_of};
 use crate::error::Result;
 use crate::gateway::Pinned;
@@ -152,8 +152,8 @@ pub fn check_masquerade(name: &str, ruleset: &Ruleset) -> Finding {
 fn changes_source(ruleset: &Ruleset, rule: &Rule<'_>, interface: &str) -> bool {
     let mut parts = rule.statements.iter();
     let translates = parts.clone().any(|part| {
-        let target = part["xt"]["name"].as_str().unwrap_or_default();
-        let by_iptables = ["MASQUERADE", "SNAT"].contains(&target);
+        let target = iptables_target(part);
+        let by_iptables = target.is_some_and(|name| ["MASQUERADE", "SNAT"].contains(&name));
         by_iptables || part.get("masquerade").is_some() || part.get("snat").is_some()
     });
     let leaves_elsewhere = parts.any(|part| {

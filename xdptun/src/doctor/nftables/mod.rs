@@ -6,7 +6,7 @@ mod verdict;
 
 pub use ruleset::{BaseChain, Rule, Ruleset, Table};
 pub use value::{is_named, port_range};
-pub use verdict::Verdict;
+pub use verdict::{MAX_DEPTH, Verdict, iptables_target};
 
 use std::io;
 use std::process::Command;

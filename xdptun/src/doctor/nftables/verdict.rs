@@ -2,6 +2,14 @@
 
 use serde_json::Value;
 
+/// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
+pub const MAX_DEPTH: usize = 16;
+
+/// The target of iptables that a statement is: nft does not list the arguments of these.
+pub fn iptables_target(statement: &Value) -> Option<&str> {
+    statement["xt"]["name"].as_str()
+}
+
 /// The verdict of a rule for packets that it matches.
 pub enum Verdict<'a> {
     Accept,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tracing::debug;
 use xdptun_common::gateway::fragment::Held;
 use xdptun_common::parse::FragmentKey;
-use xdptun_common::wire::EtherType;
 
 use crate::gateway::Attached;
 use crate::group::queue::{Frame, Limits, Queue};
@@ -73,18 +72,14 @@ impl Fragments {
             self.release_if_come(attached, &datagram);
         }
         for (_, frames) in self.queue.give_up() {
-            for Frame { interface, .. } in frames {
-                attached.count_lost(interface, 1);
-            }
+            attached.count_all_lost(&frames);
         }
     }
 
     /// Drops everything.
     pub fn abandon(&mut self, attached: &mut Attached) {
         for datagram in self.queue.waiting() {
-            for Frame { interface, .. } in self.queue.take(&datagram) {
-                attached.count_lost(interface, 1);
-            }
+            attached.count_all_lost(&self.queue.take(&datagram));
         }
     }
 
@@ -103,10 +98,7 @@ impl Fragments {
             true => Held::Out,
             false => Held::In,
         };
-        let ether_type = match datagram.is_ipv4() {
-            true => EtherType::IPV4,
-            false => EtherType::IPV6,
-        };
-        self.socket.send(interface, ether_type, mark as u32, frame)
+        self.socket
+            .send(interface, datagram.is_ipv4(), mark as u32, frame)
     }
 }

@@ -14,7 +14,7 @@ use xdptun_common::checksum::Sum;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Shape, locate};
 use xdptun_common::tunnel::config::Request;
-use xdptun_common::wire::{EtherType, Ip, Ipv4Header, Ipv6Header, LINK_NONE, Protocol, UdpHeader};
+use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, LINK_NONE, Protocol, UdpHeader};
 
 use crate::host::frame_socket::FrameSocket;
 use crate::host::interface::Interface;
@@ -76,12 +76,7 @@ impl Injector {
     }
 
     fn send(&self, key: &FlowKey, by: &Interface, frame: &[u8], mark: u32) -> io::Result<()> {
-        let ether_type = if key.is_ipv4() {
-            EtherType::IPV4
-        } else {
-            EtherType::IPV6
-        };
-        self.socket.send(by.index, ether_type, mark, frame)
+        self.socket.send(by.index, key.is_ipv4(), mark, frame)
     }
 }
 

@@ -66,10 +66,7 @@ impl Daemon<'_> {
         for (key, frames) in self.queue.give_up() {
             let datagrams = frames.len();
             self.observer.flow(&key, News::Unanswered { datagrams });
-            for part in frames.chunk_by(|one, next| one.interface == next.interface) {
-                self.attached
-                    .count_lost(part[0].interface, part.len() as u64);
-            }
+            self.attached.count_all_lost(&frames);
         }
     }
 

@@ -6,10 +6,7 @@ use serde_json::Value;
 
 use super::condition::Packets;
 use super::ends::Ends;
-use crate::doctor::nftables::{BaseChain, Rule, Table, Verdict};
-
-/// How deep chains can jump, as in the kernel (`NFT_JUMP_STACK_SIZE`).
-const MAX_DEPTH: usize = 16;
+use crate::doctor::nftables::{BaseChain, MAX_DEPTH, Rule, Table, Verdict, iptables_target};
 
 /// A rule, and the ends whose packets it sends elsewhere.
 pub type Found<'a> = (Rule<'a>, Ends);
@@ -73,9 +70,7 @@ impl<'a> Walk<'a> {
 
     /// The ends whose packets get another destination by a statement.
     fn sent_elsewhere(&self, table: Table<'_>, statement: &Value, ends: &Ends) -> Option<Ends> {
-        // iptables' own, whose arguments nft does not list.
-        let by_iptables = statement["xt"]["name"].as_str();
-        if by_iptables.is_some_and(|name| ["DNAT", "REDIRECT"].contains(&name)) {
+        if iptables_target(statement).is_some_and(|name| ["DNAT", "REDIRECT"].contains(&name)) {
             return Some(ends.clone());
         }
         let target = statement
