@@ -45,3 +45,16 @@ pub fn int(socket: impl AsFd, level: i32, name: i32) -> Result<libc::c_int> {
     Errno::result(result).with_context(|| format!("no socket option {level}/{name}"))?;
     Ok(value)
 }
+
+/// How many bytes of a TCP connection the other end has not acknowledged.
+///
+/// # Panics
+///
+/// If it is no TCP connection.
+pub fn unacknowledged(socket: impl AsFd) -> libc::c_int {
+    let mut bytes = 0;
+    // SAFETY: `SIOCOUTQ` (tcp(7)) writes one `int`, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(result, 0, "the queue of a connection has a length");
+    bytes
+}

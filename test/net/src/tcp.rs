@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use xdptun_lab::{Netns, udp, wait};
+use xdptun_lab::{Netns, sockopt, udp, wait};
 
 use crate::LIMIT;
 
@@ -46,6 +46,14 @@ pub fn connect(from: &Netns, local: SocketAddr, remote: SocketAddr) -> Result<Tc
     };
     from.enter(connect)?
         .with_context(|| format!("cannot connect to {remote}"))
+}
+
+/// Waits until the other end has acknowledged everything that these have sent: it owes no delayed
+/// acknowledgement then.
+pub fn wait_acknowledged(ends: &[&TcpStream]) -> Result<()> {
+    wait::until(LIMIT, "the acknowledgements", || {
+        ends.iter().all(|end| sockopt::unacknowledged(end) == 0)
+    })
 }
 
 /// Sends a payload each way at the same time, closes, and compares every byte.

@@ -69,8 +69,8 @@ impl First {
 }
 
 /// `skb->mark` of a fragment that the daemon has held and puts on an interface, one of xdptun's
-/// own ([`is_own`](crate::again::is_own)). `SO_MARK` needs CAP_NET_ADMIN, so no user can let one
-/// pass by it.
+/// own ([`is_own`](crate::again::is_own)). `SO_MARK` needs CAP_NET_ADMIN, or CAP_NET_RAW since Linux
+/// 5.17 (commit 079925cce1d0), with which a process may also write frames past every hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Held {

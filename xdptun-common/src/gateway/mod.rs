@@ -5,11 +5,11 @@
 //! one that comes in, the source of one that leaves. So one record of an address and a port
 //! says all of it, and routing, netfilter and neighbours stay the kernel's.
 
-pub mod event;
 pub mod fragment;
 pub mod nat;
 pub mod outcome;
 pub mod port;
+pub mod request;
 pub mod rule;
 pub mod session;
 pub mod timer;

@@ -24,7 +24,7 @@ use xdptun_ebpf::gateway::inside::open_leaving;
 use xdptun_ebpf::gateway::nat::shows_inside;
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{Step, process};
-use xdptun_ebpf::host::again::{is_again, unmark};
+use xdptun_ebpf::host::again::{is_made_here, unmark, was_redirected};
 use xdptun_ebpf::host::capture::{EveryPacket, recorded};
 use xdptun_ebpf::host::interface::{enter, interface};
 use xdptun_ebpf::host::redirect::send_up;
@@ -41,8 +41,8 @@ pub fn gateway_egress(ctx: TcContext) -> i32 {
     }
     let was_held = was_held(&ctx, Held::Out);
     recorded::<EveryPacket<Outcome>>(&ctx, Hook::Egress, || match skb_ip_version(&ctx) {
-        Some(version) => egress(&ctx, version, was_held),
-        None => TC_ACT_UNSPEC,
+        Some(version) if !is_made_here(&ctx) => egress(&ctx, version, was_held),
+        _ => TC_ACT_UNSPEC,
     })
 }
 
@@ -62,7 +62,8 @@ pub fn gateway_ingress(ctx: TcContext) -> i32 {
 /// Handles a packet that leaves. None of IPv4 leaves with the address of an inside host.
 #[inline(always)]
 fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
-    let process = || match (is_again(ctx), version) {
+    // What was redirected has been translated. The mark may be forged in another namespace.
+    let process = || match (was_redirected(ctx), version) {
         (true, _) => PASS,
         (false, IpVersion::V4) => egress_v4(ctx.raw()),
         (false, IpVersion::V6) => egress_v6(ctx.raw()),

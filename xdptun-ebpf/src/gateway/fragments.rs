@@ -16,9 +16,9 @@ use xdptun_common::parse::FragmentKey;
 use xdptun_common::wire::Ip;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
-use crate::gateway::events::{hand_over_fragment, report_first};
 use crate::gateway::limits::Limit;
 use crate::gateway::nat::nat_of;
+use crate::gateway::requests::{hand_over_fragment, request_release};
 use crate::gateway::rewrite::write_address;
 use crate::host::clock::now;
 use crate::host::interface::interface;
@@ -98,7 +98,7 @@ pub extern "C" fn gateway_first(skb: *mut __sk_buff) -> u32 {
         let _ = FIRSTS.insert(at_hand.datagram, first, u64::from(BPF_ANY));
     }
     if AWAITED.remove(at_hand.datagram).is_ok() {
-        report_first(&ctx, &at_hand.datagram);
+        request_release(&ctx, &at_hand.datagram);
     }
     0
 }
@@ -144,7 +144,8 @@ fn may_be_sessions(ctx: &TcContext, datagram: &FragmentKey) -> bool {
     }
 }
 
-fn is_awake() -> bool {
+/// Whether a daemon runs.
+pub fn is_awake() -> bool {
     // SAFETY: a map value of one word.
     let awake = AWAKE.get_ptr(0).map(|at| unsafe { at.read_volatile() });
     awake.is_some_and(|at| Tick::at(now()).since(at) <= AWAKE_TICKS)

@@ -2,18 +2,18 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::is_multicast_or_broadcast;
-use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::nat::{Filtering, Nat};
 use xdptun_common::gateway::outcome::{Count, Outcome};
+use xdptun_common::gateway::request::Kind;
 use xdptun_common::gateway::session::Marks;
 use xdptun_common::gateway::tuple::Side;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::bindings::{Bind, bind, binding};
 use crate::gateway::cut::was_cut;
-use crate::gateway::events::gateway_tell;
 use crate::gateway::nat::nat_of;
 use crate::gateway::open::{Opened, can_begin, is_for_own_socket};
+use crate::gateway::requests::gateway_request_answer;
 use crate::gateway::sessions;
 use crate::gateway::source::has_socket;
 use crate::host::counters::count;
@@ -24,15 +24,15 @@ use crate::packet::skb::Skb as _;
 /// from the entry point, where the stack is empty; its steps are subprograms.
 #[inline(always)]
 pub fn open_leaving(ctx: &TcContext) -> Opened {
-    told(ctx, begin_leaving(ctx))
+    request_answer(ctx, begin_leaving(ctx))
 }
 
-/// Lets the sender of a packet be told that it was refused.
+/// Asks the daemon to answer a packet that was refused, if its sender should know.
 #[inline(always)]
-pub fn told(ctx: &TcContext, opened: Opened) -> Opened {
+pub fn request_answer(ctx: &TcContext, opened: Opened) -> Opened {
     let kind = match opened {
         Opened::Refused(Outcome::OutDropStray | Outcome::OutDropCut | Outcome::InDropCut) => {
-            Kind::Stray
+            Kind::Reset
         }
         Opened::Refused(
             Outcome::OutDropPorts
@@ -41,10 +41,10 @@ pub fn told(ctx: &TcContext, opened: Opened) -> Opened {
             | Outcome::OutDropAddress
             | Outcome::InDropPorts
             | Outcome::InDropFull,
-        ) => Kind::Refused,
+        ) => Kind::Prohibit,
         _ => return opened,
     };
-    gateway_tell(ctx.raw(), kind as u32);
+    gateway_request_answer(ctx.raw(), kind as u32);
     opened
 }
 
@@ -89,11 +89,12 @@ fn decide_leaving(ctx: &TcContext) -> Opened {
     if is_multicast_or_broadcast(remote.address()) {
         return Opened::Refused(Outcome::OutDropUntranslated);
     }
-    if !can_begin(at_hand) {
-        return Opened::Refused(Outcome::OutDropStray);
-    }
+    // First: the address may come back, and open connections go on.
     if !nat.has_outside() {
         return Opened::Refused(Outcome::OutDropAddress);
+    }
+    if !can_begin(at_hand) {
+        return Opened::Refused(Outcome::OutDropStray);
     }
     if !sessions::has_room() {
         return Opened::Refused(Outcome::OutDropFull);
@@ -146,7 +147,7 @@ pub fn open_arriving(ctx: &TcContext) -> Opened {
         // Both ends see each other's outside ends (RFC 4787 REQ-9).
         match bind_arriving(ctx) {
             Opened::Yes => {}
-            other => return told(ctx, other),
+            other => return request_answer(ctx, other),
         }
     }
     match enter_arriving(is_from_inside) {

@@ -8,7 +8,7 @@ use crate::host::rate_limit::{Bucket, Rate};
 
 /// What may still be asked for, by [`Limit`].
 #[map]
-pub static ASKED: PerCpuArray<Bucket> = PerCpuArray::with_max_entries(LIMITS, 0);
+pub static REQUEST_LIMITS: PerCpuArray<Bucket> = PerCpuArray::with_max_entries(LIMITS, 0);
 
 /// What is limited, each kind on each CPU by itself.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl Limit {
     #[inline(always)]
     pub fn take(self) -> bool {
         // SAFETY: a per-CPU value, which only this program run touches.
-        let bucket = ASKED
+        let bucket = REQUEST_LIMITS
             .get_ptr_mut(self as u32)
             .map(|bucket| unsafe { &mut *bucket });
         bucket.is_some_and(|bucket| bucket.take(self.rate(), now()))

@@ -15,7 +15,7 @@
 //! | [`cut`] | sessions that user space has ended |
 //! | [`fragments`] | fragments without ports follow the one with them |
 //! | [`errors`] | ICMP errors about translated packets |
-//! | [`events`] | what the daemon is told: fragments that wait, packets whose senders hear of it |
+//! | [`requests`] | what the daemon is asked: to hold fragments, to answer packets that are refused |
 //! | [`limits`] | how often |
 //! | [`rules`] | what is forwarded, and to where |
 
@@ -23,13 +23,13 @@ pub mod at_hand;
 pub mod bindings;
 pub mod cut;
 pub mod errors;
-pub mod events;
 pub mod fragments;
 pub mod inside;
 pub mod limits;
 pub mod nat;
 pub mod open;
 pub mod process;
+pub mod requests;
 pub mod rewrite;
 pub mod rules;
 pub mod sessions;

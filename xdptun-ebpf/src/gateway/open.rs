@@ -9,7 +9,7 @@ use xdptun_common::wire::{Flags, Protocol};
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::cut::was_cut;
-use crate::gateway::inside::{open_arriving, told};
+use crate::gateway::inside::{open_arriving, request_answer};
 use crate::gateway::source::socket_for;
 use crate::gateway::{rules, sessions, source};
 use crate::host::counters::count;
@@ -36,7 +36,7 @@ pub enum Opened {
 pub fn open(ctx: &TcContext) -> Opened {
     match decide(ctx) {
         Opened::Yes => {}
-        cut @ Opened::Refused(Outcome::InDropCut) => return told(ctx, cut),
+        cut @ Opened::Refused(Outcome::InDropCut) => return request_answer(ctx, cut),
         Opened::Unruled => {
             return match open_arriving(ctx) {
                 Opened::NotOurs => beside(),

@@ -11,6 +11,7 @@ use xdptun_common::wire::Protocol;
 
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::bindings::binding;
+use crate::gateway::cut::was_cut;
 use crate::gateway::sessions;
 use crate::host::socket::{Socket, own_socket, udp_socket};
 use crate::packet::skb::Skb as _;
@@ -46,6 +47,7 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     let now = at_hand.now;
     if sessions::is_taken(&at_hand.returning, &client, now)
         || binding(source, at_hand.returning.protocol(), now).is_some()
+        || was_cut(&at_hand.returning, now)
         || has_socket(skb, &at_hand.returning)
     {
         return 0;

@@ -18,9 +18,21 @@ pub fn mark(ctx: &TcContext) {
 /// own; and so does who gets packets from namespaces that others control.
 #[inline(always)]
 pub fn unmark(ctx: &TcContext) {
-    if ctx.tc_index() == TC_INDEX {
+    if was_redirected(ctx) {
         ctx.set_tc_index(0);
     }
+}
+
+/// Whether a packet has [that mark](mark).
+#[inline(always)]
+pub fn was_redirected(ctx: &TcContext) -> bool {
+    ctx.tc_index() == TC_INDEX
+}
+
+/// Whether xdptun itself made a packet of this network namespace, or its daemon sends it again.
+#[inline(always)]
+pub fn is_made_here(ctx: &TcContext) -> bool {
+    is_own(ctx.mark())
 }
 
 /// Whether a packet on the egress hook has passed it before, or is one of xdptun's own. A function

@@ -39,6 +39,11 @@ pub struct Arguments {
     #[arg(long)]
     steal: bool,
 
+    /// Let sessions that an earlier run has left go on until they end, although their rules are
+    /// gone. Without it they are cut: both ends of a connection get RST.
+    #[arg(long)]
+    drain: bool,
+
     #[command(flatten)]
     options: Options,
 }
@@ -49,7 +54,8 @@ Examples:
   xdptun forward -i eth0 --listen 443/udp --to 10.9.9.5:443 --source masquerade
   xdptun forward -i eth0 --listen 80 --to 10.9.9.1:80 --to 10.9.9.2:80=3
   xdptun forward -i eth0 --listen 8000-8009/tcp --to 10.9.9.1:9000-9009
-  xdptun forward --iface eth0 --table port_fwd_table.config";
+  xdptun forward --iface eth0 --table port_fwd_table.config
+  xdptun forward -i eth0 --listen 7000 --to 10.9.9.6:7000 --take-over --drain";
 
 /// Rules: a `--listen`, the `--to` that follow it, and one `--source` if need be.
 struct Rules(Vec<Forward>);
@@ -155,8 +161,9 @@ fn given<T: Clone + Send + Sync + 'static>(
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
     let advice = "one process forwards for an interface; give it all rules";
+    let drains = arguments.drain;
     let (config, options) = configuration(arguments)?;
-    options.run(config, advice)
+    options.run(config, drains, advice)
 }
 
 /// What the arguments ask for.

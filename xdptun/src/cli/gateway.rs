@@ -41,15 +41,10 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// Take over from the xdptun that runs this command here, without losing a session: to
-    /// upgrade it or to change its options.
+    /// Take over from the xdptun that runs this command here: to upgrade it or to change its
+    /// options. Sessions go on.
     #[arg(long)]
     take_over: bool,
-
-    /// With --take-over: let sessions of rules that are gone go on until they end. Without it they
-    /// are cut: both ends of a connection get RST.
-    #[arg(long, requires = "take_over")]
-    drain: bool,
 
     /// How much to log.
     #[arg(long, value_enum, default_value = "info")]
@@ -70,13 +65,14 @@ impl Options {
         }
     }
 
-    /// Runs the service. `advice` says how two commands can share an interface.
-    pub fn run(&self, config: Config, advice: &'static str) -> Result<()> {
+    /// Runs the service; sessions of rules that are gone go on if it `drains`. `advice` says how
+    /// two commands can share an interface.
+    pub fn run(&self, config: Config, drains: bool, advice: &'static str) -> Result<()> {
         let frontend = Rc::new(Terminal::new(self.log_level).with_way_out("; Ctrl-C detaches"));
         let mode = Mode {
             file: None,
             incumbent: super::incumbent(self.take_over),
-            drains: self.drain,
+            drains,
         };
         super::block_on(async {
             let result = service::run(config, mode, frontend).await;

@@ -70,7 +70,9 @@ Examples:
 pub fn run(arguments: &Arguments) -> Result<()> {
     let advice = "one process translates for an interface; to forward ports there as well, write \
                   both into the file of `xdptun run`";
-    arguments.options.run(arguments.configuration()?, advice)
+    arguments
+        .options
+        .run(arguments.configuration()?, false, advice)
 }
 
 impl Arguments {

@@ -25,8 +25,9 @@ pub struct Arguments {
     #[arg(long)]
     take_over: bool,
 
-    /// With --take-over: let sessions of rules that the file no longer has go on until they end.
-    #[arg(long, requires = "take_over")]
+    /// Let sessions that an earlier run has left go on until they end, although the file no longer
+    /// has their rules. Without it they are cut: both ends of a connection get RST.
+    #[arg(long)]
     drain: bool,
 }
 

@@ -5,7 +5,7 @@
 //! either end the daemon answers with RST.
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{self, BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -31,9 +31,9 @@ pub const PINNED: [&str; 2] = [CUT, CUT_ORDER];
 /// An order to end the sessions that no rule has any more. Each is carried out once, also if
 /// another process goes on; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Order(u32);
+pub struct CutOrder(u32);
 
-impl Order {
+impl CutOrder {
     /// A new one.
     #[must_use]
     pub fn now() -> Self {
@@ -95,44 +95,61 @@ const fn is_over(until: u32, now: Tick) -> bool {
 /// # Errors
 ///
 /// If a map cannot be read or written.
-pub fn carry_out(maps: &mut Maps, order: Order) -> Result<()> {
-    if order == Order::default() || order.0 == maps.cut.order.get(&0, 0)? {
+pub fn carry_out(maps: &mut Maps, order: CutOrder) -> Result<()> {
+    if order == CutOrder::default() || order.0 == maps.cut.order.get(&0, 0)? {
         return Ok(());
     }
-    let carried = Carried::by(maps)?;
-    let entries: collections::HashMap<Tuple, Entry> =
-        maps.entries()?.into_iter().flatten().collect();
-    let calls = entries.iter().filter(|(_, entry)| {
-        let marks = entry.marks();
-        marks.is_counted() && !marks.is_bound()
-    });
-    let gone = calls.filter(|(call, entry)| !carried.has(call, entry.to));
+    let gone = without_rule(maps)?;
     let until = Tick::at(monotonic_ns()).0;
     let until = until.wrapping_add(maps.timers()?.tcp_ended);
-    let mut ended = 0_u64;
-    for (call, entry) in gone {
-        for tuple in met(call, entry, &entries) {
-            // First, so that no packet finds neither. Without room for it the ends are silent until
-            // they give up.
-            let _ = maps.cut.packets.insert(AsPod(tuple), until, 0);
-            maps.forget(&tuple).context("cannot remove a session")?;
+    for (call, to) in &gone {
+        let tuples = tuples_of(maps, call, *to)?;
+        // All notes before the first entry goes, so that no packet finds neither. Without room for
+        // them the ends hear nothing until they give up.
+        for tuple in &tuples {
+            let _ = maps.cut.packets.insert(AsPod(*tuple), until, 0);
         }
-        ended += 1;
+        for tuple in &tuples {
+            maps.forget(tuple).context("cannot remove a session")?;
+        }
     }
-    if ended > 0 {
-        info!("sessions that no rule has any more were ended: {ended}");
+    if !gone.is_empty() {
+        info!("cut sessions that no rule has any more: {}", gone.len());
     }
+    maps.requests.forget_unnamed()?;
     Ok(maps.cut.order.set(0, order.0, 0)?)
 }
 
-/// All packets of a session, as the hooks meet them.
-fn met(call: &Tuple, entry: &Entry, entries: &collections::HashMap<Tuple, Entry>) -> Vec<Tuple> {
-    let mut met = vec![*call, call.answer(entry.to)];
-    let leaving = call.with_translated(entry.to).at(Side::Out);
-    if let Some(source) = entries.get(&leaving) {
-        met.extend([leaving, leaving.answer(source.to)]);
+/// The sessions that no rule has any more: the tuple of the client's packets, and the back end.
+/// Those that last come first, as there may not be room for all notes.
+fn without_rule(maps: &Maps) -> Result<Vec<(Tuple, End)>> {
+    let carried = Carried::by(maps)?;
+    let is_gone = |(call, entry): &(Tuple, Entry)| {
+        let marks = entry.marks();
+        marks.is_counted() && !marks.is_bound() && !carried.has(call, entry.to)
+    };
+    let mut waiting = maps.waiting()?;
+    waiting.retain(is_gone);
+    // After that table: a session that moves meanwhile from there to here is found twice.
+    let mut gone = Vec::new();
+    for part in maps.lasting_parts()? {
+        let part = part.context("cannot read the sessions")?;
+        gone.extend(part.into_iter().filter(is_gone));
     }
-    met
+    let lasting: HashSet<Tuple> = gone.iter().map(|(call, _)| *call).collect();
+    waiting.retain(|(call, _)| !lasting.contains(call));
+    let all = gone.into_iter().chain(waiting);
+    Ok(all.map(|(call, entry)| (call, entry.to)).collect())
+}
+
+/// The tuples of all packets of a session, as the hooks meet them.
+fn tuples_of(maps: &Maps, call: &Tuple, to: End) -> Result<Vec<Tuple>> {
+    let mut tuples = vec![*call, call.answer(to)];
+    let leaving = call.with_translated(to).at(Side::Out);
+    if let Some(source) = maps.entry_anywhere(&leaving)? {
+        tuples.extend([leaving, leaving.answer(source.to)]);
+    }
+    Ok(tuples)
 }
 
 /// What the rules forward, and to where.

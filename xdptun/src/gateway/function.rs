@@ -33,14 +33,14 @@ static SESSIONS: Metric = Metric {
 /// The counter that the daemon keeps.
 const FRAGMENTS_LOST: Counter = Counter {
     name: "fragments_lost",
-    meaning: "Fragments dropped while they waited with the daemon: the first one of their \
-              datagram did not come within two seconds, or too many waited.",
+    meaning: "Fragments for which the first one of their datagram did not come within two seconds, \
+              or that found no room to wait for it. What had come in goes on to this host itself.",
     advice: "The network loses packets, or somebody sends fragments that have no first.",
     end: PacketEnd::Dropped,
     kept_in: KeptIn::Attachment,
     metric: &Metric {
         name: "xdptun_fragments_lost",
-        help: "Fragments lost while they waited with the daemon for the first one of their datagram.",
+        help: "Fragments that waited in vain for the first one of their datagram.",
     },
 };
 

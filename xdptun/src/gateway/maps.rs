@@ -11,9 +11,9 @@ use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::Tuple;
 
-use super::asked::{self, Asked};
 use super::bindings::{self, Bindings};
 use super::cut::{self, Cut};
+use super::requests::{self, Requests};
 use super::rules::Tables;
 use super::settings::Rule;
 use crate::datapath::batch;
@@ -36,7 +36,7 @@ pub struct Maps {
     /// What is translated, and the bindings.
     pub bindings: Bindings,
     /// What the programs ask of the daemon.
-    pub(super) asked: Asked,
+    pub(super) requests: Requests,
     /// Packets of sessions that were cut.
     pub(super) cut: Cut,
     /// The set of rules of each interface by which sessions may begin, by its name.
@@ -60,7 +60,7 @@ const OWN: [&str; 7] = [
 pub fn pinned() -> impl Iterator<Item = &'static str> {
     OWN.into_iter()
         .chain(bindings::PINNED)
-        .chain(asked::PINNED)
+        .chain(requests::PINNED)
         .chain(cut::PINNED)
 }
 
@@ -89,12 +89,12 @@ impl Maps {
         ];
         let max_entries = lasting.info()?.max_entries();
         let bindings = Bindings::open(source)?;
-        let asked = Asked::open(source)?;
+        let requests = Requests::open(source)?;
         let cut = Cut::open(source)?;
         let mut map = |name, shape| source.map(name, shape);
         Ok(Self {
             bindings,
-            asked,
+            requests,
             cut,
             sessions: sessions.try_into()?,
             embryonic: embryonic.try_into()?,
@@ -161,6 +161,15 @@ impl Maps {
         Ok([read(lasting)?, read(waiting)?])
     }
 
+    /// The entries of the sessions that wait for proof.
+    ///
+    /// # Errors
+    ///
+    /// If the table cannot be read.
+    pub(super) fn waiting(&self) -> Result<Vec<(Tuple, Entry)>> {
+        batch::entries(&self.tables[1]).context("cannot read the sessions")
+    }
+
     /// The entries of the sessions that last, part by part. One that comes or goes meanwhile may
     /// be left out.
     ///
@@ -182,6 +191,20 @@ impl Maps {
         absent(self.sessions.get(&AsPod(*tuple), 0).map(|entry| entry.0))
     }
 
+    /// An entry of whichever table it is in.
+    ///
+    /// # Errors
+    ///
+    /// If a table cannot be read.
+    pub(super) fn entry_anywhere(&self, tuple: &Tuple) -> Result<Option<Entry>, MapError> {
+        // It may move meanwhile, from here to the other table.
+        let waiting = absent(self.embryonic.get(&AsPod(*tuple), 0).map(|entry| entry.0))?;
+        match waiting {
+            None => self.entry(tuple),
+            found => Ok(found),
+        }
+    }
+
     /// Removes an entry.
     ///
     /// # Errors
@@ -197,8 +220,9 @@ impl Maps {
     ///
     /// If a table cannot be written.
     pub(super) fn forget(&mut self, tuple: &Tuple) -> Result<(), MapError> {
-        self.remove(tuple)?;
-        absent(self.embryonic.remove(&AsPod(*tuple))).map(|_| ())
+        // First from where it may move away from.
+        absent(self.embryonic.remove(&AsPod(*tuple)))?;
+        self.remove(tuple)
     }
 
     /// How many sessions the programs have moved to those that last.
@@ -227,7 +251,7 @@ impl Maps {
     /// If there are too many, or a map cannot be written.
     pub fn add_rules(&mut self, rules: &BTreeMap<String, Vec<Rule>>) -> Result<()> {
         let tables = Tables::of(rules, &self.listen()?)?;
-        self.asked.name(tables.named())?;
+        self.requests.name(tables.named())?;
         for (place, back_end) in (tables.first..).zip(&tables.back_ends) {
             self.back_ends.set(place, AsPod(*back_end), 0)?;
         }
@@ -252,7 +276,7 @@ impl Maps {
                 absent(self.listen.remove(&AsPod(key)))?;
             }
         }
-        self.asked.forget_unnamed()
+        Ok(())
     }
 
     fn used_sets(&self) -> BTreeSet<Set> {

@@ -1,7 +1,6 @@
 //! The gateway: packets to this host go on to other hosts, and those of hosts behind it leave
 //! with its address; their answers come back.
 
-pub mod asked;
 pub mod bindings;
 pub mod cut;
 mod daemon;
@@ -12,6 +11,7 @@ pub mod maps;
 mod plan;
 pub mod preflight;
 pub mod present;
+pub mod requests;
 mod rules;
 pub mod session;
 pub mod settings;

@@ -11,7 +11,7 @@ use xdptun_common::gateway::rule::{MAX_BACK_ENDS, MAX_LISTEN};
 use xdptun_common::gateway::timer::Timers;
 
 use super::Pinned;
-use super::cut::Order;
+use super::cut::CutOrder;
 use super::settings::{self, Rule, Settings};
 use super::surroundings::Surroundings;
 use crate::config::{
@@ -40,7 +40,7 @@ pub struct Plan {
     /// How the programs are attached.
     pub tc: TcChoice,
     /// The last order to end the sessions that no rule has any more.
-    pub cut: Order,
+    pub cut: CutOrder,
     /// The ports of the tunnel on the interfaces that translate: these are not lent.
     tunnelled: BTreeMap<String, Vec<PortRange>>,
     /// Routes and addresses, as they were last seen.
@@ -90,7 +90,7 @@ impl Plan {
                 Timers::OTHER,
             ),
             tc: *tc,
-            cut: Order::default(),
+            cut: CutOrder::default(),
             seen: Surroundings::default(),
         };
         plan.refresh()?;

@@ -7,7 +7,7 @@ use xdptun_common::gateway::nat::Nat;
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::wire::Protocol;
 
-use super::cut::Order;
+use super::cut::CutOrder;
 
 /// What the programs and maps of the gateway are set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Settings {
     /// How long sessions live without a packet.
     pub timers: Timers,
     /// The last order to end the sessions that no rule has any more.
-    pub cut: Order,
+    pub cut: CutOrder,
 }
 
 /// Ports that are forwarded.

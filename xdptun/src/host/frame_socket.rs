@@ -3,6 +3,7 @@
 
 use std::io;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use xdptun_common::wire::EtherType;
 
@@ -21,11 +22,26 @@ impl FrameSocket {
         Ok(Self(socket))
     }
 
+    /// Opens one that does not wait for a slow interface: up to so many bytes of frames, and what
+    /// the kernel needs beside them, may be on their way.
+    ///
+    /// # Errors
+    ///
+    /// As [`FrameSocket::new`].
+    pub fn with_buffer(bytes: usize) -> io::Result<Self> {
+        let Self(socket) = Self::new()?;
+        socket.set_nonblocking(true)?;
+        // The kernel doubles the number (socket(7)).
+        setsockopt(&socket, sockopt::SndBufForce, &bytes)?;
+        Ok(Self(socket))
+    }
+
     /// Puts a frame of IPv4, or of IPv6, on an interface, with a mark.
     ///
     /// # Errors
     ///
-    /// If the kernel does not take it.
+    /// If the kernel does not take it; [`WouldBlock`](io::ErrorKind::WouldBlock) if its buffer is
+    /// full.
     pub fn send(&self, ifindex: u32, is_ipv4: bool, mark: u32, frame: &[u8]) -> io::Result<()> {
         let ether_type = match is_ipv4 {
             true => EtherType::IPV4,

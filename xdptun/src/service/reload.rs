@@ -65,7 +65,8 @@ impl Service {
         gone.retain(|name| !config.has_tunnel_on(name));
 
         let before = self.gateway_plan();
-        self.begin_all(gateway.as_ref(), new, &kept, done).await?;
+        self.begin_all(gateway.as_ref(), drains, new, &kept, done)
+            .await?;
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();
@@ -92,12 +93,13 @@ impl Service {
     async fn begin_all(
         &mut self,
         gateway: Option<&gateway::Plan>,
+        drains: bool,
         new: Vec<Prepared>,
         kept: &BTreeMap<u32, Prepared>,
         done: &mut Vec<String>,
     ) -> Result<()> {
         let before = self.gateway_plan();
-        let joined = self.begin_gateway(gateway, done).await?;
+        let joined = self.begin_gateway(gateway, drains, done).await?;
         let Err(error) = self.begin(new, kept, done).await else {
             return Ok(());
         };

@@ -84,7 +84,7 @@ impl Service {
             self.start(prepared).await?;
         }
         if let Some(plan) = gateway {
-            self.start_gateway(plan).await?;
+            self.start_gateway(plan, self.mode.drains).await?;
         }
         match unshared {
             None => {}

@@ -4,8 +4,8 @@
 //! all that comes out: verdict, bytes, counters.
 
 mod nat;
+mod requests;
 mod step;
-mod told;
 
 pub use nat::NatRow;
 pub use step::Step;
@@ -107,7 +107,7 @@ pub struct Gateway {
     bindings: HashMap<MapData, Record<OutsideKey>, Record<Binding>>,
     outside_ports: HashMap<MapData, Record<InsideKey>, u32>,
     hosts: HashMap<MapData, Record<HostKey>, u32>,
-    events: RingBuf<MapData>,
+    requests: RingBuf<MapData>,
 }
 
 impl Gateway {
@@ -154,7 +154,7 @@ impl Gateway {
             bindings: take(&mut ebpf, "BINDINGS"),
             outside_ports: take(&mut ebpf, "OUTSIDE_PORTS"),
             hosts: take(&mut ebpf, "HOSTS"),
-            events: take(&mut ebpf, "REQUESTS"),
+            requests: take(&mut ebpf, "REQUESTS"),
             loaded: [false; 2],
             met_at: 0,
             ebpf,

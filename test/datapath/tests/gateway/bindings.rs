@@ -68,7 +68,7 @@ fn a_binding_that_is_over_makes_room() {
         // No session is left, but the port is not another's yet.
         let [sent, _] = other.begins();
         gateway.leaves(&sent).is_dropped(Outcome::OutDropPorts);
-        age(&mut gateway, 2000);
+        age(&mut gateway, 11_000);
         other.open(&mut gateway, &BINDS);
         assert_eq!(gateway.bindings(), [1, 1]);
         let inside = gateway.binding(one.outside, by.protocol()).unwrap().inside;

@@ -1,7 +1,7 @@
 //! Packets of sessions that user space has ended.
 
-use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::outcome::Outcome;
+use xdptun_common::gateway::request::Kind;
 use xdptun_common::gateway::tuple::{Side, Tuple};
 use xdptun_common::wire::Protocol;
 use xdptun_test_datapath::flags;
@@ -18,20 +18,32 @@ fn met(hosts: Hosts, protocol: Protocol) -> [Tuple; 2] {
 }
 
 #[test]
-fn segments_are_dropped_and_told_until_the_note_is_over() {
+fn segments_are_dropped_and_answered_until_the_note_is_over() {
     for hosts in both(0) {
         let mut gateway = hosts.gateway();
+        gateway.has_daemon();
         gateway.cuts(&met(hosts, Protocol::TCP), LONG);
         let [data, _] = hosts.call_segment(flags::DATA, (1001, 5001));
         let [answer, _] = hosts.answer_segment(flags::DATA, (5001, 1001));
         gateway.comes_in(&data).is_dropped(Outcome::InDropCut);
-        assert_eq!(gateway.told(), [(Kind::Stray, data.clone().into())]);
+        assert_eq!(gateway.requests(), [(Kind::Reset, data.clone().into())]);
         gateway.leaves(&answer).is_dropped(Outcome::OutDropCut);
-        assert_eq!(gateway.told(), [(Kind::Stray, answer.clone().into())]);
+        assert_eq!(gateway.requests(), [(Kind::Reset, answer.clone().into())]);
         gateway.cuts(&met(hosts, Protocol::TCP), -1);
         gateway.comes_in(data).passes();
         gateway.leaves(answer).passes();
-        assert_eq!(gateway.told(), []);
+        assert_eq!(gateway.requests(), []);
+    }
+}
+
+#[test]
+fn without_a_daemon_nobody_is_asked() {
+    for hosts in both(0) {
+        let mut gateway = hosts.gateway();
+        gateway.cuts(&met(hosts, Protocol::TCP), LONG);
+        let [data, _] = hosts.call_segment(flags::DATA, (1001, 5001));
+        gateway.comes_in(data).is_dropped(Outcome::InDropCut);
+        assert_eq!(gateway.requests(), []);
     }
 }
 
@@ -40,11 +52,12 @@ fn segments_are_dropped_and_told_until_the_note_is_over() {
 fn a_client_may_call_anew() {
     for hosts in both(0) {
         let mut gateway = hosts.gateway();
+        gateway.has_daemon();
         gateway.cuts(&met(hosts, Protocol::TCP), LONG);
         hosts.connect(&mut gateway);
         let [data, forwarded] = hosts.call_segment(flags::DATA, (1001, 5001));
         gateway.comes_in(data).becomes(forwarded, &["in_forwarded"]);
-        assert_eq!(gateway.told(), []);
+        assert_eq!(gateway.requests(), []);
     }
 }
 

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::IpNumber;
-use xdptun_common::gateway::event::Kind;
 use xdptun_common::gateway::fragment::Held;
 use xdptun_common::gateway::outcome::Outcome;
+use xdptun_common::gateway::request::Kind;
 use xdptun_common::gateway::tuple::Side;
 use xdptun_test_datapath::Packet;
 use xdptun_test_datapath::gateway::Gateway;
@@ -123,9 +123,9 @@ fn those_before_the_first_wait_for_it() {
             let gateway = &mut sides.gateway;
             gateway.meets(side, &later).is_held(held);
             let frame: Vec<u8> = later.clone().into();
-            assert_eq!(gateway.told(), [(Kind::Fragment, frame)]);
+            assert_eq!(gateway.requests(), [(Kind::Hold, frame)]);
             gateway.meets(side, first).goes_on_as(becomes, counter);
-            assert_eq!(gateway.told(), [(Kind::First, vec![])]);
+            assert_eq!(gateway.requests(), [(Kind::Release, vec![])]);
             let mark = match side {
                 Side::In => Held::In,
                 Side::Out => Held::Out,
@@ -134,7 +134,7 @@ fn those_before_the_first_wait_for_it() {
             again.becomes(followed.clone(), &[counter]);
             // In order, nobody waits.
             gateway.meets(side, later).becomes(followed, &[counter]);
-            assert_eq!(gateway.told(), []);
+            assert_eq!(gateway.requests(), []);
         }
     }
 }
@@ -169,8 +169,12 @@ fn those_of_no_session_go_on() {
         let [[first, _], [later, _]] = fragments([datagram.clone(), datagram], [ends, ends]);
         gateway.comes_in(&later).is_held(Outcome::InHeld);
         gateway.comes_in(&first).passes();
-        let kinds: Vec<Kind> = gateway.told().into_iter().map(|(kind, _)| kind).collect();
-        assert_eq!(kinds, [Kind::Fragment, Kind::First]);
+        let kinds: Vec<Kind> = gateway
+            .requests()
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect();
+        assert_eq!(kinds, [Kind::Hold, Kind::Release]);
         gateway.comes_in(&later).passes();
         gateway.comes_in(later).marked(Held::In as u32).passes();
         let ends = [hosts.client.ip(), hosts.back_end.ip()];
@@ -178,7 +182,7 @@ fn those_of_no_session_go_on() {
         let [_, [later, _]] = fragments(routed, [ends, ends]);
         gateway.comes_in(&later).passes();
         gateway.leaves(later).passes();
-        assert_eq!(gateway.told(), []);
+        assert_eq!(gateway.requests(), []);
     }
 }
 
@@ -194,7 +198,7 @@ fn without_a_daemon_none_waits() {
         .is_dropped(Outcome::OutDropUntranslated);
     let [_, [later, _]] = fragments(one.gets(), [[remote, outside], [remote, inside]]);
     gateway.comes_in(later).passes();
-    assert_eq!(gateway.told(), []);
+    assert_eq!(gateway.requests(), []);
 }
 
 /// However many fragments without a first come, the daemon gets so many.
@@ -204,14 +208,14 @@ fn a_flood_does_not_keep_the_daemon_busy() {
     let mut gateway = hosts.gateway();
     gateway.has_daemon();
     let ends = [hosts.client.ip(), hosts.listen.ip()];
-    let mut told = 0;
+    let mut asked = 0;
     for id in 0..40_000 {
         let later = Packet::other(ends[0], ends[1], IpNumber::UDP).payload([7; 16]);
         let later: Vec<u8> = later.fragment_of(id, 1, false).link_to(HERE).into();
         gateway.run(Side::In, &later, Skb::default());
-        told += gateway.told().len();
+        asked += gateway.requests().len();
     }
-    assert!((1024..20_000).contains(&told), "{told}");
+    assert!((1024..20_000).contains(&asked), "{asked}");
 }
 
 /// It may get another source there, and overtake its first on the way through this host.

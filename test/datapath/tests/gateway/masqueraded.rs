@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::timer::Timers;
+use xdptun_common::gateway::tuple::{Side, Tuple};
+use xdptun_common::wire::Protocol;
 use xdptun_test_datapath::gateway::{Gateway, Rule};
 use xdptun_test_datapath::{Packet, flags};
 
@@ -91,6 +93,21 @@ fn two_clients_have_different_ports_or_the_second_has_none() {
 }
 
 /// Answers to ports that no session has are this host's.
+/// The back end would take packets of one for packets of the other.
+#[test]
+fn the_port_of_a_session_that_was_cut_is_not_another_s() {
+    for hosts in both(5) {
+        let mut gateway = gateway(hosts, [2000, 2000]);
+        let source = SocketAddr::new(hosts.listen.ip(), 2000);
+        let answer = Tuple::new(hosts.back_end, source, Protocol::UDP, Side::In);
+        gateway.cuts(&[answer], 1000);
+        let [call, _] = hosts.call();
+        gateway.comes_in(&call).is_dropped(Outcome::InDropPorts);
+        gateway.cuts(&[answer], -1);
+        round(&mut gateway, hosts, 2000, BEGINS);
+    }
+}
+
 #[test]
 fn other_packets_of_the_back_end_are_left_alone() {
     for hosts in both(3) {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use xdptun_common::gateway::outcome::Outcome;
+use xdptun_common::gateway::request::Kind;
 use xdptun_test_datapath::gateway::{Gateway, MAX_SESSIONS, NatRow, OWN, Room};
 use xdptun_test_datapath::{Message, Packet, flags};
 
@@ -120,6 +121,9 @@ fn without_an_outside_address_nothing_leaves() {
         });
         let [sent, becomes] = one.begins();
         gateway.leaves(&sent).is_dropped(Outcome::OutDropAddress);
+        gateway.has_daemon();
+        gateway.leaves(&sent).is_dropped(Outcome::OutDropAddress);
+        assert_eq!(gateway.requests(), [(Kind::Prohibit, sent.clone().into())]);
         gateway.set_nat(OWN, row());
         gateway.leaves(&sent).becomes(becomes, &BINDS);
         gateway.set_nat(
@@ -132,6 +136,25 @@ fn without_an_outside_address_nothing_leaves() {
         gateway.leaves(sent).is_dropped(Outcome::OutDropAddress);
         assert_eq!(gateway.made_for(one.inside.ip()), 1);
     }
+}
+
+/// The address may come back before its ends notice.
+#[test]
+fn an_open_connection_is_not_ended_by_a_lost_outside_address() {
+    let one = Conversation::new(2, Transport::Tcp);
+    let mut gateway = nat(row());
+    gateway.has_daemon();
+    one.open(&mut gateway, &BINDS);
+    let [sent, becomes] = one.goes_on();
+    let without = NatRow {
+        outside: None,
+        ..row()
+    };
+    gateway.set_nat(OWN, without);
+    gateway.leaves(&sent).is_dropped(Outcome::OutDropAddress);
+    assert_eq!(gateway.requests(), []);
+    gateway.set_nat(OWN, row());
+    gateway.leaves(sent).becomes(becomes, &["out_translated"]);
 }
 
 #[test]

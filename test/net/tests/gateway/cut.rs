@@ -5,9 +5,9 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 use xdptun_lab::{Attached, Family, Served, udp, wait};
-use xdptun_test_net::LIMIT;
 use xdptun_test_net::service::{File, reload, reloads};
 use xdptun_test_net::status::gateway;
+use xdptun_test_net::{LIMIT, tcp};
 
 use crate::reload::{connect, listen, rule, talk};
 
@@ -64,6 +64,8 @@ fn a_reload_cuts_sessions_of_rules_that_are_gone() {
             reload(&net.gateway).assert_one_line(&["nothing was changed"]);
             for connection in &called {
                 talk(connection, 2);
+                // A late acknowledgement would be reset as well.
+                tcp::wait_acknowledged(&connection.each_ref()).unwrap();
             }
 
             file.write(&rules[1]);
@@ -106,6 +108,7 @@ fn a_successor_cuts_sessions_of_back_ends_that_are_gone() {
     let stays = connect(&net.client, at, &listeners[1]);
     talk(&stays, 2);
     talk(&gone, 3);
+    tcp::wait_acknowledged(&gone.each_ref()).unwrap();
     let third = forward(&services[1..], &["--take-over"]);
     talk(&stays, 4);
     is_reset(&gone[0]);

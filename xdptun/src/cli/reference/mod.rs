@@ -55,8 +55,8 @@ const FORWARD: &str = "
 ## `[[interface.NAME.forward]]`
 
 One table for each rule ([forward.md](forward.md)); the double brackets make it one of a list.
-All interfaces with rules share their sessions. A session that began by a rule goes on when a
-reload changes or removes that rule.
+All interfaces with rules share their sessions. When a reload takes a rule or a back end away, its
+sessions are cut, or go on with `xdptun reload --drain`. All others go on.
 
 ";
 
@@ -128,6 +128,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
                 "source",
                 "table",
                 "steal",
+                "drain",
                 "take-over",
             ],
         ),

@@ -34,9 +34,12 @@ impl Answers {
     pub fn new() -> io::Result<Self> {
         // They never receive. The protocol says that packets have their IP header (raw(7), ipv6(7)).
         let raw = Some(SocketProtocol::from(libc::IPPROTO_RAW));
+        // The process must not wait: answers to inside addresses that nobody has fill the buffer of
+        // the socket as long as the kernel looks for their neighbours.
+        let open = |domain| Socket::new(domain, Type::RAW.nonblocking(), raw);
         Ok(Self {
-            v4: Socket::new(Domain::IPV4, Type::RAW, raw)?,
-            v6: Socket::new(Domain::IPV6, Type::RAW, raw).ok(),
+            v4: open(Domain::IPV4)?,
+            v6: open(Domain::IPV6).ok(),
         })
     }
 
@@ -44,7 +47,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// If the kernel does not take it: no route leads to the sender.
+    /// If the kernel does not take it: no route leads to the sender, or too many answers wait.
     pub fn send(&self, answer: &Answer) -> io::Result<()> {
         let socket = match (answer.to, &self.v6) {
             (IpAddr::V4(_), _) => &self.v4,

@@ -34,7 +34,8 @@ impl Fragments {
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             queue: Queue::new(LIMITS),
-            socket: FrameSocket::new()?,
+            // The process serves all interfaces: it does not wait for one.
+            socket: FrameSocket::with_buffer(LIMITS.in_all)?,
         })
     }
 
@@ -46,10 +47,12 @@ impl Fragments {
         interface: u32,
         frame: &[u8],
     ) {
-        if !self.queue.push(*datagram, interface, frame) {
-            attached.count_lost(interface, 1);
+        if self.queue.push(*datagram, interface, frame) {
+            self.release_if_come(attached, datagram);
+        } else {
+            let bytes = frame.to_owned();
+            self.give_up(attached, datagram, &[Frame { interface, bytes }]);
         }
-        self.release_if_come(attached, datagram);
     }
 
     /// Lets go on what waited for the first fragment of a datagram.
@@ -66,25 +69,42 @@ impl Fragments {
         }
     }
 
-    /// Looks for firsts whose events were lost, and drops what has waited too long.
+    /// Looks for firsts whose requests were lost, and gives up what has waited too long.
     pub fn look(&mut self, attached: &mut Attached) {
         for datagram in self.queue.waiting() {
             self.release_if_come(attached, &datagram);
         }
-        for (_, frames) in self.queue.give_up() {
-            attached.count_all_lost(&frames);
+        for (datagram, frames) in self.queue.give_up() {
+            self.give_up(attached, &datagram, &frames);
         }
     }
 
-    /// Drops everything.
+    /// Gives everything up.
     pub fn abandon(&mut self, attached: &mut Attached) {
         for datagram in self.queue.waiting() {
-            attached.count_all_lost(&self.queue.take(&datagram));
+            let frames = self.queue.take(&datagram);
+            self.give_up(attached, &datagram, &frames);
+        }
+    }
+
+    /// Ends the wait for a first fragment. What had come in goes on as it is: it may be for this
+    /// host itself, which waits for firsts longer than the daemon and has more room.
+    fn give_up(&self, attached: &mut Attached, datagram: &FragmentKey, frames: &[Frame]) {
+        attached.count_all_lost(frames);
+        if datagram.is_outbound() {
+            return;
+        }
+        for Frame { interface, bytes } in frames {
+            if attached.at(*interface).is_some()
+                && let Err(error) = self.send(datagram, *interface, bytes)
+            {
+                debug!("cannot send a fragment that waited in vain: {error}");
+            }
         }
     }
 
     fn release_if_come(&mut self, attached: &mut Attached, datagram: &FragmentKey) {
-        match attached.maps.asked.has_come(datagram) {
+        match attached.maps.requests.has_come(datagram) {
             Ok(true) => self.release(attached, datagram),
             Ok(false) => {}
             Err(error) => debug!("cannot look for a first fragment: {error}"),

@@ -11,7 +11,7 @@ use aya::maps::{MapData, RingBuf};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, warn};
-use xdptun_common::gateway::event::{Event, Kind};
+use xdptun_common::gateway::request::{Kind, Request};
 
 use super::Attached;
 use super::plan::Plan;
@@ -21,6 +21,7 @@ use crate::group::events::{drain, watch};
 use crate::group::orders::next;
 use crate::group::{End, Order, Orders, Reason};
 use crate::host::addresses::AddressWatch;
+use crate::host::clock::monotonic_ns;
 use crate::host::netlink::LinkChanges;
 use answers::{Answer, Answers, prohibited, reset};
 use held::Fragments;
@@ -37,6 +38,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// twentieth of a CPU at most.
 const REST: u32 = 20;
 
+/// After that a packet is not answered any more: its sender does not wait for it.
+const STALE: Duration = Duration::from_secs(2);
+
 /// How often the daemon looks at fragments that wait, and tells the programs that it is awake.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -47,17 +51,17 @@ pub async fn run(
     orders: &mut Orders<Reason<Plan>>,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
 ) -> Result<End<Reason<Plan>>> {
-    let events = attached.maps.asked.events.take();
-    let mut events = watch(events.context("another task reads the events")?)?;
+    let requests = attached.maps.requests.ring.take();
+    let mut requests = watch(requests.context("another task reads the requests")?)?;
     let mut daemon = Daemon {
         fragments: Fragments::new().context("cannot open a packet socket")?,
         answers: Answers::new().context("cannot open a raw socket")?,
         sweeper: Sweeper::default(),
         attached,
     };
-    let end = daemon.serve(&mut events, missing, orders, ready).await?;
+    let end = daemon.serve(&mut requests, missing, orders, ready).await?;
     daemon.fragments.abandon(daemon.attached);
-    attached.maps.asked.events = Some(events.into_inner());
+    attached.maps.requests.ring = Some(requests.into_inner());
     Ok(end)
 }
 
@@ -71,7 +75,7 @@ struct Daemon<'a> {
 impl Daemon<'_> {
     async fn serve(
         &mut self,
-        events: &mut AsyncFd<RingBuf<MapData>>,
+        requests: &mut AsyncFd<RingBuf<MapData>>,
         missing: &[String],
         orders: &mut Orders<Reason<Plan>>,
         ready: impl FnOnce(&mut Attached) -> Result<()>,
@@ -79,7 +83,7 @@ impl Daemon<'_> {
         let mut links = LinkChanges::subscribe()?;
         let mut addresses = AddressWatch::begin(self.attached.indices())?;
         self.attached.set_local(&addresses.list().await?)?;
-        self.attached.maps.asked.is_awake()?;
+        self.attached.maps.requests.note_awake()?;
         ready(self.attached)?;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,15 +98,15 @@ impl Daemon<'_> {
                     return Ok(End::InterfacesChanged);
                 },
                 () = addresses.changed() => self.read_addresses(&addresses).await?,
-                readable = events.readable_mut() => {
+                readable = requests.readable_mut() => {
                     let mut readable = readable?;
-                    let events = readable.get_inner_mut();
-                    if drain(events, |event: &Event, rest| self.handle(event, rest)) {
+                    let requests = readable.get_inner_mut();
+                    if drain(requests, |request: &Request, rest| self.handle(request, rest)) {
                         readable.clear_ready();
                     }
                 }
                 _ = tick.tick() => {
-                    self.attached.maps.asked.is_awake()?;
+                    self.attached.maps.requests.note_awake()?;
                     self.fragments.look(self.attached);
                 }
                 () = sleep_until(sweep_at) => {
@@ -145,18 +149,21 @@ impl Daemon<'_> {
         }
     }
 
-    fn handle(&mut self, event: &Event, rest: &[u8]) {
-        let frame = rest.get(..event.len as usize).unwrap_or_default();
-        let (datagram, interface) = (&event.datagram, event.interface);
-        match Kind::from_raw(event.kind) {
-            Some(Kind::Fragment) => {
+    fn handle(&mut self, request: &Request, rest: &[u8]) {
+        let frame = rest.get(..request.len as usize).unwrap_or_default();
+        let (datagram, interface) = (&request.datagram, request.interface);
+        let age = monotonic_ns().saturating_sub(request.at);
+        match Kind::from_raw(request.kind) {
+            Some(Kind::Hold) => {
                 self.fragments
                     .hold(self.attached, datagram, interface, frame);
             }
-            Some(Kind::First) => self.fragments.release(self.attached, datagram),
-            Some(Kind::Refused) => self.answer(interface, |at| prohibited(frame, at)),
-            Some(Kind::Stray) => self.answer(interface, |at| reset(frame, at)),
-            None => debug!("an event of unknown kind {}", event.kind),
+            Some(Kind::Release) => self.fragments.release(self.attached, datagram),
+            // From before this daemon ran.
+            Some(Kind::Prohibit | Kind::Reset) if age > STALE.as_nanos() as u64 => {}
+            Some(Kind::Prohibit) => self.answer(interface, |at| prohibited(frame, at)),
+            Some(Kind::Reset) => self.answer(interface, |at| reset(frame, at)),
+            None => debug!("a request of unknown kind {}", request.kind),
         }
     }
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::{FunctionFrontend, Service};
 use crate::config::Config;
 use crate::error::{Result, bail};
-use crate::gateway::cut::Order;
+use crate::gateway::cut::CutOrder;
 use crate::gateway::{Gateway, Plan, follow, preflight};
 use crate::group::check::check;
 use crate::group::{Handle, Incumbent};
@@ -26,6 +26,8 @@ pub struct RunningGateway {
     pub id: u32,
     pub handle: Handle<Plan>,
     plan: Plan,
+    /// Whether the rules have changed since sessions without a rule were cut, or were left to end.
+    owes_cut: bool,
     /// Follows the routes to its back ends.
     routes: Task,
 }
@@ -83,15 +85,15 @@ impl Service {
         present.try_for_each(|name| check::<Gateway>(&options, name))
     }
 
-    /// Starts the gateway; returns when it forwards, or the service waits for its interfaces.
+    /// Starts the gateway; returns when it forwards, or the service waits for its interfaces. What
+    /// is attached may have sessions of other rules, which go on if it `drains`.
     ///
     /// # Errors
     ///
     /// If it cannot be attached.
-    pub(super) async fn start_gateway(&mut self, mut plan: Plan) -> Result<()> {
-        // What is attached may have sessions of other rules.
-        if !self.mode.drains {
-            plan.cut = Order::now();
+    pub(super) async fn start_gateway(&mut self, mut plan: Plan, drains: bool) -> Result<()> {
+        if !drains {
+            plan.cut = CutOrder::now();
         }
         preflight::warn_of_routing(&plan);
         let names: Vec<String> = plan.listeners().cloned().collect();
@@ -103,6 +105,7 @@ impl Service {
             routes: follow_routes(&plan, &handle),
             handle,
             plan,
+            owes_cut: false,
         });
         self.until_begun(id, begun, &names.join(", ")).await
     }

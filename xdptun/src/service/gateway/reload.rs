@@ -5,7 +5,7 @@ use nix::net::if_::if_nametoindex;
 use super::follow_routes;
 use crate::config::Nat;
 use crate::error::Result;
-use crate::gateway::cut::Order;
+use crate::gateway::cut::CutOrder;
 use crate::gateway::{Gateway, Plan, preflight};
 use crate::group::{self, Handle, detach};
 use crate::service::Service;
@@ -23,6 +23,7 @@ impl Service {
     pub(in crate::service) async fn begin_gateway(
         &mut self,
         plan: Option<&Plan>,
+        drains: bool,
         done: &mut Vec<String>,
     ) -> Result<Vec<String>> {
         let Some(plan) = plan else {
@@ -32,10 +33,13 @@ impl Service {
         plan.cut = self
             .gateway
             .as_ref()
-            .map_or(Order::default(), |gateway| gateway.plan.cut);
+            .map_or(CutOrder::default(), |gateway| gateway.plan.cut);
         let plan = &plan;
         match self.gateway_plan() {
-            None => self.restart_gateway(plan, done).await.map(|()| Vec::new()),
+            None => {
+                self.restart_gateway(plan, drains, done).await?;
+                Ok(Vec::new())
+            }
             Some(before) if self.has_all_of(&before, plan) => Ok(Vec::new()),
             Some(before) => {
                 let joined = self.replace_plan(plan).await?;
@@ -115,39 +119,45 @@ impl Service {
             states.forget(name);
             done.push(ended_line(name));
         }
-        let changes = before.is_some_and(|before| !before.is_same_configuration(plan));
-        match changes && !drains {
-            true => self.cut_sessions().await,
-            false => Ok(()),
-        }
+        self.cut_sessions(drains).await
     }
 
-    /// Ends the sessions that no rule has any more.
+    /// Ends the sessions that no rule has any more, if the rules have changed; unless it `drains`.
     ///
     /// # Errors
     ///
     /// If the tables cannot be changed.
-    async fn cut_sessions(&mut self) -> Result<()> {
-        let Some(gateway) = &mut self.gateway else {
+    async fn cut_sessions(&mut self, drains: bool) -> Result<()> {
+        let Some(gateway) = self.gateway.as_mut().filter(|gateway| gateway.owes_cut) else {
             return Ok(());
         };
+        if drains {
+            gateway.owes_cut = false;
+            return Ok(());
+        }
         let mut plan = gateway.plan.clone();
-        plan.cut = Order::now();
+        plan.cut = CutOrder::now();
         // No news of routes may arrive with the order before.
         gateway.end_following();
         let changed = gateway.handle.change(plan.clone()).await;
         if changed.is_ok() {
             gateway.plan = plan;
+            gateway.owes_cut = false;
         }
         gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
         changed
     }
 
     /// Starts the gateway, also after it was given up.
-    async fn restart_gateway(&mut self, plan: &Plan, done: &mut Vec<String>) -> Result<()> {
+    async fn restart_gateway(
+        &mut self,
+        plan: &Plan,
+        drains: bool,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
         let states = self.gateway_states.clone();
         let given_up = states.names();
-        let started = self.start_gateway(plan.clone()).await;
+        let started = self.start_gateway(plan.clone(), drains).await;
         for name in states.names() {
             match &started {
                 Ok(()) if plan.forwards.contains_key(&name) => {}
@@ -174,6 +184,7 @@ impl Service {
         let changed = change(&gateway.handle, &gateway.plan, plan).await;
         if changed.is_ok() {
             gateway.plan = plan.clone();
+            gateway.owes_cut = true;
         }
         gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
         let joined = changed?;

@@ -255,6 +255,32 @@ fn fragments_come_in_any_order() {
     attached.stop().unwrap();
 }
 
+/// They may be for this host itself, whose sockets wait longer than the daemon.
+#[test]
+fn fragments_that_wait_in_vain_go_on_to_this_host() {
+    let net = Inside::new().unwrap();
+    let attached = nat(&net, &[]);
+    let [server, _] = &net.outside;
+    let own = udp::bind(&net.gateway, Inside::outside_at(7001)).unwrap();
+    let from = server.socket(Family::V4, 4000);
+    let data = udp::pattern(4000, 7);
+    let whole = datagram(from, end(&own), &data).unwrap();
+    let fragments = fragment::packets(&whole, 1024);
+    let [first, later @ ..] = &fragments[..] else {
+        panic!("{fragments:?}");
+    };
+    for packet in later {
+        send_packet(&server.netns, end(&own).ip(), packet).unwrap();
+    }
+    wait::until(LIMIT, "the end of the wait", || {
+        counter(&net, "fragments_lost") == later.len() as u64
+    })
+    .unwrap();
+    send_packet(&server.netns, end(&own).ip(), first).unwrap();
+    assert_eq!(udp::receive(&own, LIMIT).unwrap(), (data, from));
+    attached.stop().unwrap();
+}
+
 /// The gateway calls and is called as without `nat`, by outside and inside hosts.
 #[test]
 fn sockets_of_the_gateway_are_left_alone() {

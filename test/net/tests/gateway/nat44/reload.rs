@@ -1,6 +1,6 @@
 //! `nat` in the file of `xdptun run`, beside `forward` and the tunnel.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::json;
 use xdptun_lab::{Attached, Family, Host, Inside, udp, wait, xdptun};
@@ -87,6 +87,33 @@ fn a_host_is_called_and_calls() {
     run.stop().unwrap();
     near.stop().unwrap();
     assert_eq!(pins(&net.gateway).unwrap(), [""; 0]);
+}
+
+/// By a rule of their own interface, as from the gateway's address there.
+#[test]
+fn inside_hosts_reach_a_forwarded_port_by_the_outside_address() {
+    let net = Inside::new().unwrap();
+    let service = net.a.socket(Family::V4, 8080);
+    let listen_at = Inside::outside_at(7000);
+    let of_lan = format!(
+        "[[interface.{}.forward]]\nlisten = \"{listen_at}\"\nto = \"{service}\"\n\
+         source = \"masquerade\"\n",
+        Inside::LAN
+    );
+    let file = File::new(&(rule(7000, service) + &of_lan + &table(&[Inside::NETWORK], "")));
+    let run = file.gateway(&net.gateway, Inside::WAN, &[]);
+    run.wait_ready(Inside::LAN, 1, LIMIT).unwrap();
+    let inner = listen(&net.a, 8080);
+    let (from_inside, seen) = connect(&net.b, listen_at, &inner);
+    assert_eq!(seen.ip(), Ipv4Addr::new(192, 168, 7, 1));
+    let (from_outside, seen) = connect(&net.outside[0], listen_at, &inner);
+    assert_eq!(seen, from_outside[0].local_addr().unwrap());
+    for round in 1..=3 {
+        for connection in [&from_inside, &from_outside] {
+            talk(connection, round);
+        }
+    }
+    run.stop().unwrap();
 }
 
 /// Other ports, another inside network, another filtering: what is open goes on.

@@ -14,9 +14,9 @@ use crate::error::{Context as _, Result};
 use crate::host::clock::monotonic_ns;
 
 /// The maps.
-pub struct Asked {
-    /// The events, as long as the daemon does not read them; none of pins.
-    pub events: Option<RingBuf<MapData>>,
+pub struct Requests {
+    /// The requests, as long as the daemon does not read them; none of pins.
+    pub ring: Option<RingBuf<MapData>>,
     firsts: HashMap<MapData, AsPod<FragmentKey>, AsPod<First>>,
     awake: Array<MapData, u32>,
     named: HashMap<MapData, [u8; 16], u8>,
@@ -31,22 +31,22 @@ const AWAKE: &str = "AWAKE";
 const NAMED: &str = "NAMED";
 
 /// Those that are pinned.
-pub const PINNED: [&str; 6] = [REQUESTS, FIRSTS, AWAKE, NAMED, "AWAITED", "ASKED"];
+pub const PINNED: [&str; 6] = [REQUESTS, FIRSTS, AWAKE, NAMED, "AWAITED", "REQUEST_LIMITS"];
 
-impl Asked {
+impl Requests {
     /// The maps of this source.
     ///
     /// # Errors
     ///
     /// If one is missing or not what its name says.
     pub fn open(source: &mut Source<'_>) -> Result<Self> {
-        let events = match source {
+        let ring = match source {
             Source::Object(ebpf) => Some(take_map(ebpf, REQUESTS)?.try_into()?),
             Source::Pins(_) => None,
         };
         let mut map = |name, shape| source.map(name, shape);
         Ok(Self {
-            events,
+            ring,
             firsts: map(FIRSTS, Shape::lru_hash::<FragmentKey, First>())?.try_into()?,
             awake: map(AWAKE, Shape::array::<u32>())?.try_into()?,
             named: map(NAMED, Shape::hash::<[u8; 16], u8>())?.try_into()?,
@@ -54,12 +54,12 @@ impl Asked {
         })
     }
 
-    /// Tells the programs that the daemon is awake.
+    /// Tells the programs that the daemon is awake now.
     ///
     /// # Errors
     ///
     /// If the map cannot be written.
-    pub fn is_awake(&mut self) -> Result<(), MapError> {
+    pub fn note_awake(&mut self) -> Result<(), MapError> {
         self.awake.set(0, Tick::at(monotonic_ns()).0, 0)
     }
 
@@ -88,7 +88,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Forgets addresses that only the rules before name.
+    /// Forgets addresses that only rules before name, whose sessions have been cut.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! What the programs tell the daemon.
+//! What the programs ask of the daemon.
 
 use std::net::IpAddr;
 
 use aya::maps::{Array, HashMap};
 use xdptun_common::address::address_bytes;
 use xdptun_common::flow::tick::Tick;
-use xdptun_common::gateway::event::{Event, Kind};
+use xdptun_common::gateway::request::{Kind, Request};
 use xdptun_common::gateway::tuple::Tuple;
 
 use super::{Gateway, within};
@@ -49,19 +49,19 @@ impl Gateway {
         }
     }
 
-    /// What the daemon was told since the last call, and the packets that it got.
+    /// What the daemon was asked since the last call, and the packets that it got.
     ///
     /// # Panics
     ///
-    /// If an event is not one.
-    pub fn told(&mut self) -> Vec<(Kind, Vec<u8>)> {
-        let mut told = Vec::new();
-        while let Some(item) = self.events.next() {
-            let event: Event = xdptun_common::read_plain(&item).expect("an event");
-            let kind = Kind::from_raw(event.kind).expect("a kind that is known");
-            let packet = &item[size_of::<Event>()..][..event.len as usize];
-            told.push((kind, packet.to_vec()));
+    /// If a request is not one.
+    pub fn requests(&mut self) -> Vec<(Kind, Vec<u8>)> {
+        let mut all = Vec::new();
+        while let Some(item) = self.requests.next() {
+            let request: Request = xdptun_common::read_plain(&item).expect("a request");
+            let kind = Kind::from_raw(request.kind).expect("a kind that is known");
+            let packet = &item[size_of::<Request>()..][..request.len as usize];
+            all.push((kind, packet.to_vec()));
         }
-        told
+        all
     }
 }
