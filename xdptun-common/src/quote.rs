@@ -4,7 +4,7 @@
 //! (`icmp_unreach`, `icmpv6_notify`): an error that the kernel would act on must not escape
 //! because its quote is unusual.
 
-use crate::parse::{Chains, Shape, is_extension};
+use crate::parse::{Bytes, Chains, Shape, is_extension};
 use crate::wire::{Ip, IpVersion, Protocol};
 
 /// The start of a packet, as an error quotes it.
@@ -55,4 +55,21 @@ pub fn quoted<I: Ip>(packet: &(impl Chains + ?Sized), at: usize) -> Option<Quote
         len: payload_len.saturating_sub(chain.len),
         ..whole
     })
+}
+
+/// Where the packet starts that the IPv6 redirect at `at` quotes, in an option; the link address of
+/// the target may stand before it (RFC 4861 section 4.5).
+#[inline(always)]
+pub fn redirected(packet: &(impl Bytes + ?Sized), at: usize) -> Option<usize> {
+    /// Behind the header and two addresses.
+    const OPTIONS: usize = 40;
+    const REDIRECTED_HEADER: u8 = 4;
+    let first = at + OPTIONS;
+    let [kind, words]: [u8; 2] = packet.read(first)?;
+    let option = match kind {
+        REDIRECTED_HEADER => first,
+        _ => first + usize::from(words) * 8,
+    };
+    let kind: u8 = packet.read(option)?;
+    (kind == REDIRECTED_HEADER).then_some(option + 8)
 }

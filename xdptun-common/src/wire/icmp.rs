@@ -20,13 +20,28 @@ impl IcmpHeader {
 
     /// A header without checksum; `rest` is its second half.
     #[inline(always)]
-    const fn new(kind: u8, code: u8, rest: u32) -> Self {
+    #[must_use]
+    pub const fn new(kind: u8, code: u8, rest: u32) -> Self {
         Self {
             kind,
             code,
             checksum: [0; 2],
             rest: rest.to_be_bytes(),
         }
+    }
+
+    /// What kind of message it is: type and code.
+    #[inline(always)]
+    #[must_use]
+    pub const fn kind_and_code(&self) -> [u8; 2] {
+        [self.kind, self.code]
+    }
+
+    /// Its second half.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rest(&self) -> u32 {
+        u32::from_be_bytes(self.rest)
     }
 
     /// The checksum field as it lies in memory.
@@ -97,6 +112,8 @@ pub trait Icmp: Ip {
     /// Whether a host may act upon a packet that the message quotes right behind its
     /// header.
     fn quotes(icmp: IcmpHeader) -> bool;
+    /// Whether the message quotes the packet in an option.
+    fn quotes_in_option(icmp: IcmpHeader) -> bool;
     /// Whether the message changes the route to the quoted packet's destination: its MTU
     /// or its next hop. A host applies that to everything that it sends there.
     fn changes_route(icmp: IcmpHeader) -> bool;
@@ -129,6 +146,11 @@ impl Icmp for Ipv4Header {
     fn quotes(icmp: IcmpHeader) -> bool {
         const SOURCE_QUENCH: u8 = 4;
         Self::is_error(icmp) || matches!(icmp.kind, SOURCE_QUENCH | REDIRECT)
+    }
+
+    #[inline(always)]
+    fn quotes_in_option(_icmp: IcmpHeader) -> bool {
+        false
     }
 
     #[inline(always)]
@@ -169,8 +191,7 @@ const UNREACHABLE: u8 = 3;
 const FRAGMENTATION_NEEDED: u8 = 4;
 /// Its code 13 (RFC 1812 section 5.2.7.1).
 const PROHIBITED: u8 = 13;
-/// RFC 792. IPv6's (RFC 4861) quotes its packet in an option, and counts only from a
-/// neighbour on the link.
+/// RFC 792.
 const REDIRECT: u8 = 5;
 
 impl Icmp for Ipv6Header {
@@ -197,6 +218,13 @@ impl Icmp for Ipv6Header {
     fn quotes(icmp: IcmpHeader) -> bool {
         // Errors that are not defined go to the sockets as well (RFC 4443 section 2.4 (a)).
         icmp.kind < 128
+    }
+
+    /// A redirect does (RFC 4861 section 4.5). It counts only from a neighbour on the link.
+    #[inline(always)]
+    fn quotes_in_option(icmp: IcmpHeader) -> bool {
+        const REDIRECT: u8 = 137;
+        icmp.kind == REDIRECT
     }
 
     #[inline(always)]

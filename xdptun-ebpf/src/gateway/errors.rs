@@ -10,7 +10,7 @@ use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::tuple::{End, Side, Tuple, echo_ports};
 use xdptun_common::parse::{Bytes as _, Shape, locate, ports_at};
-use xdptun_common::quote::quoted;
+use xdptun_common::quote::{quoted, redirected};
 use xdptun_common::wire::{Icmp, IcmpHeader, Protocol};
 
 use crate::gateway::at_hand::at_hand;
@@ -78,10 +78,14 @@ fn judge<I: Icmp>(ctx: &TcContext, side: Side) -> Option<Judged> {
     }
     let at = bounded::<MAX_OFFSET>(located.offset as u32)?;
     let icmp: IcmpHeader = View(ctx).read(at as usize)?;
-    if !I::quotes(icmp) {
+    let quote_at = if I::quotes_in_option(icmp) {
+        redirected(&View(ctx), at as usize)?
+    } else if I::quotes(icmp) {
+        at as usize + IcmpHeader::LEN
+    } else {
         return None;
-    }
-    let quote = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN)?;
+    };
+    let quote = quoted::<I>(&View(ctx), quote_at)?;
     if located.ip.destination() != quote.ip.source() {
         return None;
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use xdptun_common::address::address_bytes;
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_test_datapath::gateway::Gateway;
 use xdptun_test_datapath::{Family, Message, Packet, flags};
@@ -145,15 +146,44 @@ fn other_messages_are_left_alone() {
 /// The kernel would tell a client on its link to send to the back end by itself.
 #[test]
 fn the_kernels_redirects_are_dropped() {
-    let hosts = Hosts::new(Family::V4, 3);
-    let mut gateway = open(hosts);
-    let redirect = Message {
-        kind: 5,
-        code: 1,
-        rest: 0x0a00_0002,
-        body: datagram(hosts.client, hosts.back_end).quote(14),
-    };
-    gateway
-        .leaves(redirect.packet(hosts.listen.ip(), hosts.client.ip()))
-        .is_dropped(Outcome::OutDropRedirect);
+    let link_address = [2, 1, 2, 0, 0, 0, 0, 2];
+    for (family, option) in [
+        (Family::V4, None),
+        (Family::V6, None),
+        (Family::V6, Some(link_address)),
+    ] {
+        let hosts = Hosts::new(family, 3);
+        let mut gateway = open(hosts);
+        let redirect = |of| match family {
+            Family::V4 => Message {
+                kind: 5,
+                code: 1,
+                rest: 0x0a00_0002,
+                body: of,
+            },
+            // RFC 4861 section 4.5.
+            Family::V6 => Message {
+                kind: 137,
+                code: 0,
+                rest: 0,
+                body: [
+                    &[0xfe; 16][..],
+                    &address_bytes(hosts.back_end.ip()),
+                    option.as_ref().map_or(&[], |option| &option[..]),
+                    &[4, 9, 0, 0, 0, 0, 0, 0],
+                    &of,
+                ]
+                .concat(),
+            },
+        };
+        let to_back_end = redirect(datagram(hosts.client, hosts.back_end).quote(14));
+        gateway
+            .leaves(to_back_end.packet(hosts.listen.ip(), hosts.client.ip()))
+            .is_dropped(Outcome::OutDropRedirect);
+        let elsewhere = SocketAddr::new(hosts.back_end.ip(), 9);
+        let of_others = redirect(datagram(hosts.client, elsewhere).quote(14));
+        gateway
+            .leaves(of_others.packet(hosts.listen.ip(), hosts.client.ip()))
+            .passes();
+    }
 }
