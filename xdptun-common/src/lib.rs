@@ -14,6 +14,7 @@
 //! * [`global`]: names of read-only variables;
 //! * [`again`]: marks of packets that pass a hook again, or that xdptun itself made;
 //! * [`count`]: a function for the tests, which only counts;
+//! * [`nat64`]: packets of IPv6 as packets of IPv4, and the other way;
 //! * [`tunnel`]: the fake connection, its proofs and limits, and what becomes of a packet.
 //!
 //! These are rooms: each uses only those before it.
@@ -33,6 +34,7 @@ pub mod flow;
 pub mod gateway;
 pub mod global;
 pub mod member;
+pub mod nat64;
 pub mod parse;
 mod plain;
 pub mod ports;

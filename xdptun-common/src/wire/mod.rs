@@ -13,6 +13,8 @@ mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader, LINK_ETHERNET, LINK_NONE};
 pub use icmp::{Echo, Icmp, IcmpHeader};
-pub use ip::{Fragment, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Protocol};
+pub use ip::{
+    Fragment, FragmentHeader, Ip, IpFields, IpVersion, Ipv4Header, Ipv6Header, Part, Protocol,
+};
 pub use tcp::{Flags, TcpFields, TcpHeader};
 pub use udp::UdpHeader;

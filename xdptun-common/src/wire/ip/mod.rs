@@ -4,7 +4,7 @@ mod v4;
 mod v6;
 
 pub use v4::Ipv4Header;
-pub use v6::Ipv6Header;
+pub use v6::{FragmentHeader, Ipv6Header};
 
 use super::EtherType;
 use crate::checksum::Sum;
@@ -164,6 +164,17 @@ pub enum Fragment {
     First,
     /// Any other: it names no ports.
     Later,
+}
+
+/// Where in its datagram a fragment lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it starts, in units of eight bytes.
+    pub offset: u16,
+    /// Whether others follow.
+    pub more: bool,
+    /// The number that it shares with the others; IPv4 has 16 bits of it.
+    pub identification: u32,
 }
 
 /// What Linux uses (`IPDEFTTL`, RFC 1700).

@@ -1,4 +1,4 @@
-use super::{DEFAULT_HOP_LIMIT, Fragment, Ip, IpFields, IpVersion, Protocol};
+use super::{DEFAULT_HOP_LIMIT, Fragment, Ip, IpFields, IpVersion, Part, Protocol};
 use crate::address::{mapped, unmapped};
 use crate::checksum::Sum;
 use crate::wire::EtherType;
@@ -24,6 +24,37 @@ crate::plain!(Ipv4Header: 20);
 const MORE_FRAGMENTS: u16 = 0x2000;
 const DONT_FRAGMENT: u16 = 0x4000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
+
+impl Ipv4Header {
+    /// Where in its datagram a fragment lies; `None` if the packet is none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn part(&self) -> Option<Part> {
+        let field = u16::from_be_bytes(self.flags_fragment);
+        if field & (FRAGMENT_OFFSET | MORE_FRAGMENTS) == 0 {
+            return None;
+        }
+        Some(Part {
+            offset: field & FRAGMENT_OFFSET,
+            more: field & MORE_FRAGMENTS != 0,
+            identification: u16::from_be_bytes(self.identification) as u32,
+        })
+    }
+
+    /// The same header of one's own for a fragment, which routers may fragment further; the
+    /// checksum is made anew.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_part(self, part: Part) -> Self {
+        let more = if part.more { MORE_FRAGMENTS } else { 0 };
+        let header = Self {
+            flags_fragment: (part.offset & FRAGMENT_OFFSET | more).to_be_bytes(),
+            identification: (part.identification as u16).to_be_bytes(),
+            ..self
+        };
+        header.with_fresh_checksum()
+    }
+}
 
 impl Ip for Ipv4Header {
     const LEN: usize = size_of::<Self>();

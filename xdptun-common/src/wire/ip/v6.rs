@@ -1,4 +1,4 @@
-use super::{DEFAULT_HOP_LIMIT, Fragment, Ip, IpFields, IpVersion, Protocol};
+use super::{DEFAULT_HOP_LIMIT, Fragment, Ip, IpFields, IpVersion, Part, Protocol};
 use crate::address::is_mapped;
 use crate::checksum::Sum;
 use crate::wire::EtherType;
@@ -16,6 +16,55 @@ pub struct Ipv6Header {
 }
 
 crate::plain!(Ipv6Header: 40);
+
+/// IPv6 fragment header (RFC 8200 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub struct FragmentHeader {
+    next_header: u8,
+    reserved: u8,
+    offset_more: [u8; 2],
+    identification: [u8; 4],
+}
+
+crate::plain!(FragmentHeader: 8);
+
+impl FragmentHeader {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// One before this protocol.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(next: Protocol, part: Part) -> Self {
+        let field = part.offset << 3 | part.more as u16;
+        Self {
+            next_header: next.0,
+            reserved: 0,
+            offset_more: field.to_be_bytes(),
+            identification: part.identification.to_be_bytes(),
+        }
+    }
+
+    /// The protocol behind it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn next(&self) -> Protocol {
+        Protocol(self.next_header)
+    }
+
+    /// Where in its datagram the fragment lies.
+    #[inline(always)]
+    #[must_use]
+    pub const fn part(&self) -> Part {
+        let field = u16::from_be_bytes(self.offset_more);
+        Part {
+            offset: field >> 3,
+            more: field & 1 != 0,
+            identification: u32::from_be_bytes(self.identification),
+        }
+    }
+}
 
 impl Ip for Ipv6Header {
     const LEN: usize = size_of::<Self>();

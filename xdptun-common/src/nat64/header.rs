@@ -1,0 +1,65 @@
+//! IP headers (RFC 7915 sections 4.1 and 5.1).
+
+use crate::wire::{FragmentHeader, Ip, IpFields, Ipv4Header, Ipv6Header, Part, Protocol};
+
+/// The largest IPv4 packet that may be fragmented on its way: behind a path that takes no larger
+/// one, an IPv6 host sends the smallest that IPv6 has, 1280 bytes, and expects them to pass.
+const MAY_BE_FRAGMENTED: usize = 1260;
+
+/// The IPv4 header of a packet of IPv6 with this header, from and to `addresses`, whose transport
+/// `protocol` and `payload_len` bytes stand behind all extension headers. A fragment is the part
+/// that its fragment header says. Others get this `identification` if they may be fragmented.
+#[inline(always)]
+#[must_use]
+pub fn to_v4(
+    header: &Ipv6Header,
+    addresses: [[u8; 16]; 2],
+    protocol: Protocol,
+    payload_len: u16,
+    part: Option<Part>,
+    identification: u16,
+) -> Ipv4Header {
+    let [source, destination] = addresses;
+    let protocol = match protocol {
+        Protocol::ICMPV6 => Protocol::ICMP,
+        other => other,
+    };
+    let is_small = Ipv4Header::LEN + usize::from(payload_len) <= MAY_BE_FRAGMENTED;
+    let bare = Ipv4Header::bare(source, destination, protocol, payload_len);
+    let fields = IpFields {
+        // Zero is right where fragmentation is forbidden (RFC 6864 section 4.1).
+        identification: if is_small { identification } else { 0 },
+        ..header.fields()
+    };
+    let whole = bare.with_fields(fields);
+    match part {
+        Some(part) => whole.with_part(part),
+        None => whole.with_df(!is_small),
+    }
+}
+
+/// The IPv6 header of a packet of IPv4 with this header, from and to `addresses`, and the fragment
+/// header behind it if the packet is a fragment. `None` if the length contradicts itself. Options
+/// are left out; the flow label is zero.
+#[inline(always)]
+#[must_use]
+pub fn to_v6(
+    header: &Ipv4Header,
+    addresses: [[u8; 16]; 2],
+) -> Option<(Ipv6Header, Option<FragmentHeader>)> {
+    let [source, destination] = addresses;
+    let protocol = match header.protocol() {
+        Protocol::ICMP => Protocol::ICMPV6,
+        other => other,
+    };
+    let fragment = header
+        .part()
+        .map(|part| FragmentHeader::new(protocol, part));
+    let (next, extra) = match fragment {
+        Some(_) => (Protocol::IPV6_FRAGMENT, FragmentHeader::LEN),
+        None => (protocol, 0),
+    };
+    let payload_len = u16::try_from(header.payload_len()? + extra).ok()?;
+    let bare = Ipv6Header::bare(source, destination, next, payload_len);
+    Some((bare.with_fields(header.fields()), fragment))
+}
