@@ -18,6 +18,12 @@ pub const TC_INDEX: u32 = 0x7864;
 /// by chance.
 pub const OWN: u32 = 0x7864_7000;
 
+/// The first mark of the tunnel, which has 16.
+pub const OF_TUNNEL: u32 = OWN;
+
+/// The first mark of the gateway.
+pub const OF_GATEWAY: u32 = OWN + 0x10;
+
 /// How many marks are xdptun's own.
 const MARKS: u32 = 0x100;
 

@@ -1,7 +1,7 @@
 //! Fragments of a datagram. Only the first has ports: the others become what it became, and those
 //! that come before it wait with the daemon.
 
-use crate::again::OWN;
+use crate::again::OF_GATEWAY;
 use crate::gateway::outcome::Outcome;
 use crate::gateway::tuple::End;
 
@@ -75,9 +75,9 @@ impl First {
 #[repr(u32)]
 pub enum Held {
     /// It had come in: the egress program sends it to ingress.
-    In = OWN + 0x10,
+    In = OF_GATEWAY,
     /// It was leaving.
-    Out = OWN + 0x11,
+    Out = OF_GATEWAY + 1,
 }
 
 crate::from_raw! {

@@ -51,7 +51,8 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Whether the packet, or the datagram that it was, is lost, and its sender is not told.
+    /// Whether the packet, or the datagram that it was, is lost. Its sender does not know, unless the
+    /// daemon tells it.
     #[must_use]
     pub const fn is_loss(self) -> bool {
         match self {

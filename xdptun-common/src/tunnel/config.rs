@@ -1,6 +1,6 @@
 //! What user space tells the programs.
 
-use crate::again::OWN;
+use crate::again::OF_TUNNEL;
 
 /// Names of the tunnel's read-only variables, beside [those of any function](crate::global).
 /// They are fixed at load, and the verifier removes what they rule out.
@@ -76,24 +76,24 @@ pub const MAX_PEERS: u32 = 1024;
 #[repr(u32)]
 pub enum Request {
     /// Turn this inbound segment into a pure ACK for its flow.
-    Acknowledge = OWN,
+    Acknowledge = OF_TUNNEL,
     /// Turn this datagram into a SYN again if one is due, else drop it.
-    RetransmitSyn = OWN + 1,
+    RetransmitSyn = OF_TUNNEL + 1,
     /// Turn this datagram into a keepalive probe.
-    Probe = OWN + 2,
+    Probe = OF_TUNNEL + 2,
     /// Turn this datagram into a FIN.
-    Finish = OWN + 3,
+    Finish = OF_TUNNEL + 3,
     /// Open the flow again, whose path is dead, and turn this datagram into the
     /// SYN.
-    Reopen = OWN + 4,
+    Reopen = OF_TUNNEL + 4,
     /// Not to `egress`, but to `ingress`: this ICMP error is `egress`'s own, about a
     /// datagram that does not fit.
-    OwnError = OWN + 5,
+    OwnError = OF_TUNNEL + 5,
     /// Turn this datagram into the ACK that ended the handshake, again.
-    Confirm = OWN + 6,
+    Confirm = OF_TUNNEL + 6,
     /// Nothing: treat this datagram, which waited with the daemon, like any other. The mark
     /// tells other programs that they have met it before.
-    Resend = OWN + 7,
+    Resend = OF_TUNNEL + 7,
 }
 
 crate::from_raw! {

@@ -23,7 +23,7 @@ use xdptun_ebpf::gateway::fragments::{gateway_first, gateway_hold, is_to_come_in
 use xdptun_ebpf::gateway::inside::open_leaving;
 use xdptun_ebpf::gateway::nat::shows_inside;
 use xdptun_ebpf::gateway::open::{Opened, open};
-use xdptun_ebpf::gateway::process::{Step, process};
+use xdptun_ebpf::gateway::process::{BEGIN, HOLD, IS_FIRST, MESSAGE, PASS, number, process};
 use xdptun_ebpf::host::again::{is_made_here, unmark, was_redirected};
 use xdptun_ebpf::host::capture::{EveryPacket, recorded};
 use xdptun_ebpf::host::interface::{enter, interface};
@@ -137,32 +137,6 @@ fn outcome_of(ctx: &TcContext, version: IpVersion, side: Side, step: u32) -> Opt
         (MESSAGE, IpVersion::V4) => errors::translate::<Ipv4Header>(ctx, side),
         (MESSAGE, IpVersion::V6) => errors::translate::<Ipv6Header>(ctx, side),
         (step, _) => Outcome::ALL.get(step as usize).copied(),
-    }
-}
-
-/// A [`Step`] as a number: the index of its outcome, or one of these.
-const PASS: u32 = 0x100;
-/// See [`PASS`].
-const BEGIN: u32 = 0x101;
-/// See [`PASS`].
-const MESSAGE: u32 = 0x102;
-/// See [`PASS`].
-const HOLD: u32 = 0x103;
-/// Added to a number if the packet is the first fragment of a datagram.
-const IS_FIRST: u32 = 0x1000;
-
-#[inline(always)]
-fn number((step, is_first): (Step, bool)) -> u32 {
-    let number = match step {
-        Step::Pass => PASS,
-        Step::Begin => BEGIN,
-        Step::Message => MESSAGE,
-        Step::Hold => HOLD,
-        Step::Done(outcome) => outcome.index(),
-    };
-    match is_first {
-        true => number | IS_FIRST,
-        false => number,
     }
 }
 

@@ -93,7 +93,7 @@ pub extern "C" fn gateway_first(skb: *mut __sk_buff) -> u32 {
     let Some(at_hand) = at_hand() else {
         return 0;
     };
-    if at_hand.is_noted == 0 && may_be_sessions(&ctx, &at_hand.datagram) {
+    if at_hand.is_noted == 0 && may_belong_to_a_session(&ctx, &at_hand.datagram) {
         let first = First::as_it_was(now());
         let _ = FIRSTS.insert(at_hand.datagram, first, u64::from(BPF_ANY));
     }
@@ -112,7 +112,8 @@ pub extern "C" fn gateway_hold(skb: *mut __sk_buff) -> u32 {
     let Some(at_hand) = at_hand() else {
         return 0;
     };
-    if !may_be_sessions(&ctx, &at_hand.datagram) || !is_awake() || !Limit::Fragments.take() {
+    if !may_belong_to_a_session(&ctx, &at_hand.datagram) || !is_awake() || !Limit::Fragments.take()
+    {
         return 0;
     }
     // Before the copy: if the first comes between the two, the daemon finds it in the table.
@@ -123,13 +124,13 @@ pub extern "C" fn gateway_hold(skb: *mut __sk_buff) -> u32 {
 /// Whether a fragment of a datagram may belong to a session. Others are not held up: what this
 /// host only routes, and what its own sockets send.
 #[inline(always)]
-fn may_be_sessions(ctx: &TcContext, datagram: &FragmentKey) -> bool {
+fn may_belong_to_a_session(ctx: &TcContext, datagram: &FragmentKey) -> bool {
     let address = match datagram.is_outbound() {
         true => datagram.source(),
         false => datagram.destination(),
     };
-    // To a back end may leave what gets another source. It has waited when it came in, but the
-    // first may still be on its way through this host.
+    // What leaves to a back end may get another source. It may have waited when it came in, and
+    // have overtaken its first on the way through this host.
     let is_named = |address| NAMED.get_ptr(address).is_some();
     if is_named(address) || datagram.is_outbound() && is_named(datagram.destination()) {
         return true;

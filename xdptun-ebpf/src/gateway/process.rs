@@ -38,6 +38,33 @@ pub enum Step {
     Hold,
 }
 
+/// A [`Step`] as a number, which global functions return: the index of its outcome, or one of these.
+pub const PASS: u32 = 0x100;
+/// See [`PASS`].
+pub const BEGIN: u32 = 0x101;
+/// See [`PASS`].
+pub const MESSAGE: u32 = 0x102;
+/// See [`PASS`].
+pub const HOLD: u32 = 0x103;
+/// Added to a number if the packet is the first fragment of a datagram.
+pub const IS_FIRST: u32 = 0x1000;
+
+/// What [`process`] returned, as a number.
+#[inline(always)]
+pub fn number((step, is_first): (Step, bool)) -> u32 {
+    let number = match step {
+        Step::Pass => PASS,
+        Step::Begin => BEGIN,
+        Step::Message => MESSAGE,
+        Step::Hold => HOLD,
+        Step::Done(outcome) => outcome.index(),
+    };
+    match is_first {
+        true => number | IS_FIRST,
+        false => number,
+    }
+}
+
 /// Handles a packet. Also tells whether it is the first fragment of a datagram.
 #[inline(always)]
 pub fn process<I: Icmp>(ctx: &TcContext, side: Side) -> (Step, bool) {

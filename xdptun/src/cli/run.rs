@@ -10,7 +10,8 @@ use super::terminal::Terminal;
 use crate::config::{Config, DEFAULT_PATH};
 use crate::service::{self, Mode};
 
-/// Carry UDP as TCP on all interfaces of a file, until Ctrl-C or SIGTERM.
+/// Do what a file says for each interface, until Ctrl-C or SIGTERM: carry UDP as TCP, forward ports,
+/// translate inside hosts.
 ///
 /// `xdptun reload` or SIGHUP makes it read the file again. If an interface or the name of
 /// a peer does not exist yet, it waits for it.

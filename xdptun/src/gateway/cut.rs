@@ -43,8 +43,8 @@ impl CutOrder {
 
 /// The maps of sessions that were cut.
 pub struct Cut {
-    /// Their packets, and until when they are answered, a [`Tick`].
-    packets: HashMap<MapData, AsPod<Tuple>, u32>,
+    /// The tuples of their packets, and until when they are answered, a [`Tick`].
+    notes: HashMap<MapData, AsPod<Tuple>, u32>,
     /// The same map.
     table: OwnedFd,
     /// The order that was carried out last.
@@ -58,13 +58,13 @@ impl Cut {
     ///
     /// If one is missing or not what its name says.
     pub fn open(source: &mut Source<'_>) -> Result<Self> {
-        let packets = source.map(CUT, Shape::hash::<Tuple, u32>())?;
-        let Map::HashMap(data) = &packets else {
+        let notes = source.map(CUT, Shape::hash::<Tuple, u32>())?;
+        let Map::HashMap(data) = &notes else {
             bail!(Other, "{CUT} is not a hash map");
         };
         Ok(Self {
             table: data.fd().as_fd().try_clone_to_owned()?,
-            packets: packets.try_into()?,
+            notes: notes.try_into()?,
             order: source.map(CUT_ORDER, Shape::array::<u32>())?.try_into()?,
         })
     }
@@ -79,7 +79,7 @@ impl Cut {
         let now = Tick::at(monotonic_ns());
         let over = all.iter().filter(|(_, until)| is_over(*until, now));
         for (tuple, _) in over {
-            absent(self.packets.remove(&AsPod(*tuple)))?;
+            absent(self.notes.remove(&AsPod(*tuple)))?;
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ pub fn carry_out(maps: &mut Maps, order: CutOrder) -> Result<()> {
         // All notes before the first entry goes, so that no packet finds neither. Without room for
         // them the ends hear nothing until they give up.
         for tuple in &tuples {
-            let _ = maps.cut.packets.insert(AsPod(*tuple), until, 0);
+            let _ = maps.cut.notes.insert(AsPod(*tuple), until, 0);
         }
         for tuple in &tuples {
             maps.forget(tuple).context("cannot remove a session")?;

@@ -123,7 +123,7 @@ pub enum PacketEnd {
 }
 
 impl PacketEnd {
-    /// Whether the packet, or what it carried, is lost, and its sender is not told.
+    /// Whether the packet, or what it carried, is lost.
     #[must_use]
     pub const fn is_loss(self) -> bool {
         matches!(self, Self::Dropped | Self::Emptied)

@@ -63,7 +63,11 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
 /// Whether rules of netfilter change packets that xdptun translates.
 fn check_netfilter(one: &Translation) -> Vec<Finding> {
     match nftables::list() {
-        Ok(None) => Vec::new(),
+        Ok(None) => {
+            let what = "nft is not installed, so rules that masquerade or change destinations were \
+                        not checked";
+            vec![Finding::warn(inside::MASQUERADE, what)]
+        }
         Ok(Some(ruleset)) => {
             let mut findings = vec![inside::check_masquerade(&one.interface, &ruleset)];
             let result = destinations::check(one, &ruleset);

@@ -70,7 +70,7 @@ impl Fragments {
     }
 
     /// Looks for firsts whose requests were lost, and gives up what has waited too long.
-    pub fn look(&mut self, attached: &mut Attached) {
+    pub fn check(&mut self, attached: &mut Attached) {
         for datagram in self.queue.waiting() {
             self.release_if_come(attached, &datagram);
         }

@@ -107,7 +107,7 @@ impl Daemon<'_> {
                 }
                 _ = tick.tick() => {
                     self.attached.maps.requests.note_awake()?;
-                    self.fragments.look(self.attached);
+                    self.fragments.check(self.attached);
                 }
                 () = sleep_until(sweep_at) => {
                     let began = Instant::now();

@@ -61,7 +61,8 @@ fn judge(
         }
     }
     if taken.is_empty() {
-        let what = format!("{name}: xdptun takes no packets from destination rules of nftables");
+        let what =
+            format!("{name}: xdptun takes no packets from DNAT and redirect rules of nftables");
         return Finding::ok(CHECK, what);
     }
     let taken = Ends::union(taken);
