@@ -146,7 +146,7 @@ fn v6(fill: impl FnOnce(&mut V6)) -> Ipv6Header {
 
 /// The header in IPv4 of a packet with `payload` bytes behind all extension headers.
 fn in_v4(from: &Ipv6Header, payload: u16, part: Option<Part>) -> V4 {
-    let made = header::to_v4(from, ends(0), from.protocol(), payload, part, 4711);
+    let made = header::to_v4(from, ends(0), from.protocol(), payload, part, 4711).unwrap();
     let (header, _) = V4::from_slice(bytes_of(&made)).unwrap();
     assert_eq!(header.header_checksum, header.calc_header_checksum());
     header
@@ -175,6 +175,10 @@ fn every_field_of_an_ipv4_header_has_its_source() {
         assert_eq!(made.dont_fragment, df, "{payload}");
         assert_eq!(made.identification, identification, "{payload}");
         assert_eq!(made.total_len, payload + 20);
+    }
+    for payload in [65516, u16::MAX] {
+        let made = header::to_v4(&v6(|_| {}), ends(0), Protocol::UDP, payload, None, 1);
+        assert_eq!(made, None, "{payload}");
     }
     let part = Part {
         offset: 181,
@@ -451,7 +455,7 @@ proptest! {
         prop_assume!(offset > 0 || more);
         let part = Part { offset, more, identification: identification.into() };
         let from = v6(|header| header.traffic_class = class);
-        let made = header::to_v4(&from, ends(0), Protocol::UDP, payload, Some(part), 1);
+        let made = header::to_v4(&from, ends(0), Protocol::UDP, payload, Some(part), 1).unwrap();
         prop_assert!(made.is_intact());
         let (back, fragment) = header::to_v6(&made, ends(1)).unwrap();
         let fragment = fragment.unwrap();

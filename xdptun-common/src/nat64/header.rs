@@ -4,11 +4,12 @@ use crate::wire::{FragmentHeader, Ip, IpFields, Ipv4Header, Ipv6Header, Part, Pr
 
 /// The largest IPv4 packet that may be fragmented on its way: behind a path that takes no larger
 /// one, an IPv6 host sends the smallest that IPv6 has, 1280 bytes, and expects them to pass.
-const MAY_BE_FRAGMENTED: usize = 1260;
+const MAY_BE_FRAGMENTED: u16 = 1260;
 
 /// The IPv4 header of a packet of IPv6 with this header, from and to `addresses`, whose transport
 /// `protocol` and `payload_len` bytes stand behind all extension headers. A fragment is the part
-/// that its fragment header says. Others get this `identification` if they may be fragmented.
+/// that its fragment header says. Others get this `identification` if they may be fragmented. `None` if the
+/// packet is longer than IPv4 has numbers for.
 #[inline(always)]
 #[must_use]
 pub fn to_v4(
@@ -18,13 +19,14 @@ pub fn to_v4(
     payload_len: u16,
     part: Option<Part>,
     identification: u16,
-) -> Ipv4Header {
+) -> Option<Ipv4Header> {
     let [source, destination] = addresses;
     let protocol = match protocol {
         Protocol::ICMPV6 => Protocol::ICMP,
         other => other,
     };
-    let is_small = Ipv4Header::LEN + usize::from(payload_len) <= MAY_BE_FRAGMENTED;
+    let len = payload_len.checked_add(Ipv4Header::LEN as u16)?;
+    let is_small = len <= MAY_BE_FRAGMENTED;
     let bare = Ipv4Header::bare(source, destination, protocol, payload_len);
     let fields = IpFields {
         // Zero is right where fragmentation is forbidden (RFC 6864 section 4.1).
@@ -32,10 +34,10 @@ pub fn to_v4(
         ..header.fields()
     };
     let whole = bare.with_fields(fields);
-    match part {
+    Some(match part {
         Some(part) => whole.with_part(part),
         None => whole.with_df(!is_small),
-    }
+    })
 }
 
 /// The IPv6 header of a packet of IPv4 with this header, from and to `addresses`, and the fragment

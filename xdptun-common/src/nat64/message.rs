@@ -1,4 +1,7 @@
 //! ICMP messages (RFC 7915 sections 4.2 and 5.2).
+//!
+//! The headers that are made here name no extension behind the quoted packet (RFC 4884): it is to be
+//! cut off.
 
 use crate::wire::{IcmpHeader, Ip as _, Ipv4Header, Ipv6Header};
 

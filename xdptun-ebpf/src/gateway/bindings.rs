@@ -16,6 +16,7 @@ use xdptun_common::wire::Protocol;
 
 use crate::flow::word::Word;
 use crate::gateway::at_hand::{AtHand, at_hand};
+use crate::gateway::cut::was_cut;
 use crate::gateway::nat::nat_of;
 use crate::gateway::source::has_socket;
 use crate::gateway::{rules, sessions};
@@ -190,10 +191,10 @@ extern "C" fn gateway_try_binding(skb: *mut __sk_buff, random: u32, attempt: u32
     at_hand.outside = End::new(nat.outside, port);
     at_hand.outside_key = OutsideKey::new(at_hand.outside, at_hand.leaving.protocol());
     at_hand.returning = at_hand.leaving.answer(at_hand.outside);
-    if is_used(at_hand) || has_socket(skb, &at_hand.returning) {
+    let now = at_hand.now;
+    if is_used(at_hand) || was_cut(&at_hand.returning, now) || has_socket(skb, &at_hand.returning) {
         return NO;
     }
-    let now = at_hand.now;
     if sessions::is_taken(&at_hand.returning, &inside, now) {
         return NO;
     }

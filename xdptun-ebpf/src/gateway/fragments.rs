@@ -40,12 +40,15 @@ pub static AWAITED: LruHashMap<FragmentKey, u8> = LruHashMap::with_max_entries(8
 #[map]
 pub static NAMED: HashMap<[u8; 16], u8> = HashMap::with_max_entries(MAX_NAMED, BPF_F_NO_PREALLOC);
 
-/// When the daemon was last awake, a [`Tick`].
+/// When the daemon was last awake, and when it last had no room for a fragment, [`Tick`]s.
 #[map]
-pub static AWAKE: Array<u32> = Array::with_max_entries(1, 0);
+pub static AWAKE: Array<u32> = Array::with_max_entries(2, 0);
 
-/// How long after that it counts as awake: 17 seconds.
+/// How long after the first it counts as awake: 17 seconds.
 const AWAKE_TICKS: u32 = 1 << 14;
+
+/// How long after the second it gets no fragment: half a second.
+const FULL_TICKS: u32 = 1 << 9;
 
 /// Notes that the first fragment at hand is translated.
 #[inline(always)]
@@ -112,7 +115,10 @@ pub extern "C" fn gateway_hold(skb: *mut __sk_buff) -> u32 {
     let Some(at_hand) = at_hand() else {
         return 0;
     };
-    if !may_belong_to_a_session(&ctx, &at_hand.datagram) || !is_awake() || !Limit::Fragments.take()
+    if !may_belong_to_a_session(&ctx, &at_hand.datagram)
+        || !is_awake()
+        || is_full()
+        || !Limit::Fragments.take()
     {
         return 0;
     }
@@ -147,9 +153,20 @@ fn may_belong_to_a_session(ctx: &TcContext, datagram: &FragmentKey) -> bool {
 
 /// Whether a daemon runs.
 pub fn is_awake() -> bool {
+    was_within(0, AWAKE_TICKS)
+}
+
+/// Whether the daemon has no room for fragments.
+fn is_full() -> bool {
+    was_within(1, FULL_TICKS)
+}
+
+#[inline(always)]
+fn was_within(index: u32, ticks: u32) -> bool {
     // SAFETY: a map value of one word.
-    let awake = AWAKE.get_ptr(0).map(|at| unsafe { at.read_volatile() });
-    awake.is_some_and(|at| Tick::at(now()).since(at) <= AWAKE_TICKS)
+    let then = AWAKE.get_ptr(index).map(|at| unsafe { at.read_volatile() });
+    // Zero: never.
+    then.is_some_and(|then| then != 0 && Tick::at(now()).since(then) <= ticks)
 }
 
 /// Whether a packet is a fragment that the daemon held on this side. Its mark is gone then.

@@ -137,23 +137,34 @@ fn enter_leaving(marks: Marks) -> Entered {
 /// inside end. Called as [`open_leaving`].
 #[inline(always)]
 pub fn open_arriving(ctx: &TcContext) -> Opened {
-    let is_from_inside = match decide_arriving(ctx) {
-        Arriving::NotOurs => return Opened::NotOurs,
-        Arriving::Refused(outcome) => return Opened::Refused(outcome),
-        Arriving::FromOutside => false,
-        Arriving::FromInside => true,
-    };
-    if is_from_inside {
-        // Both ends see each other's outside ends (RFC 4787 REQ-9).
-        match bind_arriving(ctx) {
-            Opened::Yes => {}
-            other => return request_answer(ctx, other),
-        }
+    match decide_arriving(ctx) {
+        Arriving::NotOurs => Opened::NotOurs,
+        Arriving::Refused(outcome) => Opened::Refused(outcome),
+        Arriving::FromOutside if !sessions::has_room() => Opened::Refused(Outcome::InDropFull),
+        Arriving::FromOutside => begin_arriving(ctx, false),
+        // Only of inside hosts is known who is there to be told.
+        Arriving::FromInside => request_answer(ctx, begin_from_inside(ctx)),
     }
-    match enter_arriving(is_from_inside) {
-        true => count(interface(ctx), Count::Began),
-        false => return Opened::Refused(Outcome::InDropFull),
+}
+
+/// Opens a session between two inside hosts, which see each other's outside ends (RFC 4787 REQ-9).
+#[inline(always)]
+fn begin_from_inside(ctx: &TcContext) -> Opened {
+    if !sessions::has_room() {
+        return Opened::Refused(Outcome::InDropFull);
     }
+    match bind_arriving(ctx) {
+        Opened::Yes => begin_arriving(ctx, true),
+        other => other,
+    }
+}
+
+#[inline(always)]
+fn begin_arriving(ctx: &TcContext, is_from_inside: bool) -> Opened {
+    if !enter_arriving(is_from_inside) {
+        return Opened::Refused(Outcome::InDropFull);
+    }
+    count(interface(ctx), Count::Began);
     Opened::Yes
 }
 
@@ -212,9 +223,6 @@ fn decide_arriving(ctx: &TcContext) -> Arriving {
     // Inside hosts may call each other: none of them can be asked before another has called it.
     if nat.filtering() != Filtering::EndpointIndependent && !is_from_inside {
         return Arriving::Refused(Outcome::InDropFiltered);
-    }
-    if !sessions::has_room() {
-        return Arriving::Refused(Outcome::InDropFull);
     }
     at_hand.to = binding.inside;
     at_hand.answer = at_hand.packet.answer(at_hand.to);

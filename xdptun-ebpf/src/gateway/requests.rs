@@ -6,6 +6,7 @@ use aya_ebpf::maps::RingBuf;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::gateway::request::{Kind, RING_BYTES, Request, SMALL_FRAME};
 use xdptun_common::parse::FragmentKey;
+use xdptun_common::wire::Protocol;
 
 use crate::gateway::at_hand::at_hand;
 use crate::gateway::fragments::is_awake;
@@ -42,9 +43,11 @@ pub fn request_release(ctx: &TcContext, datagram: &FragmentKey) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gateway_request_answer(skb: *mut __sk_buff, kind: u32) -> u32 {
     let ctx = TcContext::new(skb);
-    // A connection that is open may outlive what refuses its segments now.
-    let is_due =
-        kind != Kind::Prohibit as u32 || at_hand().is_some_and(|at_hand| can_begin(at_hand));
+    let is_due = at_hand().is_some_and(|at_hand| match kind == Kind::Reset as u32 {
+        true => at_hand.packet.protocol() == Protocol::TCP,
+        // A connection that is open may outlive what refuses its segments now.
+        false => can_begin(at_hand),
+    });
     if !is_due || !is_awake() || !Limit::Answers.take() {
         return 0;
     }

@@ -16,7 +16,7 @@ use crate::host::ports::{PortRange, SOURCE_PORTS};
 /// Translate packets of inside hosts to an address of this host until Ctrl-C or SIGTERM.
 ///
 /// Inside hosts share one outside IPv4 address. eBPF programs in the kernel translate TCP, UDP
-/// and ICMP echo. An inside host keeps its outside port, whichever address it sends to. This
+/// and ICMP echo. A port of an inside host has one outside port, whichever address it sends to. This
 /// host has to route (`sysctl -w net.ipv4.ip_forward=1`), and nothing else may masquerade on the
 /// interface.
 #[derive(Args)]

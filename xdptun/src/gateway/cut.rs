@@ -5,14 +5,13 @@
 //! either end the daemon answers with RST.
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use tracing::info;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::rule::{BackEnd, ListenKey};
-use xdptun_common::gateway::session::Entry;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 
 use super::maps::Maps;
@@ -99,47 +98,49 @@ pub fn carry_out(maps: &mut Maps, order: CutOrder) -> Result<()> {
     if order == CutOrder::default() || order.0 == maps.cut.order.get(&0, 0)? {
         return Ok(());
     }
-    let gone = without_rule(maps)?;
+    let carried = Carried::by(maps)?;
     let until = Tick::at(monotonic_ns()).0;
     let until = until.wrapping_add(maps.timers()?.tcp_ended);
-    for (call, to) in &gone {
-        let tuples = tuples_of(maps, call, *to)?;
-        // All notes before the first entry goes, so that no packet finds neither. Without room for
-        // them the ends hear nothing until they give up.
-        for tuple in &tuples {
-            let _ = maps.cut.notes.insert(AsPod(*tuple), until, 0);
-        }
-        for tuple in &tuples {
-            maps.forget(tuple).context("cannot remove a session")?;
+    let mut cut = 0_u64;
+    // Read first: a session that lasts from now on is found once more, in the other table.
+    let waiting = maps.waiting()?;
+    // Those that last come first, as there may not be room for all notes.
+    let parts = maps.lasting_parts()?.chain([Ok(waiting)]);
+    for part in parts {
+        for (call, entry) in part.context("cannot read the sessions")? {
+            let marks = entry.marks();
+            let is_call = marks.is_counted() && !marks.is_bound();
+            if is_call && !carried.has(&call, entry.to) {
+                cut += u64::from(end(maps, &call, entry.to, until)?);
+            }
         }
     }
-    if !gone.is_empty() {
-        info!("cut sessions that no rule has any more: {}", gone.len());
+    if cut > 0 {
+        info!("cut sessions that no rule has any more: {cut}");
     }
     maps.requests.forget_unnamed()?;
     Ok(maps.cut.order.set(0, order.0, 0)?)
 }
 
-/// The sessions that no rule has any more: the tuple of the client's packets, and the back end.
-/// Those that last come first, as there may not be room for all notes.
-fn without_rule(maps: &Maps) -> Result<Vec<(Tuple, End)>> {
-    let carried = Carried::by(maps)?;
-    let is_gone = |(call, entry): &(Tuple, Entry)| {
-        let marks = entry.marks();
-        marks.is_counted() && !marks.is_bound() && !carried.has(call, entry.to)
-    };
-    let mut waiting = maps.waiting()?;
-    waiting.retain(is_gone);
-    // After that table: a session that moves meanwhile from there to here is found twice.
-    let mut gone = Vec::new();
-    for part in maps.lasting_parts()? {
-        let part = part.context("cannot read the sessions")?;
-        gone.extend(part.into_iter().filter(is_gone));
+/// Ends a session of a client's packets with a back end; `false` if it is not there any more.
+fn end(maps: &mut Maps, call: &Tuple, to: End, until: u32) -> Result<bool> {
+    // The client may have begun another one since.
+    if maps
+        .entry_anywhere(call)?
+        .is_none_or(|entry| entry.to != to)
+    {
+        return Ok(false);
     }
-    let lasting: HashSet<Tuple> = gone.iter().map(|(call, _)| *call).collect();
-    waiting.retain(|(call, _)| !lasting.contains(call));
-    let all = gone.into_iter().chain(waiting);
-    Ok(all.map(|(call, entry)| (call, entry.to)).collect())
+    let tuples = tuples_of(maps, call, to)?;
+    // All notes before the first entry goes, so that no packet finds neither. Without room for them
+    // the ends hear nothing until they give up.
+    for tuple in &tuples {
+        let _ = maps.cut.notes.insert(AsPod(*tuple), until, 0);
+    }
+    for tuple in &tuples {
+        maps.forget(tuple).context("cannot remove a session")?;
+    }
+    Ok(true)
 }
 
 /// The tuples of all packets of a session, as the hooks meet them.

@@ -63,6 +63,16 @@ impl Requests {
         self.awake.set(0, Tick::at(monotonic_ns()).0, 0)
     }
 
+    /// Tells the programs that there is no room for fragments, so that others do not come either for
+    /// a while.
+    ///
+    /// # Errors
+    ///
+    /// If the map cannot be written.
+    pub fn note_full(&mut self) -> Result<(), MapError> {
+        self.awake.set(1, Tick::at(monotonic_ns()).0, 0)
+    }
+
     /// Whether the first fragment of a datagram has come.
     ///
     /// # Errors

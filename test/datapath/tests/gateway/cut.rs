@@ -66,9 +66,11 @@ fn a_client_may_call_anew() {
 fn datagrams_of_the_back_end_are_dropped() {
     for hosts in both(0) {
         let mut gateway = hosts.gateway();
+        gateway.has_daemon();
         gateway.cuts(&met(hosts, Protocol::UDP), LONG);
         let [answer, returned] = hosts.answer();
         gateway.leaves(&answer).is_dropped(Outcome::OutDropCut);
+        assert_eq!(gateway.requests(), []);
         let [call, forwarded] = hosts.call();
         let began = ["in_forwarded", "sessions_began"];
         gateway.comes_in(call).becomes(forwarded, &began);

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use xdptun_common::gateway::nat::Filtering;
 use xdptun_common::gateway::outcome::Outcome;
-use xdptun_test_datapath::gateway::{Gateway, NatRow, OWN};
+use xdptun_common::gateway::request::Kind;
+use xdptun_test_datapath::gateway::{Gateway, MAX_SESSIONS, NatRow, OWN};
 use xdptun_test_datapath::{Message, Packet, flags};
 
 use crate::HERE;
@@ -197,9 +198,27 @@ fn a_caller_without_a_port_is_refused() {
     other.caller_outside.set_port(PORT + 1);
     other.send(&mut one_each, datagram, &CALLS_AND_BINDS, &LEAVES);
     one_each
-        .comes_in(sent)
+        .comes_in(&sent)
         .at(LAN)
         .is_dropped(Outcome::InDropFull);
+    let mut full = gateway(Transport::Udp, row());
+    for number in 0..MAX_SESSIONS as u16 {
+        let port = PORT + 20 + number;
+        let one = Conversation::new(2, Transport::Udp).of_port(port);
+        one.by_port(port).open(&mut full, &BINDS);
+    }
+    full.comes_in(&sent).at(LAN).is_dropped(Outcome::InDropFull);
+    for (mut gateway, outcome) in [
+        (no_port, Outcome::InDropPorts),
+        (one_each, Outcome::InDropFull),
+        (full, Outcome::InDropFull),
+    ] {
+        assert_eq!(gateway.requests(), []);
+        gateway.has_daemon();
+        gateway.comes_in(&sent).at(LAN).is_dropped(outcome);
+        let told = [(Kind::Prohibit, sent.clone().into())];
+        assert_eq!(gateway.requests(), told);
+    }
 }
 
 /// RFC 5508 REQ-7: the called host refuses a datagram, and the caller hears of it from the end

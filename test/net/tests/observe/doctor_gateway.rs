@@ -179,27 +179,6 @@ fn ports_of_this_hosts_sockets_are_told() {
     attached.stop().unwrap();
 }
 
-/// A back end on the side of the clients.
-#[test]
-fn redirects_about_translated_packets_are_told() {
-    let net = Served::new().unwrap();
-    let to = net.client.socket(Family::V4, SERVICE);
-    let attached = forward(&net, to, &["--source", "masquerade"]);
-    succeed(
-        &net.gateway,
-        "sysctl -qw net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=1",
-    );
-    let words = ["192.0.2.1 leave by the interface", "ICMP redirects"];
-    let mend = mend_of(&findings(&net), "redirects", "warn", &words);
-    assert_eq!(
-        mend,
-        "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0"
-    );
-    succeed(&net.gateway, &mend);
-    assert_ok(&net, "redirects");
-    attached.stop().unwrap();
-}
-
 #[test]
 fn a_killed_daemon_and_an_empty_hook_are_told_with_the_way_on() {
     let net = Served::new().unwrap();
@@ -207,7 +186,7 @@ fn a_killed_daemon_and_an_empty_hook_are_told_with_the_way_on() {
     let start = |more: &[&str]| forward(&net, to, &[&["--tc", "clsact"], more].concat());
     let remains = start(&[]).kill().unwrap();
     let words = [
-        "no daemon of the gateway runs",
+        "no daemon of `forward` or `nat` runs",
         "65536",
         "xdptun forward",
         "xdptun run",

@@ -14,8 +14,9 @@ const ABOUT: &str = "\
 
 `xdptun run` reads `/etc/xdptun/config.toml`, or the file that `--config` names, in
 [TOML](https://toml.io). `xdptun check` names an error in it, `xdptun reload` applies a
-change. If the file cannot be applied, nothing changes. The commented
-[sample](../xdptun/package/config.toml) has an example of every key.
+change. A file with an error changes nothing. If a change fails later, `xdptun reload` says `only in
+part`, and what was done. The commented [sample](../xdptun/package/config.toml) has an example of
+every key.
 
 `xdptun attach`, `xdptun forward` and `xdptun nat` have options for nearly every key, with the
 same meaning and default. Options that repeat (`--port`, `--peer`, `--to`, `--inside`) are lists
@@ -23,7 +24,9 @@ in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
 change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
-out of the file, reload, put them back, reload.
+out of the file, reload, put them back, reload. Between the two reloads packets leave as they are:
+UDP of `ports` as UDP, packets of inside hosts with inside addresses. Stop their senders first; for
+inside hosts `sysctl -w net.ipv4.ip_forward=0` does.
 
 This page is generated from the code: `UPDATE_EXPECT=1 cargo test -p xdptun reference`
 writes it again.

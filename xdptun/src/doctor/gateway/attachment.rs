@@ -22,15 +22,15 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
 
 /// The commands that attach the same. Neither can be given in full: rules come from a file or from
 /// a command line that nothing remembers.
-const AGAIN: &str = "`xdptun run`, or `xdptun forward` with the same rules";
+const AGAIN: &str = "`xdptun run`, or `xdptun forward` or `xdptun nat` with the same options";
 
 fn judge_daemon(name: &str, daemon: Option<Pid>, max_sessions: u32) -> Finding {
     match daemon {
         Some(process) => Finding::ok(DAEMON, format!("{name}: process {process} runs")),
         None => {
             let what = format!(
-                "{name}: no daemon of the gateway runs, so no session is removed: new ones begin \
-                 until {max_sessions} have opened; start {AGAIN} to go on with them"
+                "{name}: no daemon of `forward` or `nat` runs, so sessions that are over keep their \
+                 room: new ones begin until {max_sessions} have opened; start {AGAIN} to go on"
             );
             Finding::warn(DAEMON, what)
         }
@@ -60,7 +60,8 @@ fn judge_hooks(name: &str, missing: &[&str], daemon: Option<Pid>) -> Finding {
         None => "",
     };
     let what = format!(
-        "{name}: no program of the gateway on {}, so packets there are not forwarded; start \
+        "{name}: no program of `forward` or `nat` on {}: packets there are neither forwarded nor \
+         translated, and those of inside hosts may leave with their own addresses; start \
          {AGAIN} again{take_over}",
         missing.join(" and ")
     );

@@ -31,7 +31,6 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
             for (check, result) in [
                 (routing::FORWARDING, routing::check_forwarding(forwards)),
                 (routing::ACCEPT_RA, routing::check_advertisements(forwards)),
-                (routing::REDIRECTS, routing::check_redirects(forwards)),
                 (back_ends::CHECK, Ok(back_ends::check(forwards))),
                 (ports::SOURCE, ports::check_source(forwards)),
                 (ports::SERVED, ports::check_served(forwards)),

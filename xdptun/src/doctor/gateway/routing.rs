@@ -1,16 +1,13 @@
-//! Whether the kernel forwards packets, and what it tells others meanwhile.
-
-use std::net::IpAddr;
+//! Whether the kernel forwards packets.
 
 use super::Forwards;
-use crate::doctor::{Finding, routes, some_of};
+use crate::doctor::{Finding, routes};
 use crate::error::Result;
 use crate::gateway::preflight::{Leg, Missing, missing_forwarding};
 use crate::host::sysctl;
 
 pub const FORWARDING: &str = "forwarding";
 pub const ACCEPT_RA: &str = "accept-ra";
-pub const REDIRECTS: &str = "redirects";
 
 pub fn check_forwarding(forwards: &Forwards) -> Result<Vec<Finding>> {
     if forwards.legs().all(|leg| leg.is_local()) {
@@ -72,48 +69,11 @@ fn judge_advertisements(name: &str, is_default: bool) -> Vec<Finding> {
     vec![Finding::warn(ACCEPT_RA, what).mend(mend)]
 }
 
-pub fn check_redirects(forwards: &Forwards) -> Result<Vec<Finding>> {
-    let name = &forwards.interface;
-    let value = |of: &str| sysctl::number(&format!("ipv4/conf/{of}/send_redirects"));
-    let (Some(all), Some(own)) = (value("all")?, value(name)?) else {
-        return Ok(Vec::new());
-    };
-    Ok(judge_redirects(name, &returning(forwards), all.max(own)))
-}
-
-/// The IPv4 back ends to which packets leave by the interface that they came by.
-fn returning(forwards: &Forwards) -> Vec<IpAddr> {
-    let legs = forwards.legs().filter(|leg| leg.to.is_ipv4());
-    let returning = legs.filter(|leg| leg.way.is_some_and(|way| way.interface == forwards.index));
-    returning.map(|leg| leg.to).collect()
-}
-
-/// The kernel sends them if one of the two settings says so.
-fn judge_redirects(name: &str, back_ends: &[IpAddr], effective: u64) -> Vec<Finding> {
-    if back_ends.is_empty() {
-        return Vec::new();
-    }
-    let back_ends = some_of(back_ends);
-    if effective == 0 {
-        let what = format!("{name}: leads to {back_ends} as well, and sends no ICMP redirects");
-        return vec![Finding::ok(REDIRECTS, what)];
-    }
-    let what = format!(
-        "{name}: packets to {back_ends} leave by the interface that they came by, so the kernel \
-         sends clients ICMP redirects about a back end that they did not call"
-    );
-    let key = sysctl::interface(name);
-    let mend = format!(
-        "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.{key}.send_redirects=0"
-    );
-    vec![Finding::warn(REDIRECTS, what).mend(mend)]
-}
-
 #[cfg(test)]
 mod tests {
     use xdptun_common::wire::Protocol;
 
-    use super::super::tests::{by, forwards, local};
+    use super::super::tests::{forwards, local};
     use super::*;
     use crate::doctor::Level;
 
@@ -151,31 +111,5 @@ mod tests {
                 Some("sysctl -w net.ipv6.conf.eth0/100.accept_ra=2")
             )]
         );
-    }
-
-    #[test]
-    fn redirects_matter_where_a_back_end_is_on_the_same_side() {
-        let of = |ends: &[(&str, _)]| {
-            let ends = ends.iter().map(|(end, way)| (*end, Protocol::UDP, *way));
-            returning(&forwards(&ends.collect::<Vec<_>>()))
-        };
-        let same = of(&[
-            ("10.0.0.1:80", by(7)),
-            ("10.0.0.2:80", by(8)),
-            ("10.0.0.3:80", None),
-            ("10.0.0.4:80", local()),
-            ("[fd00::5]:80", by(7)),
-        ]);
-        assert_eq!(same, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
-        let command =
-            "sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0";
-        for (back_ends, effective, expected) in [
-            (&[][..], 1, None),
-            (&same, 0, Some((Level::Ok, None))),
-            (&same, 1, Some((Level::Warn, Some(command)))),
-        ] {
-            let findings = judge_redirects("eth0", back_ends, effective);
-            assert_eq!(told(&findings), Vec::from_iter(expected));
-        }
     }
 }

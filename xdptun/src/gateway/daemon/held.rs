@@ -50,6 +50,9 @@ impl Fragments {
         if self.queue.push(*datagram, interface, frame) {
             self.release_if_come(attached, datagram);
         } else {
+            if let Err(error) = attached.maps.requests.note_full() {
+                debug!("the programs do not know that there is no room: {error}");
+            }
             let bytes = frame.to_owned();
             self.give_up(attached, datagram, &[Frame { interface, bytes }]);
         }

@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// twentieth of a CPU at most.
 const REST: u32 = 20;
 
-/// After that a packet is not answered any more: its sender does not wait for it.
+/// After that a request is of no use any more. It may be older than this daemon.
 const STALE: Duration = Duration::from_secs(2);
 
 /// How often the daemon looks at fragments that wait, and tells the programs that it is awake.
@@ -154,6 +154,10 @@ impl Daemon<'_> {
         let (datagram, interface) = (&request.datagram, request.interface);
         let age = monotonic_ns().saturating_sub(request.at);
         match Kind::from_raw(request.kind) {
+            // Its first has come long ago, or never.
+            Some(Kind::Hold) if age > STALE.as_nanos() as u64 => {
+                self.attached.count_lost(interface, 1);
+            }
             Some(Kind::Hold) => {
                 self.fragments
                     .hold(self.attached, datagram, interface, frame);

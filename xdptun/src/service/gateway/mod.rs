@@ -3,6 +3,7 @@
 
 mod reload;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use nix::net::if_::if_nametoindex;
@@ -28,6 +29,8 @@ pub struct RunningGateway {
     plan: Plan,
     /// Whether the rules have changed since sessions without a rule were cut, or were left to end.
     owes_cut: bool,
+    /// Interfaces that have no rules any more, and have not left.
+    owes_leave: BTreeSet<String>,
     /// Follows the routes to its back ends.
     routes: Task,
 }
@@ -106,6 +109,7 @@ impl Service {
             handle,
             plan,
             owes_cut: false,
+            owes_leave: BTreeSet::new(),
         });
         self.until_begun(id, begun, &names.join(", ")).await
     }

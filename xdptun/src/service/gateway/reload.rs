@@ -71,11 +71,12 @@ impl Service {
         };
         before.refresh()?;
         self.replace_plan(&before).await?;
-        let Some(gateway) = &self.gateway else {
+        let Some(gateway) = &mut self.gateway else {
             return Ok(());
         };
         for name in joined {
             gateway.handle.leave(name.clone()).await?;
+            gateway.owes_leave.remove(&name);
             self.gateway_states.forget(&name);
         }
         Ok(())
@@ -110,14 +111,16 @@ impl Service {
             return Ok(());
         };
         let needed = plan.interfaces();
-        let gone = before.into_iter().flat_map(Plan::listeners);
-        for name in gone.filter(|name| !plan.forwards.contains_key(*name)) {
-            // Interfaces that only older sessions leave by stay, for those sessions.
-            if let Some(gateway) = self.gateway.as_ref().filter(|_| !needed.contains(name)) {
-                gateway.handle.leave(name.clone()).await?;
+        if let Some(gateway) = &mut self.gateway {
+            while let Some(name) = gateway.owes_leave.first().cloned() {
+                // Interfaces that only older sessions leave by stay, for those sessions.
+                if !needed.contains(&name) {
+                    gateway.handle.leave(name.clone()).await?;
+                }
+                gateway.owes_leave.remove(&name);
+                states.forget(&name);
+                done.push(ended_line(&name));
             }
-            states.forget(name);
-            done.push(ended_line(name));
         }
         self.cut_sessions(drains).await
     }
@@ -182,9 +185,13 @@ impl Service {
         // No news of the old routes may arrive after the new plan.
         gateway.end_following();
         let changed = change(&gateway.handle, &gateway.plan, plan).await;
+        // Also if it was put back: sessions may have begun meanwhile.
+        gateway.owes_cut = true;
         if changed.is_ok() {
-            gateway.plan = plan.clone();
-            gateway.owes_cut = true;
+            let before = std::mem::replace(&mut gateway.plan, plan.clone());
+            gateway.owes_leave.extend(before.listeners().cloned());
+            let rules = &plan.forwards;
+            gateway.owes_leave.retain(|name| !rules.contains_key(name));
         }
         gateway.routes = follow_routes(&gateway.plan, &gateway.handle);
         let joined = changed?;
@@ -245,11 +252,14 @@ async fn change(handle: &Handle<Plan>, before: &Plan, after: &Plan) -> Result<Ve
             Ok(true) => joined.push(name),
             Ok(false) => {}
             Err(error) => {
+                let mut undone = handle.change(before.clone()).await;
                 for name in joined {
-                    handle.leave(name).await?;
+                    undone = undone.and(handle.leave(name).await.map(drop));
                 }
-                handle.change(before.clone()).await?;
-                return Err(error.context(name));
+                return Err(match undone {
+                    Ok(()) => error.context(name),
+                    Err(also) => error.context(format!("{name}, and it was not undone: {also:#}")),
+                });
             }
         }
     }
