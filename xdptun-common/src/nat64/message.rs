@@ -3,7 +3,7 @@
 //! The headers that are made here name no extension behind the quoted packet (RFC 4884): it is to be
 //! cut off.
 
-use crate::wire::{IcmpHeader, Ip as _, Ipv4Header, Ipv6Header};
+use crate::wire::{Icmp as _, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header};
 
 /// Types of ICMP (RFC 792).
 mod v4 {
@@ -14,14 +14,11 @@ mod v4 {
     pub const PARAMETER_PROBLEM: u8 = 12;
     /// A code of [`UNREACHABLE`].
     pub const PROTOCOL: u8 = 2;
-    /// Another one (RFC 1191).
-    pub const FRAGMENTATION_NEEDED: u8 = 4;
 }
 
 /// Types of ICMPv6 (RFC 4443).
 mod v6 {
     pub const UNREACHABLE: u8 = 1;
-    pub const TOO_BIG: u8 = 2;
     pub const TIME_EXCEEDED: u8 = 3;
     pub const PARAMETER_PROBLEM: u8 = 4;
     pub const ECHO: u8 = 128;
@@ -31,8 +28,8 @@ mod v6 {
 /// How much longer the header of IPv6 is.
 const LONGER: u32 = (Ipv6Header::LEN - Ipv4Header::LEN) as u32;
 
-/// No link has a smaller MTU: of IPv4 (RFC 791), of IPv6 (RFC 8200 section 5).
-const MINIMUM: [u32; 2] = [68, 1280];
+/// No link of IPv4 has a smaller MTU (RFC 791).
+const MINIMUM_MTU: u32 = 68;
 
 /// Where the next header field of IPv6 is.
 const NEXT_HEADER: u32 = 6;
@@ -42,17 +39,17 @@ const NEXT_HEADER: u32 = 6;
 /// `mtu` the most that the next hops of both families take, as the size of an IPv6 packet.
 #[must_use]
 pub fn to_v6(icmp: &IcmpHeader, quoted_len: u16, mtu: u32) -> Option<IcmpHeader> {
+    if let Some(named) = Ipv4Header::mtu(*icmp) {
+        let named = match named {
+            0 => plateau(quoted_len),
+            named => named,
+        };
+        return Some(Ipv6Header::too_big(mtu.min(named + LONGER)));
+    }
     let [kind, code] = icmp.kind_and_code();
     let (kind, code, rest) = match (kind, code) {
         (v4::ECHO, code) => (v6::ECHO, code, icmp.rest()),
         (v4::ECHO_REPLY, code) => (v6::ECHO_REPLY, code, icmp.rest()),
-        (v4::UNREACHABLE, v4::FRAGMENTATION_NEEDED) => {
-            let named = match icmp.rest() & 0xffff {
-                0 => plateau(quoted_len),
-                named => named,
-            };
-            (v6::TOO_BIG, 0, mtu.min(named + LONGER).max(MINIMUM[1]))
-        }
         (v4::UNREACHABLE, v4::PROTOCOL) => (v6::PARAMETER_PROBLEM, 1, NEXT_HEADER),
         (v4::UNREACHABLE, code) => (v6::UNREACHABLE, unreachable_v6(code)?, 0),
         (v4::TIME_EXCEEDED, code) => (v6::TIME_EXCEEDED, code, 0),
@@ -70,15 +67,15 @@ pub fn to_v6(icmp: &IcmpHeader, quoted_len: u16, mtu: u32) -> Option<IcmpHeader>
 /// IPv4 packet.
 #[must_use]
 pub fn to_v4(icmp: &IcmpHeader, mtu: u32) -> Option<IcmpHeader> {
+    if let Some(named) = Ipv6Header::mtu(*icmp) {
+        let named = named.saturating_sub(LONGER).max(MINIMUM_MTU);
+        let mtu = mtu.min(named).min(u16::MAX.into());
+        return Some(Ipv4Header::too_big(mtu));
+    }
     let [kind, code] = icmp.kind_and_code();
     let (kind, code, rest) = match (kind, code) {
         (v6::ECHO, code) => (v4::ECHO, code, icmp.rest()),
         (v6::ECHO_REPLY, code) => (v4::ECHO_REPLY, code, icmp.rest()),
-        (v6::TOO_BIG, _) => {
-            let named = icmp.rest().saturating_sub(LONGER).max(MINIMUM[0]);
-            let mtu = mtu.min(named).min(u16::MAX.into());
-            (v4::UNREACHABLE, v4::FRAGMENTATION_NEEDED, mtu)
-        }
         (v6::UNREACHABLE, code) => (v4::UNREACHABLE, unreachable_v4(code)?, 0),
         (v6::TIME_EXCEEDED, code) => (v4::TIME_EXCEEDED, code, 0),
         (v6::PARAMETER_PROBLEM, 0) => (v4::PARAMETER_PROBLEM, 0, pointer_v4(icmp.rest())? << 24),

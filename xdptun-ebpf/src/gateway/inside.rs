@@ -140,27 +140,24 @@ pub fn open_arriving(ctx: &TcContext) -> Opened {
     match decide_arriving(ctx) {
         Arriving::NotOurs => Opened::NotOurs,
         Arriving::Refused(outcome) => Opened::Refused(outcome),
-        Arriving::FromOutside if !sessions::has_room() => Opened::Refused(Outcome::InDropFull),
         Arriving::FromOutside => begin_arriving(ctx, false),
         // Only of inside hosts is known who is there to be told.
-        Arriving::FromInside => request_answer(ctx, begin_from_inside(ctx)),
-    }
-}
-
-/// Opens a session between two inside hosts, which see each other's outside ends (RFC 4787 REQ-9).
-#[inline(always)]
-fn begin_from_inside(ctx: &TcContext) -> Opened {
-    if !sessions::has_room() {
-        return Opened::Refused(Outcome::InDropFull);
-    }
-    match bind_arriving(ctx) {
-        Opened::Yes => begin_arriving(ctx, true),
-        other => other,
+        Arriving::FromInside => request_answer(ctx, begin_arriving(ctx, true)),
     }
 }
 
 #[inline(always)]
 fn begin_arriving(ctx: &TcContext, is_from_inside: bool) -> Opened {
+    if !sessions::has_room() {
+        return Opened::Refused(Outcome::InDropFull);
+    }
+    if is_from_inside {
+        // Both ends see each other's outside ends (RFC 4787 REQ-9).
+        match bind_arriving(ctx) {
+            Opened::Yes => {}
+            other => return other,
+        }
+    }
     if !enter_arriving(is_from_inside) {
         return Opened::Refused(Outcome::InDropFull);
     }

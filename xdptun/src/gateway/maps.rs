@@ -156,9 +156,8 @@ impl Maps {
     ///
     /// If a table cannot be read.
     pub fn entries(&self) -> Result<Entries> {
-        let [lasting, waiting] = &self.tables;
-        let read = |table| batch::entries(table).context("cannot read the sessions");
-        Ok([read(lasting)?, read(waiting)?])
+        let lasting = batch::entries(&self.tables[0]).context("cannot read the sessions")?;
+        Ok([lasting, self.waiting()?])
     }
 
     /// The entries of the sessions that wait for proof.

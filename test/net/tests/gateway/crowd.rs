@@ -202,10 +202,7 @@ fn open_sessions(net: &Served, addresses: &[Ipv4Addr], echo: &udp::Server) {
         let bind = || ends.iter().map(UdpSocket::bind).collect();
         let sockets: io::Result<Vec<UdpSocket>> = net.client.netns.enter(bind).unwrap();
         let sockets = sockets.unwrap();
-        for sockets in [&sockets, &sockets]
-            .into_iter()
-            .flat_map(|all| all.chunks(PACE))
-        {
+        for sockets in sockets.chunks(PACE).chain(sockets.chunks(PACE)) {
             for socket in sockets {
                 socket.send_to(b"hello", to).unwrap();
             }

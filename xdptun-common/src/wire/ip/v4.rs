@@ -88,15 +88,12 @@ impl Ip for Ipv4Header {
 
     #[inline(always)]
     fn fragment(&self) -> Option<(Fragment, u32)> {
-        let field = u16::from_be_bytes(self.flags_fragment);
-        let fragment = if field & FRAGMENT_OFFSET != 0 {
-            Fragment::Later
-        } else if field & MORE_FRAGMENTS != 0 {
-            Fragment::First
-        } else {
-            return None;
+        let part = self.part()?;
+        let fragment = match part.offset {
+            0 => Fragment::First,
+            _ => Fragment::Later,
         };
-        Some((fragment, u16::from_be_bytes(self.identification).into()))
+        Some((fragment, part.identification))
     }
 
     #[inline(always)]

@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// twentieth of a CPU at most.
 const REST: u32 = 20;
 
-/// After that a request is of no use any more. It may be older than this daemon.
+/// After that a request is of no use any more.
 const STALE: Duration = Duration::from_secs(2);
 
 /// How often the daemon looks at fragments that wait, and tells the programs that it is awake.
@@ -152,10 +152,11 @@ impl Daemon<'_> {
     fn handle(&mut self, request: &Request, rest: &[u8]) {
         let frame = rest.get(..request.len as usize).unwrap_or_default();
         let (datagram, interface) = (&request.datagram, request.interface);
-        let age = monotonic_ns().saturating_sub(request.at);
+        // It may be from before this daemon ran.
+        let is_stale = monotonic_ns().saturating_sub(request.at) > STALE.as_nanos() as u64;
         match Kind::from_raw(request.kind) {
             // Its first has come long ago, or never.
-            Some(Kind::Hold) if age > STALE.as_nanos() as u64 => {
+            Some(Kind::Hold) if is_stale => {
                 self.attached.count_lost(interface, 1);
             }
             Some(Kind::Hold) => {
@@ -163,8 +164,7 @@ impl Daemon<'_> {
                     .hold(self.attached, datagram, interface, frame);
             }
             Some(Kind::Release) => self.fragments.release(self.attached, datagram),
-            // From before this daemon ran.
-            Some(Kind::Prohibit | Kind::Reset) if age > STALE.as_nanos() as u64 => {}
+            Some(Kind::Prohibit | Kind::Reset) if is_stale => {}
             Some(Kind::Prohibit) => self.answer(interface, |at| prohibited(frame, at)),
             Some(Kind::Reset) => self.answer(interface, |at| reset(frame, at)),
             None => debug!("a request of unknown kind {}", request.kind),
