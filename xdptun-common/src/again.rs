@@ -24,6 +24,9 @@ pub const OF_TUNNEL: u32 = OWN;
 /// The first mark of the gateway.
 pub const OF_GATEWAY: u32 = OWN + 0x10;
 
+/// The first mark of the policy.
+pub const OF_POLICY: u32 = OWN + 0x20;
+
 /// How many marks are xdptun's own.
 const MARKS: u32 = 0x100;
 

@@ -15,6 +15,7 @@
 //! * [`again`]: marks of packets that pass a hook again, or that xdptun itself made;
 //! * [`count`]: a function for the tests, which only counts;
 //! * [`nat64`]: packets of IPv6 as packets of IPv4, and the other way;
+//! * [`policy`]: rules about payloads, and the search for their patterns;
 //! * [`tunnel`]: the fake connection, its proofs and limits, and what becomes of a packet.
 //!
 //! These are rooms: each uses only those before it.
@@ -37,6 +38,7 @@ pub mod member;
 pub mod nat64;
 pub mod parse;
 mod plain;
+pub mod policy;
 pub mod ports;
 pub mod quote;
 pub mod report;

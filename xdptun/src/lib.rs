@@ -54,6 +54,7 @@ pub mod gateway;
 pub mod group;
 pub mod host;
 pub mod observe;
+pub mod policy;
 pub mod process;
 pub mod service;
 pub mod tunnel;

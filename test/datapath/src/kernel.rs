@@ -657,6 +657,20 @@ pub fn take<T: TryFrom<Map, Error: std::fmt::Debug>>(ebpf: &mut Ebpf, name: &str
     map.try_into().expect("the map has its type")
 }
 
+/// A map of an object that goes on to hold it: its programs are not loaded yet.
+///
+/// # Panics
+///
+/// If the object has none of that name and type.
+pub fn within<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> T
+where
+    T: TryFrom<&'a mut Map, Error: std::fmt::Debug>,
+{
+    let map = ebpf.map_mut(name);
+    let map = map.unwrap_or_else(|| panic!("the object has no map {name}"));
+    map.try_into().expect("the map has its type")
+}
+
 fn set_ports(ebpf: &mut Ebpf) {
     let map = ebpf.map_mut("PORTS").expect("the object has a map PORTS");
     let mut ports: Array<_, u64> = map.try_into().expect("an array");

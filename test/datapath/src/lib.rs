@@ -17,6 +17,7 @@
 //! | [`case`] | one run and what it must lead to; runs tables |
 //! | [`fuzz`] | random packets against rules, rather than rows |
 //! | [`gateway`] | the same for the programs of the gateway: conversations rather than rows |
+//! | [`policy`] | the programs of the policy |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
@@ -29,6 +30,7 @@ pub mod kernel;
 pub mod moment;
 pub mod packet;
 pub mod path;
+pub mod policy;
 pub mod program;
 pub mod stack;
 

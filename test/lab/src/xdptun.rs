@@ -140,6 +140,18 @@ impl Attached {
         Self::to_function(netns, iface, command, "gateway")
     }
 
+    /// Searches packets of `iface` by a rule, and returns when it is ready.
+    pub fn policy(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
+        let mut command = netns.command(binary()?);
+        command.args(["policy", "--iface", iface]).args(args);
+        Self::searching(netns, iface, &mut command)
+    }
+
+    /// Runs a command that searches packets of `iface`, and returns when it is ready.
+    pub fn searching(netns: &Netns, iface: &str, command: &mut Command) -> Result<Self> {
+        Self::to_function(netns, iface, command, "policy")
+    }
+
     /// Translates for inside hosts what leaves by `iface`, and returns when it is ready.
     pub fn nat(netns: &Netns, iface: &str, args: &[&str]) -> Result<Self> {
         let mut command = netns.command(binary()?);

@@ -63,7 +63,9 @@ impl File {
                     });
                     sides.push(match name {
                         Some("eth0 (on the wire)") => Side::Wire,
-                        Some("eth0 (restored)" | "eth0 (translated)") => Side::Behind,
+                        Some("eth0 (restored)" | "eth0 (translated)" | "eth0 (passed)") => {
+                            Side::Behind
+                        }
                         other => bail!("an interface {other:?}"),
                     });
                 }

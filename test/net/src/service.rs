@@ -80,6 +80,17 @@ impl File {
     }
 }
 
+impl File {
+    /// Starts the service with more arguments; returns when its policy is ready on the interface
+    /// of a host, and can be asked.
+    pub fn policy(&self, host: &Host, more: &[&str]) -> Attached {
+        let mut command = self.command(&host.netns, more);
+        let service = Attached::searching(&host.netns, Host::DEV, &mut command).unwrap();
+        wait_for_control(&host.netns);
+        service
+    }
+}
+
 fn wait_for_control(netns: &Netns) {
     let socket = control_socket(netns);
     wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();

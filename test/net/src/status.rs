@@ -36,6 +36,28 @@ pub fn gateway(netns: &Netns, dev: &str) -> Result<Value> {
     attachment(netns, "gateways", dev)
 }
 
+/// The policy on the interface of a host.
+pub fn policy(netns: &Netns) -> Result<Value> {
+    attachment(netns, "policies", Host::DEV)
+}
+
+/// How often each rule of that has matched, by name.
+pub fn hits(netns: &Netns) -> Result<Counters> {
+    let policy = policy(netns)?;
+    let rules = policy["rules"].as_array().into_iter().flatten();
+    let hits = rules.map(|rule| {
+        let name = rule["name"].as_str().context("a rule has no name")?;
+        let hits = rule["hits"].as_u64().context("hits are no number")?;
+        Ok((name.to_owned(), hits))
+    });
+    hits.collect()
+}
+
+/// The counters of that which are not zero.
+pub fn policy_counters(netns: &Netns) -> Result<Counters> {
+    nonzero(&policy(netns)?)
+}
+
 fn attachment(netns: &Netns, list: &str, dev: &str) -> Result<Value> {
     let status = xdptun::status(netns)?;
     let mut found = status[list].as_array().into_iter().flatten();
@@ -51,8 +73,12 @@ pub fn counters(netns: &Netns) -> Result<Counters> {
 
 /// All counters of one interface that are not zero.
 pub fn counters_on(netns: &Netns, dev: &str) -> Result<Counters> {
-    let interface = interface(netns, dev)?;
-    let counters = interface["counters"].as_object();
+    nonzero(&interface(netns, dev)?)
+}
+
+/// The counters of an attachment that are not zero.
+fn nonzero(attachment: &Value) -> Result<Counters> {
+    let counters = attachment["counters"].as_object();
     let counters = counters.context("no counters")?.iter();
     let mut all = Counters::new();
     for (name, value) in counters {

@@ -14,8 +14,8 @@ pub struct Record {
     /// A [`Hook`].
     pub hook: u32,
     /// How it ended: [`MET`] if it has only begun, else the index of
-    /// its `Outcome` plus one, and [`ANSWERED`] with it if the packet was turned into
-    /// an answer.
+    /// its `Outcome` plus one, [`ANSWERED`] with it if the packet was turned into an
+    /// answer, and above [`DETAIL`] what decided.
     pub end: u32,
     /// Length of the packet in bytes, from its link header.
     pub len: u32,
@@ -34,6 +34,9 @@ crate::plain!(Record: 32);
 pub const MET: u32 = 0;
 /// The packet was turned into an answer, which leaves where it came in.
 pub const ANSWERED: u32 = 1 << 16;
+/// Above so many bits of [`Record::end`] is the number of what decided about the packet, if its
+/// function notes one.
+pub const DETAIL: u32 = 24;
 
 /// The longest copy in bytes: the kernel's events end at 64 KiB, and
 /// have heads of their own.

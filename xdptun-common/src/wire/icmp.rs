@@ -59,15 +59,6 @@ impl IcmpHeader {
     }
 }
 
-impl Ipv4Header {
-    /// The message that a host does not let a packet through, "communication administratively
-    /// prohibited" (RFC 1812 section 5.2.7.1).
-    #[must_use]
-    pub const fn prohibited() -> IcmpHeader {
-        IcmpHeader::new(UNREACHABLE, PROHIBITED, 0)
-    }
-}
-
 /// What an echo message is (RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
@@ -107,6 +98,9 @@ pub trait Icmp: Ip {
 
     /// The message that a packet is larger than `mtu` bytes.
     fn too_big(mtu: u32) -> IcmpHeader;
+    /// The message that a host does not let a packet through, "communication administratively
+    /// prohibited".
+    fn prohibited() -> IcmpHeader;
     /// Whether the message says that the packet it quotes did not arrive.
     fn is_error(icmp: IcmpHeader) -> bool;
     /// Whether a host may act upon a packet that the message quotes right behind its
@@ -133,6 +127,11 @@ impl Icmp for Ipv4Header {
     #[inline(always)]
     fn too_big(mtu: u32) -> IcmpHeader {
         IcmpHeader::new(UNREACHABLE, FRAGMENTATION_NEEDED, mtu & 0xffff)
+    }
+
+    /// RFC 1812 section 5.2.7.1.
+    fn prohibited() -> IcmpHeader {
+        IcmpHeader::new(UNREACHABLE, PROHIBITED, 0)
     }
 
     #[inline(always)]
@@ -201,6 +200,11 @@ impl Icmp for Ipv6Header {
     #[inline(always)]
     fn too_big(mtu: u32) -> IcmpHeader {
         IcmpHeader::new(PACKET_TOO_BIG, 0, at_least_minimum(mtu))
+    }
+
+    /// RFC 4443 section 3.1.
+    fn prohibited() -> IcmpHeader {
+        IcmpHeader::new(1, 1, 0)
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_perf_event_output};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
-use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
+use xdptun_common::report::copy::{ANSWERED, DETAIL, Hook, MET, Record};
 use xdptun_common::report::outcome::Ending;
 
 use crate::host::interface::{Interface, interface};
@@ -103,6 +103,15 @@ pub fn note<E: Ending>(ctx: &TcContext, ending: E) {
 pub fn note_answer<E: Ending>(ctx: &TcContext, ending: E) {
     if record().is_some() {
         Notes(ctx.raw()).set_end(end_of(ending) | ANSWERED);
+    }
+}
+
+/// Notes what decided about the packet at hand, a number up to 255, after [`note`].
+#[inline(always)]
+pub fn note_detail(ctx: &TcContext, detail: u32) {
+    if record().is_some() {
+        let notes = Notes(ctx.raw());
+        notes.set_end(notes.end() | detail << DETAIL);
     }
 }
 

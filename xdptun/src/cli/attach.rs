@@ -142,6 +142,7 @@ impl TryFrom<Arguments> for Config {
             max_flows: arguments.max_flows,
             forward: Vec::new(),
             nat: None,
+            policy: Vec::new(),
         };
         Ok(Self {
             log_level: arguments.log_level,

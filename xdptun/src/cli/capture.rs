@@ -19,6 +19,7 @@ use xdptun_common::report::copy::MAX_COPIED;
 use crate::gateway::Gateway;
 use crate::group::{Function as _, pinned};
 use crate::observe::capture::listen::{Captured, Listener, Wanted};
+use crate::policy::Policy;
 use crate::process::signals::Termination;
 use crate::tunnel::Tunnel;
 
@@ -26,8 +27,8 @@ use crate::tunnel::Tunnel;
 ///
 /// Each packet that xdptun carries is in it twice: as a segment on the interface
 /// "eth0 (on the wire)" and as a datagram on "eth0 (restored)". Each that it forwards or
-/// translates is on "eth0 (on the wire)" and on "eth0 (translated)". A dropped packet is in
-/// it once, on the side that it came from. The comment of a packet says how it ended, and
+/// translates is on "eth0 (on the wire)" and on "eth0 (translated)", each that it searches on
+/// "eth0 (passed)". A dropped packet is in it once, on the side that it came from. The comment of a packet says how it ended, and
 /// why. The file holds data of users: only its owner can read it.
 ///
 /// It ends at Ctrl-C, or at a limit that you set. Traffic goes on: no datagram is lost when
@@ -39,7 +40,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NAME")]
     iface: String,
 
-    /// What to capture, if the interface has both. Default: the tunnel.
+    /// What to capture, if the interface has several. Default: the tunnel, or the gateway.
     #[arg(long, value_enum)]
     function: Option<Captures>,
 
@@ -70,6 +71,8 @@ pub struct Arguments {
 enum Captures {
     /// Datagrams that are carried as TCP.
     Tunnel,
+    /// Packets whose payload rules search.
+    Policy,
     /// Packets that are forwarded or translated.
     Gateway,
 }
@@ -77,10 +80,15 @@ enum Captures {
 impl Captures {
     /// What an interface has, if nothing else is asked for.
     fn of(interface: &str) -> Self {
-        let has_tunnel = pinned::is_attached(Tunnel::PROGRAMS, interface);
-        match !has_tunnel && pinned::is_attached(Gateway::PROGRAMS, interface) {
-            true => Self::Gateway,
-            false => Self::Tunnel,
+        let has = |programs| pinned::is_attached(programs, interface);
+        if has(Tunnel::PROGRAMS) {
+            Self::Tunnel
+        } else if has(Gateway::PROGRAMS) {
+            Self::Gateway
+        } else if has(Policy::PROGRAMS) {
+            Self::Policy
+        } else {
+            Self::Tunnel
         }
     }
 }
@@ -143,6 +151,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
     };
     let listener = match arguments.function.unwrap_or_else(|| Captures::of(iface)) {
         Captures::Tunnel => Listener::begin::<Tunnel>(wanted).await,
+        Captures::Policy => Listener::begin::<Policy>(wanted).await,
         Captures::Gateway => Listener::begin::<Gateway>(wanted).await,
     };
     let listener = listener.inspect_err(|_| {

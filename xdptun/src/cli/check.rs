@@ -11,6 +11,7 @@ use super::report::join;
 use super::terminal::Terminal;
 use crate::config::{Config, DEFAULT_PATH, LogLevel, Peer};
 use crate::gateway::{Plan, preflight};
+use crate::policy;
 use crate::tunnel::secret;
 
 /// Check a configuration file; change nothing.
@@ -54,7 +55,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         if let Some(nat) = &interface.nat {
             println!("{name}: translates {nat}{absent}");
         }
+        for (place, rule) in interface.policy.iter().enumerate() {
+            println!("{name}: {}: {rule}{absent}", rule.name_at(place));
+        }
     }
+    policy::Plan::of(&config)?;
     if let Some(plan) = Plan::of(&config)? {
         preflight::warn_of_routing(&plan);
         if let Err(why) = preflight::refuse_served(&plan, None) {

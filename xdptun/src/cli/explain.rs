@@ -8,6 +8,7 @@ use clap::Args;
 use crate::gateway::Gateway;
 use crate::group::Function as _;
 use crate::group::counter::Counter;
+use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
 /// Say what a counter of `xdptun status` means and what to do about it.
@@ -21,7 +22,8 @@ pub struct Arguments {
 
 /// Every counter of every function.
 fn all() -> impl Iterator<Item = Counter> {
-    Tunnel::counters().into_iter().chain(Gateway::counters())
+    let all = [Tunnel::counters(), Policy::counters(), Gateway::counters()];
+    all.into_iter().flatten()
 }
 
 /// Runs the verb.

@@ -178,7 +178,7 @@ fn configuration(arguments: Arguments) -> Result<(Config, Options)> {
     check_all(&forward)?;
     let options = arguments.options;
     let interface = InterfaceConfig {
-        tc: options.tc,
+        tc: options.tc(),
         forward,
         ..InterfaceConfig::new(Vec::new())
     };

@@ -1,17 +1,10 @@
 //! Options that `xdptun forward` and `xdptun nat` share.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
-
 use anyhow::Result;
 use clap::Args;
 
-use super::terminal::Terminal;
-use crate::config::{
-    Config, LogLevel, MaxSessions, TcChoice, TcpTimeout, TcpTransitoryTimeout, UdpTimeout,
-};
-use crate::error::Kind;
-use crate::service::{self, Mode};
+use super::once;
+use crate::config::{Config, MaxSessions, TcChoice, TcpTimeout, TcpTransitoryTimeout, UdpTimeout};
 
 /// The options.
 #[derive(Args)]
@@ -33,53 +26,29 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t)]
     tcp_transitory_timeout: TcpTransitoryTimeout,
 
-    /// How the tc programs are attached.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub tc: TcChoice,
-
-    /// Serve metrics for Prometheus on this address, like 127.0.0.1:9469.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-
-    /// Take over from the xdptun that runs this command here: to upgrade it or to change its
-    /// options. Sessions go on.
-    #[arg(long)]
-    take_over: bool,
-
-    /// How much to log.
-    #[arg(long, value_enum, default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    once: once::Options,
 }
 
 impl Options {
+    /// How the tc programs are attached.
+    pub const fn tc(&self) -> TcChoice {
+        self.once.tc
+    }
+
     /// The configuration that they ask for, without an interface.
     pub fn configuration(&self) -> Config {
         Config {
-            log_level: self.log_level,
-            metrics: self.metrics,
             max_sessions: self.max_sessions,
             udp_timeout: self.udp_timeout,
             tcp_timeout: self.tcp_timeout,
             tcp_transitory_timeout: self.tcp_transitory_timeout,
-            ..Config::default()
+            ..self.once.configuration()
         }
     }
 
-    /// Runs the service; sessions of rules that are gone go on if it `drains`. `advice` says how
-    /// two commands can share an interface.
+    /// Runs the service; see [`once::Options::run`].
     pub fn run(&self, config: Config, drains: bool, advice: &'static str) -> Result<()> {
-        let frontend = Rc::new(Terminal::new(self.log_level).with_way_out("; Ctrl-C detaches"));
-        let mode = Mode {
-            file: None,
-            incumbent: super::incumbent(self.take_over),
-            drains,
-        };
-        super::block_on(async {
-            let result = service::run(config, mode, frontend).await;
-            Ok(result.map_err(|error| match error.kind() {
-                Kind::AlreadyAttached => error.context(advice),
-                _ => error,
-            })?)
-        })
+        self.once.run(config, drains, advice)
     }
 }

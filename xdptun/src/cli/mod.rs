@@ -13,6 +13,8 @@ mod forward;
 mod gateway;
 mod limit;
 mod nat;
+mod once;
+mod policy;
 #[cfg(test)]
 mod reference;
 mod reload;
@@ -52,6 +54,7 @@ Examples:
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun forward --iface eth0 --listen 7000 --to 10.0.0.5:7000
   xdptun nat --iface eth0 --inside 192.168.7.0/24
+  xdptun policy -i eth0 --direction in --contains EVIL --action drop
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   flows and rates, live
@@ -67,6 +70,7 @@ enum Verb {
     Attach(attach::Arguments),
     Forward(forward::Arguments),
     Nat(nat::Arguments),
+    Policy(policy::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
@@ -93,6 +97,7 @@ pub fn main() -> ExitCode {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Forward(arguments) => forward::run(arguments),
         Verb::Nat(arguments) => nat::run(&arguments),
+        Verb::Policy(arguments) => policy::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Sessions(arguments) => sessions::run(&arguments),

@@ -87,7 +87,7 @@ impl Arguments {
         };
         nat.check()?;
         let interface = InterfaceConfig {
-            tc: self.options.tc,
+            tc: self.options.tc(),
             nat: Some(nat),
             ..InterfaceConfig::new(Vec::new())
         };

@@ -10,6 +10,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use crate::gateway::Gateway;
 use crate::group::pinned;
 use crate::observe::status::{FlowStatus, Status};
+use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
 /// The widest table, in columns: it fits beside another window, and into a mail.
@@ -109,7 +110,8 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
 /// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
     let mut hidden = pinned::unseen::<Tunnel>()?;
-    for name in pinned::unseen::<Gateway>()? {
+    let others = [pinned::unseen::<Policy>()?, pinned::unseen::<Gateway>()?];
+    for name in others.into_iter().flatten() {
         if !hidden.contains(&name) {
             hidden.push(name);
         }
@@ -121,7 +123,7 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
             hidden.join(", "),
             pinned::PINS_ARE_HIDDEN
         )?;
-    } else if status.interfaces.is_empty() && status.gateways.is_empty() {
+    } else if status.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;
     }
     Ok(())
@@ -130,10 +132,10 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
 /// The same, for what is shown of tunnels alone.
 pub fn say_if_no_tunnel(out: &mut impl io::Write, status: &Status) -> Result<()> {
     say_if_nothing(out, status)?;
-    if status.interfaces.is_empty() && !status.gateways.is_empty() {
+    if status.interfaces.is_empty() && !status.is_empty() {
         writeln!(
             out,
-            "no tunnel is attached; `xdptun sessions` shows what is forwarded"
+            "no tunnel is attached; `xdptun sessions` shows what is forwarded, `xdptun status` the rest"
         )?;
     }
     Ok(())

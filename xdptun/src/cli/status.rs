@@ -4,11 +4,13 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use clap::Args;
+use comfy_table::CellAlignment;
 use xdptun_common::tunnel::state::State;
 
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
+use crate::observe::policy::PolicyStatus;
 use crate::observe::status::{
     AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status, Translated,
 };
@@ -46,6 +48,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     for gateway in &status.gateways {
         print_gateway(&mut out, gateway)?;
+    }
+    for policy in &status.policies {
+        print_policy(&mut out, policy)?;
     }
     for report in status.service.iter().flatten() {
         let name = &report.name;
@@ -170,6 +175,32 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()
             states.join(", ")
         )?,
     }
+    print_counters(out, attachment)
+}
+
+fn print_policy(out: &mut impl io::Write, policy: &PolicyStatus) -> Result<()> {
+    let attachment = &policy.attachment;
+    writeln!(out, "{}  policy", attachment.name)?;
+    match &attachment.hooks[..] {
+        [] => writeln!(out, "  hooks  none: nothing is searched")?,
+        hooks => writeln!(out, "  hooks  {}", hooks.join(", "))?,
+    }
+    match attachment.daemon {
+        Some(process) => writeln!(out, "  daemon process {process}")?,
+        None => writeln!(
+            out,
+            "  daemon not running: rules count and drop, nothing is logged, no end is told of a \
+             reset; the same command goes on with them"
+        )?,
+    }
+    let mut rules = table(["RULE", "HITS", "DOES"], 1);
+    if let Some(column) = rules.column_mut(2) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    for rule in &policy.rules {
+        rules.add_row([rule.name.clone(), rule.hits.to_string(), rule.rule.clone()]);
+    }
+    writeln!(out, "{rules}")?;
     print_counters(out, attachment)
 }
 

@@ -24,6 +24,7 @@ use crate::gateway::{self, Gateway};
 use crate::group::events::watch;
 use crate::group::{Carried, Trace};
 use crate::observe::metrics;
+use crate::policy::{self, Policy};
 use crate::process::task::Task;
 use crate::service::{Frontend, FunctionFrontend};
 use crate::tunnel::daemon::{News, Observer};
@@ -114,6 +115,26 @@ impl FunctionFrontend<Gateway> for Terminal {
         plan: &gateway::Plan,
     ) -> Result<()> {
         announce::gateway::announce(attached, carried, plan, self.way_out)
+    }
+
+    fn observer(&self) -> &() {
+        &()
+    }
+}
+
+impl FunctionFrontend<Policy> for Terminal {
+    fn loaded(&self, _: &mut policy::Attached, _: &policy::Plan) -> Result<()> {
+        // Its programs log nothing: the daemon logs matches.
+        Ok(())
+    }
+
+    fn ready(
+        &self,
+        attached: &policy::Attached,
+        carried: &Carried,
+        plan: &policy::Plan,
+    ) -> Result<()> {
+        announce::policy::announce(attached, carried, plan, self.way_out)
     }
 
     fn observer(&self) -> &() {

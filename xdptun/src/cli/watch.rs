@@ -11,6 +11,7 @@ use clap::Args;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
+use crate::observe::policy::PolicyRates;
 use crate::observe::rates::{Drops, FlowRates, GatewayRates, InterfaceRates, Rates};
 use crate::observe::status::Status;
 use crate::process::signals::Termination;
@@ -137,6 +138,9 @@ fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()>
     for gateway in &rates.gateways {
         print_gateway(out, gateway)?;
     }
+    for policy in &rates.policies {
+        print_policy(out, policy)?;
+    }
     writeln!(out)?;
     Ok(())
 }
@@ -164,6 +168,18 @@ fn print_gateway(out: &mut impl io::Write, gateway: &GatewayRates) -> Result<()>
         writeln!(out, "  {} {name}", packets(*rate))?;
     }
     print_drops(out, &gateway.drops)
+}
+
+fn print_policy(out: &mut impl io::Write, policy: &PolicyRates) -> Result<()> {
+    writeln!(out, "{}  policy", policy.name)?;
+    for (name, hits) in &policy.rules {
+        let rate = packets(hits.per_s);
+        writeln!(out, "  rule   {rate} {name}, {} in all", hits.total)?;
+    }
+    for (name, rate) in &policy.packets_per_s {
+        writeln!(out, "  {} {name}", packets(*rate))?;
+    }
+    print_drops(out, &policy.drops)
 }
 
 fn print_drops(out: &mut impl io::Write, drops: &BTreeMap<&'static str, Drops>) -> Result<()> {

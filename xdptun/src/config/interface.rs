@@ -9,6 +9,7 @@ use tracing::warn;
 use super::forward::{Forward, Protocols, check_all};
 use super::nat::Nat;
 use super::peer::{self, Peer, PeerConfig, peers_fit};
+use super::policy::{PolicyRule, check_policies};
 use super::secrets::Secrets;
 use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
 use crate::error::{Result, bail};
@@ -71,6 +72,9 @@ pub struct InterfaceConfig {
     /// What is translated of the packets that leave by it, and back.
     #[serde(default)]
     pub nat: Option<Nat>,
+    /// Rules by which the payload of its packets is searched, in their order.
+    #[serde(default, deserialize_with = "policies")]
+    pub policy: Vec<PolicyRule>,
 }
 
 impl InterfaceConfig {
@@ -88,6 +92,7 @@ impl InterfaceConfig {
             max_flows: MaxFlows::default(),
             forward: Vec::new(),
             nat: None,
+            policy: Vec::new(),
         }
     }
 
@@ -103,17 +108,24 @@ impl InterfaceConfig {
         !self.forward.is_empty() || self.nat.is_some()
     }
 
+    /// Whether the policy works on it.
+    #[must_use]
+    pub const fn has_policy(&self) -> bool {
+        !self.policy.is_empty()
+    }
+
     /// Checks that its parts fit each other.
     pub(super) fn check(&self) -> Result<()> {
         check_all(&self.forward)?;
+        check_policies(&self.policy)?;
         if let Some(nat) = &self.nat {
             nat.check()?;
         }
         if !self.has_tunnel() {
-            if !self.has_gateway() {
+            if !self.has_gateway() && !self.has_policy() {
                 bail!(
                     Invalid,
-                    "no `ports`, no `forward` and no `nat`, so that it would do nothing; give it \
+                    "no `ports`, `forward`, `nat` or `policy`, so that it would do nothing; give it \
                      one of them, or remove it"
                 );
             }
@@ -121,13 +133,14 @@ impl InterfaceConfig {
                 tc: self.tc,
                 forward: self.forward.clone(),
                 nat: self.nat.clone(),
+                policy: self.policy.clone(),
                 ..Self::new(Vec::new())
             };
             if *self != alone {
                 bail!(
                     Invalid,
                     "it has keys of the tunnel and no `ports`; give it ports, or leave only \
-                     `forward`, `nat` and `tc`"
+                     `forward`, `nat`, `policy` and `tc`"
                 );
             }
         }
@@ -191,6 +204,10 @@ fn at_least_one_port<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PortRange
         ));
     }
     Ok(ports)
+}
+
+fn policies<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PolicyRule>, D::Error> {
+    list(file, "tables like [[interface.eth0.policy]]")
 }
 
 fn rules<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<Forward>, D::Error> {

@@ -1,11 +1,12 @@
-//! The configuration: a file, or the arguments of `xdptun attach`, `xdptun forward` or
-//! `xdptun nat`.
+//! The configuration: a file, or the arguments of `xdptun attach`, `xdptun forward`,
+//! `xdptun nat` or `xdptun policy`.
 
 mod file;
 mod forward;
 mod interface;
 mod nat;
 mod peer;
+mod policy;
 mod secrets;
 mod values;
 
@@ -16,6 +17,10 @@ pub use forward::{
 pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
 pub use nat::{Filtering, Inside, MAX_INSIDE, Nat, NatError, outside_address};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
+pub use policy::{
+    Offset, Pattern, PolicyAction, PolicyDirection, PolicyError, PolicyProtocol, PolicyRule,
+    RuleName, addresses_of, check_policies,
+};
 pub use secrets::Secrets;
 pub use values::{
     DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost, MaxFlows,

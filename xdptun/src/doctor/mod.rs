@@ -16,6 +16,7 @@ mod gateway;
 mod host;
 mod interface;
 mod nftables;
+mod policy;
 mod programs;
 mod routes;
 mod wireguard;
@@ -28,6 +29,7 @@ use crate::group::Function;
 use crate::group::pinned;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
+use crate::policy::Policy;
 use crate::tunnel::{Pinned, Tunnel};
 
 /// How bad a finding is.
@@ -125,6 +127,8 @@ struct Subject {
     pinned: Option<Pinned>,
     /// What the gateway has attached, if anything.
     gateway: Option<crate::gateway::Pinned>,
+    /// What the policy has attached, if anything.
+    policy: Option<crate::policy::Pinned>,
     /// The owned ports: those of the command line, and those of the attachment.
     ports: Vec<PortRange>,
 }
@@ -144,6 +148,7 @@ impl Subject {
         }
         Ok(Self {
             gateway: crate::gateway::Pinned::open(interface.index)?,
+            policy: crate::policy::Pinned::open(interface.index)?,
             interface,
             pinned,
             ports,
@@ -159,10 +164,11 @@ impl Subject {
         self.pinned.as_ref().is_some_and(Pinned::has_secret)
     }
 
-    /// Whether the tunnel is attached, or may be: that an interface has the gateway alone
+    /// Whether the tunnel is attached, or may be: that an interface has another function alone
     /// says that it is not for the tunnel.
     const fn is_for_tunnel(&self) -> bool {
-        self.pinned.is_some() || self.gateway.is_none() || !self.ports.is_empty()
+        let has_others = self.gateway.is_some() || self.policy.is_some();
+        self.pinned.is_some() || !has_others || !self.ports.is_empty()
     }
 
     /// Whether sessions of the gateway may begin by it.
@@ -190,6 +196,9 @@ impl Subject {
         }
         if let Some(pinned) = &self.gateway {
             findings.extend(gateway::check(pinned, seen));
+        }
+        if let Some(pinned) = &self.policy {
+            findings.extend(policy::check(pinned, seen));
         }
         findings
     }
@@ -250,6 +259,7 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
 fn interfaces() -> Result<Vec<String>> {
     let mut indices = Pinned::interfaces()?;
     indices.extend(crate::gateway::Pinned::interfaces()?);
+    indices.extend(crate::policy::Pinned::interfaces()?);
     indices.extend(routes::default_interfaces()?);
     Ok(indices.into_iter().filter_map(name_of).collect())
 }
@@ -258,10 +268,12 @@ fn interfaces() -> Result<Vec<String>> {
 /// another mount namespace.
 fn check_pins() -> Result<Vec<Finding>> {
     let mut findings = check_pins_of::<Tunnel>()?;
-    let of_gateway = check_pins_of::<Gateway>()?.into_iter();
-    // One command removes what both have left of an interface.
-    let others: Vec<Finding> = of_gateway.filter(|one| !findings.contains(one)).collect();
-    findings.extend(others);
+    for others in [check_pins_of::<Policy>()?, check_pins_of::<Gateway>()?] {
+        // One command removes what all have left of an interface.
+        let others = others.into_iter();
+        let others: Vec<Finding> = others.filter(|one| !findings.contains(one)).collect();
+        findings.extend(others);
+    }
     Ok(findings)
 }
 

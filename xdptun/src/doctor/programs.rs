@@ -10,11 +10,13 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAtta
 use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 
 use super::{Finding, Subject, driver, found};
+use crate::datapath::programs::{Programs, TcProgram};
 use crate::error::{Context as _, Result, io_error};
 use crate::gateway::Gateway;
 use crate::group::Function as _;
 use crate::host::interface::Interface;
 use crate::host::netlink;
+use crate::policy::Policy;
 
 /// The prefix of the names of the tunnel's programs.
 const TUNNEL_PREFIX: &str = "xdptun_";
@@ -48,10 +50,25 @@ fn is_tunnel(name: &str) -> bool {
     name.starts_with(TUNNEL_PREFIX)
 }
 
-/// Whether it is a program of the gateway.
-fn is_of_gateway(name: &str) -> bool {
-    let programs = Gateway::PROGRAMS.on_interface();
-    programs.iter().any(|(_, program)| *program == name)
+/// Whether it is a program of a function that stands behind the tunnel.
+fn is_behind_tunnel(name: &str) -> bool {
+    let all = [Policy::PROGRAMS, Gateway::PROGRAMS].map(Programs::on_interface);
+    all.iter().flatten().any(|(_, program)| *program == name)
+}
+
+impl Seen {
+    /// Hooks where programs should be and are not.
+    pub fn missing(&self, programs: &Programs) -> Vec<&'static str> {
+        let all = programs.on_interface();
+        let missing = all.into_iter().filter_map(|(which, program)| {
+            let (hook, name) = match which {
+                TcProgram::Egress => (&self.egress, "tc egress"),
+                TcProgram::Ingress | TcProgram::Splitter => (&self.ingress, "tc ingress"),
+            };
+            (!hook.has(program)).then_some(name)
+        });
+        missing.collect()
+    }
 }
 
 impl XdpProgram {
@@ -296,7 +313,7 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
     let others: Vec<&str> = [&seen.ingress, &seen.egress]
         .into_iter()
         .flat_map(Hook::names)
-        .filter(|name| !is_tunnel(name) && !is_of_gateway(name))
+        .filter(|name| !is_tunnel(name) && !is_behind_tunnel(name))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, format!("{interface}: no tc programs of others"));
@@ -359,13 +376,16 @@ mod tests {
         assert_eq!(tc(none(), filter_after), Level::Warn);
     }
 
-    /// It stands behind the tunnel.
+    /// They stand behind the tunnel.
     #[test]
-    fn the_gateway_is_not_another() {
+    fn functions_of_xdptun_are_not_others() {
         let seen = Seen {
             xdp: None,
-            ingress: Hook::with(&["xdptun_ingress", "gateway_ingress"], &[]),
-            egress: Hook::with(&["gateway_egress", "xdptun_egress"], &[]),
+            ingress: Hook::with(
+                &["xdptun_ingress", "policy_ingress", "gateway_ingress"],
+                &[],
+            ),
+            egress: Hook::with(&["gateway_egress", "policy_egress", "xdptun_egress"], &[]),
         };
         let finding = judge_tc("eth0", &seen);
         assert_eq!(finding.what, "eth0: no tc programs of others");

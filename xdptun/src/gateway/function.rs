@@ -1,6 +1,5 @@
 //! The gateway as a function of a group of interfaces.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use aya::Ebpf;
@@ -16,10 +15,9 @@ use crate::datapath::programs::Programs;
 use crate::error::Result;
 use crate::group::counter::{self, Counter, KeptIn, Metric, PacketEnd};
 use crate::group::options::Contradiction;
-use crate::group::pinned::kept_as;
 use crate::group::{Attached, End, Function, Options, Orders, Reason};
 use crate::host::addresses::{self, Addresses};
-use crate::host::interface::{Interface, name_of};
+use crate::host::interface::Interface;
 
 /// Packets to this host that go on to other hosts, and those of hosts behind it.
 #[derive(Debug)]
@@ -47,8 +45,9 @@ const FRAGMENTS_LOST: Counter = Counter {
 impl Function for Gateway {
     const PROGRAMS: &'static Programs = &Programs {
         function: "gateway",
-        // Behind the tunnel: it sees datagrams.
-        order: 1,
+        // Behind the tunnel and the policy: they see datagrams with the addresses that the network
+        // has.
+        order: 2,
         is_older_than_groups: false,
         ingress: "gateway_ingress",
         egress: "gateway_egress",
@@ -123,15 +122,7 @@ impl Function for Gateway {
 
     fn interfaces_changed(attached: &mut Attached<Self>, interfaces: &[u32]) -> Result<()> {
         attached.set_local(&addresses::now(interfaces)?)?;
-        let mut names = BTreeMap::new();
-        for index in interfaces {
-            // Rules belong to the name that the configuration has, whatever it is called by now.
-            let known = attached.engine.attachment(*index)?;
-            let known = known.map(|attachment| kept_as(&attachment));
-            if let Some(name) = known.or_else(|| name_of(*index)) {
-                names.insert(*index, name);
-            }
-        }
+        let names = attached.names_of(interfaces)?;
         Ok(attached.maps.set_interfaces(&names)?)
     }
 

@@ -1,5 +1,6 @@
 //! What is attached to a group of interfaces: all of it or nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tracing::{debug, warn};
@@ -18,7 +19,7 @@ use crate::datapath::recorder::Recorder;
 use crate::datapath::remove::{remove, remove_member};
 use crate::datapath::{lock, pins};
 use crate::error::{Context as _, Error, Kind, Result, bail};
-use crate::host::interface::Interface;
+use crate::host::interface::{Interface, name_of};
 
 /// What is attached to a group of interfaces. Dropping it leaves the programs attached; call
 /// [`Attached::detach`] to take them away.
@@ -302,6 +303,7 @@ impl<F: Function> Attached<F> {
     pub fn leave(&mut self, ifindex: u32) -> Result<()> {
         if let Some(attachment) = self.strip(ifindex)? {
             self.engine.clear_row(attachment.row)?;
+            F::clear_row(&mut self.maps, attachment.row)?;
         }
         self.interfaces.retain(|one| one.interface.index != ifindex);
         Ok(())
@@ -338,6 +340,24 @@ impl<F: Function> Attached<F> {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.group
+    }
+
+    /// The names that the configuration has for interfaces, by index, whatever they are called by
+    /// now.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read what is attached.
+    pub fn names_of(&self, interfaces: &[u32]) -> Result<BTreeMap<u32, String>> {
+        let mut names = BTreeMap::new();
+        for index in interfaces {
+            let known = self.engine.attachment(*index)?;
+            let known = known.map(|attachment| kept_as(&attachment));
+            if let Some(name) = known.or_else(|| name_of(*index)) {
+                names.insert(*index, name);
+            }
+        }
+        Ok(names)
     }
 
     /// The indices of the interfaces that are there.

@@ -81,6 +81,22 @@ pub trait Function: Sized + 'static {
     /// If they cannot be written.
     fn tidy(maps: &mut Self::Maps, settings: &Self::Settings) -> Result<()>;
 
+    /// Clears what maps hold of the interface with this row, which has left; another one may get
+    /// the row.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written.
+    fn clear_row(_: &mut Self::Maps, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// The name of what its programs note as deciding about a packet, by number; none if the maps do
+    /// not tell.
+    fn detail(_: &Self::Maps, _: u8) -> Option<String> {
+        None
+    }
+
     /// Applies settings while programs run that fit them.
     ///
     /// # Errors

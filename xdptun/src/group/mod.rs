@@ -21,6 +21,7 @@ pub mod orders;
 pub mod pinned;
 pub mod queue;
 mod recording;
+pub mod refusal;
 mod run;
 mod take_over;
 mod wait;

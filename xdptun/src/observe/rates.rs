@@ -1,6 +1,6 @@
 //! Rates: the difference between two readings of the attachments, per second.
 
-mod carried;
+pub(super) mod carried;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use xdptun_common::tunnel::outcome::Outcome;
 
 use crate::host::clock::as_seconds;
+use crate::observe::policy::PolicyRates;
 use crate::observe::status::{
     AttachmentStatus, FlowStatus, GatewayStatus, InterfaceStatus, SCHEMA, Status,
 };
@@ -34,6 +35,9 @@ pub struct Rates {
     /// Those of the gateway; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayRates>,
+    /// Those of the policy; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyRates>,
 }
 
 /// The rates of the gateway on one interface.
@@ -109,11 +113,16 @@ impl Rates {
             .gateways
             .iter()
             .map(|now| gateway_rates(same(&before.gateways, now), now, interval));
+        let policies = after
+            .policies
+            .iter()
+            .map(|now| PolicyRates::between(same(&before.policies, now), now, interval));
         Self {
             schema: SCHEMA,
             interval,
             interfaces: interfaces.collect(),
             gateways: gateways.collect(),
+            policies: policies.collect(),
         }
     }
 }
@@ -134,17 +143,11 @@ fn gateway_rates(
     now: &GatewayStatus,
     interval: Duration,
 ) -> GatewayRates {
-    let counters = now.attachment.counters.iter();
-    let packets = counters.filter_map(|(counter, _)| {
-        let moved = moved(then, now, counter.name);
-        let rate = (counter.name, per_second(moved, interval));
-        (!counter.end.is_loss() && moved > 0).then_some(rate)
-    });
     GatewayRates {
         function: now.attachment.function,
         name: now.attachment.name.clone(),
         ifindex: now.attachment.ifindex,
-        packets_per_s: packets.collect(),
+        packets_per_s: passed(then, now, interval),
         drops: drops(then, now, interval),
         session_states: now.session_states.clone(),
         bindings: now.bindings,
@@ -187,6 +190,21 @@ fn interface_rates(
     }
 }
 
+/// The rates of the counters that moved, without those of dropped packets.
+pub(super) fn passed<S: AsRef<AttachmentStatus>>(
+    then: Option<&S>,
+    now: &S,
+    interval: Duration,
+) -> BTreeMap<&'static str, f64> {
+    let counters = now.as_ref().counters.iter();
+    let packets = counters.filter_map(|(counter, _)| {
+        let moved = moved(then, now, counter.name);
+        let rate = (counter.name, per_second(moved, interval));
+        (!counter.end.is_loss() && moved > 0).then_some(rate)
+    });
+    packets.collect()
+}
+
 /// How far a counter of an attachment moved.
 fn moved<S: AsRef<AttachmentStatus>>(then: Option<&S>, now: &S, name: &str) -> u64 {
     let counter = |one: &S| one.as_ref().counters.get(name);
@@ -215,7 +233,7 @@ fn carried_flows<'a>(
 }
 
 /// The counters of dropped and lost packets that moved.
-fn drops<S: AsRef<AttachmentStatus>>(
+pub(super) fn drops<S: AsRef<AttachmentStatus>>(
     then: Option<&S>,
     now: &S,
     interval: Duration,
@@ -286,6 +304,7 @@ mod tests {
     fn rates(before: &[InterfaceStatus], after: &[InterfaceStatus]) -> Vec<InterfaceRates> {
         let status = |interfaces: &[InterfaceStatus]| Status {
             gateways: Vec::new(),
+            policies: Vec::new(),
             schema: SCHEMA,
             interfaces: interfaces.to_vec(),
             service: None,

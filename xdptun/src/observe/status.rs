@@ -26,6 +26,8 @@ use crate::host::clock::{as_seconds, monotonic_ns, since};
 use crate::host::interface::Interface;
 use crate::host::mtu::WireguardMtu;
 use crate::host::ports::PortRange;
+use crate::observe::policy::PolicyStatus;
+use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
 /// Version of the layout of all JSON that xdptun prints. A new field does not change it; a
@@ -42,6 +44,9 @@ pub struct Status {
     /// What the gateway has attached, by interface index; left out if there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayStatus>,
+    /// What the policy has attached, by interface index; left out if there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyStatus>,
     /// The state of each interface of the running `xdptun run`, by name; left out if none
     /// runs, or it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,10 +219,13 @@ impl Status {
             };
             gateways.push(GatewayStatus::read(&pinned, states)?);
         }
+        let policies = Pinned::<Policy>::all()?;
+        let policies: Result<_> = policies.iter().map(PolicyStatus::read).collect();
         Ok(Self {
             schema: SCHEMA,
             interfaces,
             gateways,
+            policies: policies?,
             service: None,
         })
     }
@@ -228,6 +236,14 @@ impl Status {
             .retain(|found| found.attachment.name == interface);
         self.gateways
             .retain(|found| found.attachment.name == interface);
+        self.policies
+            .retain(|found| found.attachment.name == interface);
+    }
+
+    /// Whether nothing is attached.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.interfaces.is_empty() && self.gateways.is_empty() && self.policies.is_empty()
     }
 
     /// The attachment of one interface.
@@ -237,7 +253,7 @@ impl Status {
     /// If there is nothing, of [kind](crate::error::Kind) `NotAttached`.
     pub fn of(mut self, interface: &str) -> Result<Self> {
         self.retain(interface);
-        if self.interfaces.is_empty() && self.gateways.is_empty() {
+        if self.is_empty() {
             bail!(
                 NotAttached,
                 "{interface}: nothing is attached; `xdptun status` shows what is, and where"

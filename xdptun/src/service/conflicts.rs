@@ -14,6 +14,7 @@ use crate::gateway::{self, Gateway};
 use crate::group::pinned::{Pinned, daemon_of};
 use crate::group::{Function, Incumbent};
 use crate::host::addresses::vrf_of;
+use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
 /// The process that keeps the interface of that name for a function, if one does.
@@ -69,6 +70,9 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         if interface.has_gateway() {
             leaves.extend(keeper::<Gateway>(name)?);
         }
+        if interface.has_policy() {
+            leaves.extend(keeper::<Policy>(name)?);
+        }
     }
     match service {
         Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
@@ -97,6 +101,8 @@ fn check_rest(config: &Config, mode: &Mode, process: Pid) -> Result<()> {
     if !kept.iter().any(|name| config.has_gateway_on(name)) {
         others.extend(kept);
     }
+    let kept = Pinned::<Policy>::kept_by(process)?.into_iter();
+    others.extend(kept.filter(|name| !config.has_policy_on(name)));
     let Some(first) = others.first() else {
         return Ok(());
     };

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function};
 use crate::host::ports::carries;
+use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
 /// A function that the service can run.
@@ -56,6 +57,22 @@ impl ServiceFunction for Gateway {
                 .collect::<Vec<_>>(),
         );
         Ok(all)
+    }
+
+    fn describe(
+        _: &Attached<Self>,
+        carried: &Carried,
+        plan: &Self::Plan,
+    ) -> Result<Option<String>> {
+        let name = &carried.kept_as;
+        let words = plan.does_on(name);
+        Ok(words.map(|words| format!("{name} {words}")))
+    }
+}
+
+impl ServiceFunction for Policy {
+    fn interfaces(_: &mut Self::Plan, names: &[String]) -> Result<Vec<String>> {
+        Ok(names.to_vec())
     }
 
     fn describe(

@@ -1,13 +1,15 @@
 //! Many interfaces in one process: start, signals, reload, end.
 //!
 //! Interfaces of the tunnel with equal settings form a group, which shares its flows. All
-//! interfaces of the gateway are one group.
+//! interfaces of the gateway are one group, and so are all of the policy.
 
+mod change;
 mod conflicts;
 mod ending;
 mod function;
 mod gateway;
 mod group;
+mod policy;
 mod prepared;
 mod reload;
 mod serve;
@@ -28,6 +30,7 @@ use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function, Handle, Incumbent};
 use crate::host::preflight;
+use crate::policy::Policy;
 use crate::process::notify::{self, Watchdog};
 use crate::process::signals::catch;
 use crate::process::task::Task;
@@ -35,10 +38,13 @@ use crate::tunnel::resolve::Known;
 use crate::tunnel::{Plan, Tunnel};
 use ending::Endings;
 use gateway::RunningGateway;
+use policy::RunningPolicy;
 use states::{InterfaceStates, States};
 
 /// The part of the program that shows an operator what the service does.
-pub trait Frontend: FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> {
+pub trait Frontend:
+    FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> + FunctionFrontend<Policy>
+{
     /// The service serves metrics at this address now.
     ///
     /// # Errors
@@ -114,6 +120,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         frontend,
         groups: BTreeMap::new(),
         gateway: None,
+        policy: None,
         next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
@@ -121,6 +128,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         metrics: None,
         tunnel_states: InterfaceStates::of::<Tunnel>(&all_states),
         gateway_states: InterfaceStates::of::<Gateway>(&all_states),
+        policy_states: InterfaceStates::of::<Policy>(&all_states),
         all_states,
     };
     let control = tokio::select! {
@@ -157,6 +165,8 @@ struct Service {
     groups: BTreeMap<u32, RunningGroup>,
     /// The one of the gateway, if anything is forwarded.
     gateway: Option<RunningGateway>,
+    /// The one of the policy, if there are rules.
+    policy: Option<RunningPolicy>,
     /// The next such number.
     next: u32,
     /// The addresses that names of peers last resolved to.
@@ -169,7 +179,9 @@ struct Service {
     tunnel_states: InterfaceStates,
     /// Those of the gateway.
     gateway_states: InterfaceStates,
-    /// The states of both functions.
+    /// Those of the policy.
+    policy_states: InterfaceStates,
+    /// The states of all functions.
     all_states: Rc<States>,
 }
 

@@ -12,10 +12,11 @@ use super::start::{keep, new_addresses};
 use super::states::{InterfaceState, waited_for};
 use crate::config::Config;
 use crate::control::Answer;
-use crate::error::{Context as _, Result, bail};
+use crate::error::{Context as _, Error, Result, bail};
 use crate::gateway;
 use crate::group::check::check;
 use crate::group::{Order, detach};
+use crate::policy;
 use crate::tunnel::Tunnel;
 
 impl Service {
@@ -49,6 +50,10 @@ impl Service {
         if let Some(plan) = &gateway {
             self.check_gateway(plan)?;
         }
+        let policy = policy::Plan::of(&config)?;
+        if let Some(plan) = &policy {
+            Self::check_policy(plan)?;
+        }
         let (kept, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|prepared| {
             let name = prepared.name();
             // One that was given up is tried again.
@@ -65,8 +70,8 @@ impl Service {
         gone.retain(|name| !config.has_tunnel_on(name));
 
         let before = self.gateway_plan();
-        self.begin_all(gateway.as_ref(), drains, new, &kept, done)
-            .await?;
+        let plans = (gateway.as_ref(), policy.as_ref());
+        self.begin_all(plans, drains, new, &kept, done).await?;
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();
@@ -80,6 +85,7 @@ impl Service {
         }
         self.end_gateway(before.as_ref(), gateway.as_ref(), drains, done)
             .await?;
+        self.end_policy(policy.as_ref(), done).await?;
         if let Some(metrics) = metrics {
             self.metrics = metrics;
         }
@@ -89,10 +95,11 @@ impl Service {
         self.frontend.log(config.log_level)
     }
 
-    /// Starts what is new of both functions, and changes the gateway: what can fail, and be undone.
+    /// Starts what is new of all functions, and changes the gateway and the policy: what can fail, and
+    /// be undone.
     async fn begin_all(
         &mut self,
-        gateway: Option<&gateway::Plan>,
+        (gateway, policy): (Option<&gateway::Plan>, Option<&policy::Plan>),
         drains: bool,
         new: Vec<Prepared>,
         kept: &BTreeMap<u32, Prepared>,
@@ -100,19 +107,34 @@ impl Service {
     ) -> Result<()> {
         let before = self.gateway_plan();
         let joined = self.begin_gateway(gateway, drains, done).await?;
-        let Err(error) = self.begin(new, kept, done).await else {
+        let Err(error) = self.begin_others(policy, new, kept, done).await else {
             return Ok(());
         };
         if gateway.is_none() {
             return Err(error);
         }
-        match self.undo_gateway(before, joined).await {
-            Ok(()) => {
-                done.clear();
-                Err(error)
-            }
-            Err(also) => Err(error.context(format!("and the rules cannot be put back: {also:#}"))),
+        let undone = self.undo_gateway(before, joined).await;
+        after_undoing(error, undone, done)
+    }
+
+    /// The same without the gateway.
+    async fn begin_others(
+        &mut self,
+        policy: Option<&policy::Plan>,
+        new: Vec<Prepared>,
+        kept: &BTreeMap<u32, Prepared>,
+        done: &mut Vec<String>,
+    ) -> Result<()> {
+        let before = self.policy_plan();
+        let joined = self.begin_policy(policy, done).await?;
+        let Err(error) = self.begin(new, kept, done).await else {
+            return Ok(());
+        };
+        if policy.is_none() {
+            return Err(error);
         }
+        let undone = self.undo_policy(before, joined).await;
+        after_undoing(error, undone, done)
     }
 
     /// Checks that the interfaces whose plans change can have the new ones.
@@ -298,5 +320,16 @@ impl Service {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+/// The error of a reload of which everything was undone, so that nothing is `done`, or was not.
+fn after_undoing(error: Error, undone: Result<()>, done: &mut Vec<String>) -> Result<()> {
+    match undone {
+        Ok(()) => {
+            done.clear();
+            Err(error)
+        }
+        Err(also) => Err(error.context(format!("and the rules cannot be put back: {also:#}"))),
     }
 }

@@ -22,6 +22,7 @@ use crate::gateway::Gateway;
 use crate::group::check::check;
 use crate::group::{Function as _, Handle, Incumbent, Order, Reason, Trace};
 use crate::observe::metrics;
+use crate::policy::{self, Policy};
 use crate::process::privileges;
 use crate::process::task::Task;
 use crate::tunnel::resolve::{Addresses, Names};
@@ -55,6 +56,7 @@ impl Service {
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(config).await?;
         let gateway = self.plan_gateway(config)?;
+        let policy = policy::Plan::of(config)?;
         for prepared in &all {
             let name = &prepared.name();
             // A process that keeps the interface fails the start anyway.
@@ -67,6 +69,9 @@ impl Service {
         }
         if let Some(plan) = &gateway {
             self.check_gateway_at_start(plan)?;
+        }
+        if let Some(plan) = &policy {
+            self.check_policy_at_start(plan)?;
         }
         if self.mode.file.is_some() {
             part(&all)?;
@@ -85,6 +90,9 @@ impl Service {
         }
         if let Some(plan) = gateway {
             self.start_gateway(plan, self.mode.drains).await?;
+        }
+        if let Some(plan) = policy {
+            self.start_policy(plan).await?;
         }
         match unshared {
             None => {}
@@ -114,9 +122,10 @@ impl Service {
             return Ok(None);
         };
         // Without a file there is one function.
-        let programs = match first.has_tunnel() {
-            true => Tunnel::PROGRAMS,
-            false => Gateway::PROGRAMS,
+        let programs = match (first.has_tunnel(), first.has_gateway()) {
+            (true, _) => Tunnel::PROGRAMS,
+            (false, true) => Gateway::PROGRAMS,
+            (false, false) => Policy::PROGRAMS,
         };
         let place = Place::Interface {
             function: programs.function,

@@ -8,8 +8,8 @@ use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::request::{Kind, Request};
 use xdptun_common::gateway::tuple::Tuple;
 
-use super::{Gateway, within};
-use crate::kernel::Record;
+use super::Gateway;
+use crate::kernel::{Record, within};
 use crate::moment::Moment;
 
 impl Gateway {

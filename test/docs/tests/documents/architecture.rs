@@ -86,7 +86,7 @@ fn programs() {
     let programs = rows("The path of a packet");
     let names: BTreeSet<String> = programs.iter().map(|row| row[0].clone()).collect();
     let mut found = BTreeSet::new();
-    for function in ["tunnel", "gateway"] {
+    for function in ["tunnel", "policy", "gateway"] {
         let text = read(&format!("xdptun-ebpf/src/bin/{function}.rs"));
         found.append(&mut defined(&text, "]\npub fn ", '('));
     }

@@ -18,9 +18,9 @@ change. A file with an error changes nothing. If a change fails later, `xdptun r
 part`, and what was done. The commented [sample](../xdptun/package/config.toml) has an example of
 every key.
 
-`xdptun attach`, `xdptun forward` and `xdptun nat` have options for nearly every key, with the
-same meaning and default. Options that repeat (`--port`, `--peer`, `--to`, `--inside`) are lists
-in the file.
+`xdptun attach`, `xdptun forward`, `xdptun nat` and `xdptun policy` have options for nearly every
+key, with the same meaning and default. Options that repeat (`--port`, `--peer`, `--to`,
+`--inside`, `--contains`) are lists in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
 change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
@@ -44,10 +44,10 @@ One table for each interface. Quote a name with dots: `[interface.\"eth0.100\"]`
 waits for an interface that does not exist yet.
 
 With `ports`, the interface carries UDP as TCP. With `forward`, it forwards ports. With `nat`, it
-translates packets of inside hosts. It can do all of them. All keys except `forward`, `nat` and
-`tc` concern the tunnel.
+translates packets of inside hosts. With `policy`, it searches payloads. It can do all of them. All
+keys except `forward`, `nat`, `policy` and `tc` concern the tunnel.
 
-Interfaces whose tables are equal, `forward` and `nat` aside, form a group and share their flows
+Interfaces whose tables are equal, `forward`, `nat` and `policy` aside, form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
 its new table, and reload again.
@@ -71,13 +71,22 @@ go back to the inside host. Several interfaces can have a table; each has its ow
 
 ";
 
+const POLICY: &str = "
+## `[[interface.NAME.policy]]`
+
+One table for each rule ([policy.md](policy.md)). Rules apply in their order: `count` and `log` go on
+to the next rule, `drop` and `reset` end the packet. A reload replaces all rules of an interface at
+once; a rule that stays as it is keeps its hits.
+
+";
+
 const HEAD: &str = "\
 | key | type | unit | default | meaning | reload changes it | option |
 |---|---|---|---|---|---|---|
 ";
 
 /// The verbs that have keys of the file as options.
-const VERBS: [&str; 3] = ["attach", "forward", "nat"];
+const VERBS: [&str; 4] = ["attach", "forward", "nat", "policy"];
 
 #[test]
 fn the_page_is_as_the_code_makes_it() {
@@ -86,6 +95,7 @@ fn the_page_is_as_the_code_makes_it() {
     let interface = &whole["interface"]["additionalProperties"];
     let forward = &interface["properties"]["forward"]["items"];
     let nat = &interface["properties"]["nat"];
+    let policy = &interface["properties"]["policy"]["items"];
     let page = [
         ABOUT,
         WHOLE,
@@ -100,6 +110,8 @@ fn the_page_is_as_the_code_makes_it() {
         &table(&forward["properties"], &forward["required"], &["forward"]),
         NAT,
         &table(&nat["properties"], &nat["required"], &["nat"]),
+        POLICY,
+        &table(&policy["properties"], &policy["required"], &["policy"]),
     ]
     .concat();
     expect_file!["../../../../docs/configuration.md"].assert_eq(&page);
@@ -113,6 +125,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     let interface = &whole["interface"]["additionalProperties"]["properties"];
     let forward = &interface["forward"]["items"]["properties"];
     let nat = &interface["nat"]["properties"];
+    let policy = &interface["policy"]["items"]["properties"];
     let keys = |table: &Value| table.as_object().unwrap().clone();
     let of_interface = || keys(whole).into_iter().chain(keys(interface));
     for (command, keys, rest) in [
@@ -144,6 +157,11 @@ fn the_command_line_has_the_same_keys_and_defaults() {
                 .collect(),
             &["iface", "take-over"],
         ),
+        (
+            "policy",
+            of_interface().chain(keys(policy)).collect(),
+            &["iface", "take-over"],
+        ),
     ] {
         let mut options: Vec<String> = options_of(command).filter_map(|one| name(&one)).collect();
         for (key, schema) in keys {
@@ -153,7 +171,8 @@ fn the_command_line_has_the_same_keys_and_defaults() {
             let default = option.get_default_values().first();
             let default = default.map(|default| default.to_str().unwrap().to_owned());
             let expected = match &schema["default"] {
-                Value::Null => None,
+                // A flag is not given.
+                Value::Null | Value::Bool(false) => None,
                 Value::Array(list) if list.is_empty() => None,
                 Value::String(text) => Some(text.clone()),
                 other => Some(other.to_string()),
@@ -187,7 +206,7 @@ fn schema() -> Value {
 fn table(keys: &Value, required: &Value, verbs: &[&str]) -> String {
     let mut rows = String::from(HEAD);
     for (key, schema) in keys.as_object().unwrap() {
-        if ["interface", "forward", "nat"].contains(&key.as_str()) {
+        if ["interface", "forward", "nat", "policy"].contains(&key.as_str()) {
             continue;
         }
         let is_required = required

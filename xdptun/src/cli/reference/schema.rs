@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
-use crate::config::{Inside, Listen, PeerConfig, Seconds, Secrets, Source, To, UpTo};
+use crate::config::{Inside, Listen, Pattern, PeerConfig, Seconds, Secrets, Source, To, UpTo};
 use crate::host::ports::PortRange;
 
 impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
@@ -101,6 +101,16 @@ impl JsonSchema for PeerConfig {
         let title = "addresses, networks and host names, \
                      also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }`";
         json_schema!({ "title": title })
+    }
+}
+
+impl JsonSchema for Pattern {
+    fn schema_name() -> Cow<'static, str> {
+        "pattern".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "texts (`\"EVIL\"`) and bytes (`\"hex:00ff\"`)" })
     }
 }
 

@@ -103,19 +103,17 @@ impl Config {
         interface.is_some_and(InterfaceConfig::has_gateway)
     }
 
-    /// Checks that the interfaces on which the gateway works fit each other.
+    /// Whether it has the policy work on an interface of this name.
+    #[must_use]
+    pub fn has_policy_on(&self, name: &str) -> bool {
+        let interface = self.interfaces.get(name);
+        interface.is_some_and(InterfaceConfig::has_policy)
+    }
+
+    /// Checks that the interfaces of one group fit each other.
     fn check_together(&self) -> Result<()> {
-        let all = self.interfaces.iter();
-        let mut sharing = all.filter(|(_, interface)| interface.has_gateway());
-        let Some((first, like)) = sharing.next() else {
-            return Ok(());
-        };
-        if let Some((other, _)) = sharing.find(|(_, interface)| interface.tc != like.tc) {
-            bail!(
-                Invalid,
-                "interfaces {first} and {other} share their sessions; give both the same `tc`"
-            );
-        }
+        self.check_tc("sessions", InterfaceConfig::has_gateway)?;
+        self.check_tc("rules", InterfaceConfig::has_policy)?;
         let mut outside = BTreeMap::new();
         for (name, interface) in &self.interfaces {
             let Some(address) = interface.nat.as_ref().and_then(|nat| nat.outside) else {
@@ -128,6 +126,22 @@ impl Config {
                      each an address of its own"
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that the interfaces of a group, which share something, are attached in one way.
+    fn check_tc(&self, what: &str, is_in_group: fn(&InterfaceConfig) -> bool) -> Result<()> {
+        let all = self.interfaces.iter();
+        let mut sharing = all.filter(|(_, interface)| is_in_group(interface));
+        let Some((first, like)) = sharing.next() else {
+            return Ok(());
+        };
+        if let Some((other, _)) = sharing.find(|(_, interface)| interface.tc != like.tc) {
+            bail!(
+                Invalid,
+                "interfaces {first} and {other} share their {what}; give both the same `tc`"
+            );
         }
         Ok(())
     }

@@ -206,9 +206,13 @@ fn parts_that_do_not_fit_are_named() {
         (
             "",
             "ports = [1]",
-            "eth0: no `ports`, no `forward` and no `nat`",
+            "eth0: no `ports`, `forward`, `nat` or `policy`",
         ),
-        ("keepalive = 5", "ports = [1]", "eth0: no `ports`, no"),
+        (
+            "keepalive = 5",
+            "ports = [1]",
+            "eth0: no `ports`, `forward`, `nat` or",
+        ),
         (
             &format!("{one_rule}\nkeepalive = 5"),
             "ports = [1]",

@@ -2,7 +2,6 @@
 
 use nix::unistd::Pid;
 
-use crate::datapath::programs::TcProgram;
 use crate::doctor::Finding;
 use crate::doctor::programs::Seen;
 use crate::error::Result;
@@ -16,7 +15,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Result<Vec<Finding>> {
     let daemon = Pinned::daemon(pinned.ifindex)?;
     let max_sessions = pinned.group.maps.max_sessions();
     let mut findings = vec![judge_daemon(&name, daemon, max_sessions)];
-    findings.extend(seen.map(|seen| judge_hooks(&name, &missing_hooks(seen), daemon)));
+    findings.extend(seen.map(|seen| judge_hooks(&name, &seen.missing(Gateway::PROGRAMS), daemon)));
     Ok(findings)
 }
 
@@ -35,19 +34,6 @@ fn judge_daemon(name: &str, daemon: Option<Pid>, max_sessions: u32) -> Finding {
             Finding::warn(DAEMON, what)
         }
     }
-}
-
-/// Hooks where the programs should be and are not.
-fn missing_hooks(seen: &Seen) -> Vec<&'static str> {
-    let all = Gateway::PROGRAMS.on_interface();
-    let missing = all.into_iter().filter_map(|(which, program)| {
-        let (hook, name) = match which {
-            TcProgram::Egress => (&seen.egress, "tc egress"),
-            TcProgram::Ingress | TcProgram::Splitter => (&seen.ingress, "tc ingress"),
-        };
-        (!hook.has(program)).then_some(name)
-    });
-    missing.collect()
 }
 
 fn judge_hooks(name: &str, missing: &[&str], daemon: Option<Pid>) -> Finding {
@@ -97,7 +83,7 @@ mod tests {
                 ingress: Hook::with(&[], ingress),
                 egress: Hook::with(egress, &[]),
             };
-            assert_eq!(missing_hooks(&seen), missing);
+            assert_eq!(seen.missing(Gateway::PROGRAMS), missing);
         }
     }
 

@@ -19,11 +19,12 @@ use super::sweep::Sweeper;
 use crate::error::{Context as _, Result};
 use crate::group::events::{drain, watch};
 use crate::group::orders::next;
+use crate::group::refusal::{Answer, prohibited, reset};
 use crate::group::{End, Order, Orders, Reason};
 use crate::host::addresses::AddressWatch;
 use crate::host::clock::monotonic_ns;
 use crate::host::netlink::LinkChanges;
-use answers::{Answer, Answers, prohibited, reset};
+use answers::Answers;
 use held::Fragments;
 
 /// How often the daemon looks for sessions that are over, if that takes no time. The programs

@@ -65,6 +65,8 @@ pub struct Listener {
     counters: Vec<Counter>,
     /// What packets are behind its programs.
     behind: &'static str,
+    /// The names of what decides about packets.
+    details: Details,
     stream: BufReader<UnixStream>,
 }
 
@@ -89,9 +91,10 @@ impl Listener {
         answer.map_err(|why| Error::new(Kind::Other, format!("{name}: {why}")))?;
         Ok(Self {
             wanted,
-            interface,
             counters: F::counters(),
             behind: F::BEHIND,
+            details: details_of::<F>(interface.index)?,
+            interface,
             stream,
         })
     }
@@ -115,7 +118,13 @@ impl Listener {
             self.behind,
             self.wanted.snap_len.get(),
         )?;
-        let mut ledger = Ledger::new(file, self.interface.index, self.counters, &self.wanted);
+        let mut ledger = Ledger::new(
+            file,
+            self.interface.index,
+            self.counters,
+            self.details,
+            &self.wanted,
+        );
         ledger.file.flush()?;
         let mut ticks = interval(PROGRESS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -154,6 +163,16 @@ impl Listener {
         }
         ledger.end()
     }
+}
+
+/// The names of what decides about packets, by number, as the maps have them at that moment.
+type Details = Box<dyn Fn(u8) -> Option<String>>;
+
+fn details_of<F: Function>(ifindex: u32) -> Result<Details> {
+    let pinned = Pinned::<F>::open(ifindex)?;
+    Ok(Box::new(move |number| {
+        F::detail(&pinned.as_ref()?.group.maps, number)
+    }))
 }
 
 /// The daemon of an interface.
@@ -228,6 +247,7 @@ struct Ledger<W: Write> {
     only_drops: bool,
     count: u64,
     pairs: Pairs,
+    details: Details,
     /// Complete packets, as long as earlier ones may still arrive.
     waiting: Vec<Packet>,
     captured: Captured,
@@ -236,13 +256,20 @@ struct Ledger<W: Write> {
 }
 
 impl<W: Write> Ledger<W> {
-    fn new(file: CaptureFile<W>, interface: u32, counters: Vec<Counter>, wanted: &Wanted) -> Self {
+    fn new(
+        file: CaptureFile<W>,
+        interface: u32,
+        counters: Vec<Counter>,
+        details: Details,
+        wanted: &Wanted,
+    ) -> Self {
         Self {
             file,
             interface,
             only_drops: wanted.only_drops,
             count: wanted.count.unwrap_or(u64::MAX),
             pairs: Pairs::new(counters),
+            details,
             waiting: Vec::new(),
             captured: Captured::default(),
             ended: false,
@@ -266,8 +293,10 @@ impl<W: Write> Ledger<W> {
                 Frame::Copy { record, .. } if record.interface != self.interface => {}
                 Frame::Copy { cpu, record, bytes } => {
                     let packet = self.pairs.add(cpu, record, bytes);
-                    self.waiting
-                        .extend(packet.filter(|packet| self.wants(packet)));
+                    if let Some(mut packet) = packet.filter(|packet| self.wants(packet)) {
+                        packet.detail = (self.details)(packet.decided_by);
+                        self.waiting.push(packet);
+                    }
                 }
                 Frame::Round { until, unrecorded } => {
                     self.captured.missing = unrecorded;

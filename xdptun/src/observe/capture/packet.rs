@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use xdptun_common::report::copy::{ANSWERED, Hook, MET, Record};
+use xdptun_common::report::copy::{ANSWERED, DETAIL, Hook, MET, Record};
 
 use crate::group::counter::{Counter, KeptIn, PacketEnd};
 
@@ -64,6 +64,10 @@ pub struct Packet {
     hook: Hook,
     counter: Counter,
     answered: bool,
+    /// The number of what decided, 0 if the programs noted nothing.
+    pub decided_by: u8,
+    /// Its name.
+    pub detail: Option<String>,
     met: Copy,
     left: Copy,
 }
@@ -104,6 +108,10 @@ impl Packet {
             advice,
             ..
         } = self.counter;
+        let name = match &self.detail {
+            Some(detail) => format!("{name} ({detail})"),
+            None => name.to_owned(),
+        };
         let passed = || format!("{}: {name}", self.hook.name());
         let ended = |how: &str| {
             format!("{how}: {name}: {meaning} {advice}")
@@ -181,12 +189,14 @@ impl Pairs {
             return None;
         }
         let (at, met) = self.met.remove(&place)?;
-        let index = (record.end & !ANSWERED).checked_sub(1)?;
+        let index = (record.end & (ANSWERED - 1)).checked_sub(1)?;
         (at == record.at).then_some(Packet {
             at,
             hook: Hook::from_raw(record.hook)?,
             counter: *self.counters.get(&index)?,
             answered: record.end & ANSWERED != 0,
+            decided_by: (record.end >> DETAIL) as u8,
+            detail: None,
             met,
             left: copy,
         })

@@ -6,6 +6,7 @@
 mod attachments;
 mod family;
 mod gateway;
+mod policy;
 mod serve;
 mod tunnel;
 
@@ -20,6 +21,7 @@ use prometheus_client::registry::Registry;
 use crate::observe::status::{AttachmentStatus, Status};
 use attachments::Attachments;
 use gateway::Gateways;
+use policy::Policies;
 use tunnel::Tunnels;
 
 /// The content type of the text that [`render`] writes.
@@ -33,11 +35,13 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub fn render(status: Status) -> Result<String, fmt::Error> {
     let tunnels = status.interfaces.iter().map(|one| &one.attachment);
     let gateways = status.gateways.iter().map(|one| &one.attachment);
-    let attachments = tunnels.chain(gateways).cloned();
+    let policies = status.policies.iter().map(|one| &one.attachment);
+    let attachments = tunnels.chain(gateways).chain(policies).cloned();
     write(vec![
         Box::new(Attachments::of(attachments.collect())),
         Box::new(Tunnels::of(status.interfaces)),
         Box::new(Gateways::of(status.gateways)),
+        Box::new(Policies::of(status.policies)),
     ])
 }
 
@@ -124,6 +128,7 @@ mod tests {
             schema: SCHEMA,
             interfaces,
             gateways,
+            policies: Vec::new(),
             service: None,
         })
         .unwrap()

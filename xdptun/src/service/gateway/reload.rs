@@ -7,8 +7,9 @@ use crate::config::Nat;
 use crate::error::Result;
 use crate::gateway::cut::CutOrder;
 use crate::gateway::{Gateway, Plan, preflight};
-use crate::group::{self, Handle, detach};
+use crate::group::{self, detach};
 use crate::service::Service;
+use crate::service::change::change;
 use crate::service::states::{InterfaceState, InterfaceStates, waited_for};
 
 impl Service {
@@ -184,7 +185,7 @@ impl Service {
         preflight::warn_of_routing(plan);
         // No news of the old routes may arrive after the new plan.
         gateway.end_following();
-        let changed = change(&gateway.handle, &gateway.plan, plan).await;
+        let changed = change(&gateway.handle, &gateway.plan, plan, plan.interfaces()).await;
         // Also if it was put back: sessions may have begun meanwhile.
         gateway.owes_cut = true;
         if changed.is_ok() {
@@ -240,30 +241,6 @@ impl Service {
         }
         ended
     }
-}
-
-/// Changes the plan, then joins the interfaces that only the new one needs; returns their names.
-/// On failure the group has the old plan and interfaces.
-async fn change(handle: &Handle<Plan>, before: &Plan, after: &Plan) -> Result<Vec<String>> {
-    handle.change(after.clone()).await?;
-    let mut joined = Vec::new();
-    for name in after.interfaces() {
-        match handle.join(name.clone()).await {
-            Ok(true) => joined.push(name),
-            Ok(false) => {}
-            Err(error) => {
-                let mut undone = handle.change(before.clone()).await;
-                for name in joined {
-                    undone = undone.and(handle.leave(name).await.map(drop));
-                }
-                return Err(match undone {
-                    Ok(()) => error.context(name),
-                    Err(also) => error.context(format!("{name}, and it was not undone: {also:#}")),
-                });
-            }
-        }
-    }
-    Ok(joined)
 }
 
 fn begun_line(plan: &Plan, name: &str, states: &InterfaceStates) -> String {

@@ -1,0 +1,187 @@
+//! A packet at a hook: its payload goes through the rules of its interface, in their order. One that
+//! drops ends it.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::policy::event::Kind;
+use xdptun_common::policy::outcome::{Count, Outcome};
+use xdptun_common::policy::rule::{Action, Direction, MAX_RULES, PLACES};
+use xdptun_common::policy::search::MAX_PAYLOAD;
+use xdptun_common::wire::{Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
+
+use crate::host::counters::count;
+use crate::host::interface::interface;
+use crate::machine::opaque;
+use crate::packet::access::View;
+use crate::packet::link::link_len;
+use crate::packet::skb::Skb as _;
+use crate::packet::verifier::bounded;
+use crate::policy::at_hand::at_hand;
+use crate::policy::events::policy_tell;
+use crate::policy::rules::{hit, rule, set_of};
+use crate::policy::scan::{CUT, NOTHING, search};
+
+/// What a rule says of a packet, in the order in which the worst counts.
+const UNCONCERNED: u32 = 0;
+/// See [`UNCONCERNED`].
+const SEARCHED: u32 = 1;
+/// See [`UNCONCERNED`].
+const MATCHED: u32 = 2;
+/// See [`UNCONCERNED`].
+const DRY_RUN: u32 = 3;
+/// See [`UNCONCERNED`].
+const DROP: u32 = 4;
+/// See [`UNCONCERNED`].
+const RESET: u32 = 5;
+
+/// Where a transport header begins at most: behind the longest chain of IPv6 extension headers.
+const MAX_OFFSET: usize = 0x4fff;
+
+/// What came of a packet, and the place of the rule that decided plus one, 0 if none matched; `None`
+/// if no rule is about it.
+#[inline(always)]
+pub fn process(
+    ctx: &TcContext,
+    version: IpVersion,
+    direction: Direction,
+) -> Option<(Outcome, u32)> {
+    let rules = match version {
+        IpVersion::V4 => policy_look_v4(ctx.raw(), direction as u32),
+        IpVersion::V6 => policy_look_v6(ctx.raw(), direction as u32),
+    };
+    let (mut said, mut by) = (UNCONCERNED, 0);
+    for number in 0..MAX_RULES as u32 {
+        // Of which the compiler knows nothing: it would count to the smaller of both, and keep
+        // that where the verifier forgets its bound.
+        if opaque(number.into()) >= u64::from(rules) {
+            break;
+        }
+        let says = policy_apply(ctx.raw(), number);
+        let (says, place) = (says & 0xff, says >> 8);
+        if says > said {
+            (said, by) = (says, place);
+        }
+        if says >= DROP {
+            break;
+        }
+    }
+    let outcome = match (said, direction) {
+        (SEARCHED, Direction::In) => Outcome::InSearched,
+        (SEARCHED, Direction::Out) => Outcome::OutSearched,
+        (MATCHED, Direction::In) => Outcome::InMatched,
+        (MATCHED, Direction::Out) => Outcome::OutMatched,
+        (DRY_RUN, Direction::In) => Outcome::InDryRun,
+        (DRY_RUN, Direction::Out) => Outcome::OutDryRun,
+        (DROP, Direction::In) => Outcome::InDropMatched,
+        (DROP, Direction::Out) => Outcome::OutDropMatched,
+        (RESET, Direction::In) => Outcome::InDropReset,
+        (RESET, Direction::Out) => Outcome::OutDropReset,
+        _ => return None,
+    };
+    Some((outcome, by))
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_look_v4(skb: *mut __sk_buff, direction: u32) -> u32 {
+    look::<Ipv4Header>(&TcContext::new(skb), direction).unwrap_or(0)
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_look_v6(skb: *mut __sk_buff, direction: u32) -> u32 {
+    look::<Ipv6Header>(&TcContext::new(skb), direction).unwrap_or(0)
+}
+
+/// Notes what rules ask about; how many rules there are for the packet, none if it has no payload.
+#[inline(always)]
+fn look<I: Ip>(ctx: &TcContext, direction: u32) -> Option<u32> {
+    let direction = Direction::from_raw(direction as u8);
+    let set = set_of(interface(ctx).index(), direction)?;
+    if ctx.is_in_vlan() {
+        return None;
+    }
+    let located = locate::<I>(&View(ctx), link_len())?;
+    let header_len = header_len(ctx, &located)?;
+    let len = located.len.checked_sub(header_len)?;
+    if len == 0 || len > MAX_PAYLOAD {
+        return None;
+    }
+    let at_hand = at_hand()?;
+    at_hand.set = *set;
+    at_hand.payload = (located.offset + header_len) as u32;
+    at_hand.len = len as u32;
+    at_hand.source = located.ip.source();
+    at_hand.destination = located.ip.destination();
+    at_hand.protocol = located.protocol.0;
+    at_hand.has_ports = u8::from(located.shape != Shape::LaterFragment);
+    at_hand.ports = match located.shape {
+        Shape::LaterFragment => (0, 0),
+        _ => located.ports(&View(ctx))?,
+    };
+    Some(set.count)
+}
+
+/// How many bytes of the transport header stand before the payload: none in a later fragment.
+#[inline(always)]
+fn header_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
+    match (located.protocol, located.shape) {
+        (Protocol::TCP | Protocol::UDP, Shape::LaterFragment) => Some(0),
+        (Protocol::UDP, _) => Some(UdpHeader::LEN),
+        (Protocol::TCP, _) => {
+            let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
+            let [words]: [u8; 1] = View(ctx).read(at + TcpHeader::LENGTH_OFFSET)?;
+            Some(usize::from(words >> 4) * 4)
+        }
+        _ => None,
+    }
+}
+
+/// Applies the rule with this number to the packet at hand: what it says, and in the next byte its
+/// place plus one if it matched.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_apply(skb: *mut __sk_buff, number: u32) -> u32 {
+    let ctx = &TcContext::new(skb);
+    let Some(at_hand) = at_hand() else {
+        return UNCONCERNED;
+    };
+    let place = u32::from(at_hand.set.places[number as usize % MAX_RULES]) % PLACES as u32;
+    let Some(rule) = rule(place) else {
+        return UNCONCERNED;
+    };
+    if !rule.concerns(&at_hand.packet()) {
+        return UNCONCERNED;
+    }
+    let at = interface(ctx);
+    at_hand.found = 0;
+    let found = search(ctx, at_hand, rule, place);
+    let action = rule.action();
+    if found == CUT {
+        count(at, Count::SearchesCut);
+    }
+    if found == NOTHING || found == CUT && !action.ends() {
+        return SEARCHED;
+    }
+    hit(at, place);
+    let says = match (action, rule.dry_run) {
+        (Action::Count, _) => MATCHED,
+        (Action::Log, _) => {
+            if policy_tell(skb, place, Kind::Log as u32) == 0 {
+                count(at, Count::Unlogged);
+            }
+            MATCHED
+        }
+        (Action::Drop, 0) => DROP,
+        (Action::Reset, 0) => {
+            let may_be_told = at_hand.has_ports != 0;
+            if !may_be_told || policy_tell(skb, place, Kind::Reset as u32) == 0 {
+                count(at, Count::Untold);
+            }
+            RESET
+        }
+        (Action::Drop | Action::Reset, _) => DRY_RUN,
+    };
+    says | (place + 1) << 8
+}
