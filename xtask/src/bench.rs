@@ -44,6 +44,8 @@ enum What {
     Forward,
     /// TCP connections through a NAT: xdptun's, the kernel's, none
     Nat,
+    /// TCP whose payload is searched: by the policy, by xt_string, behind NFQUEUE
+    Policy,
     /// Sizes of the programs against the baseline; measures no time
     Programs,
     /// All of them, one after the other
@@ -68,6 +70,7 @@ impl What {
             Self::Peers => Some(Peer::Phantun),
             Self::Forward => Some(Peer::Haproxy),
             Self::Nat => Some(Peer::Httperf),
+            Self::Policy => Some(Peer::Qperf),
             _ => None,
         }
     }

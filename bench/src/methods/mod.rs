@@ -7,6 +7,7 @@ mod forward;
 mod h3;
 mod nat;
 mod peers;
+mod policy;
 mod tcp;
 mod udp;
 mod wg;
@@ -39,6 +40,8 @@ pub enum Method {
     Forward,
     /// TCP connections through a NAT: xdptun's, the kernel's, none
     Nat,
+    /// TCP whose payload is searched: by the policy, by the kernel's xt_string, behind NFQUEUE
+    Policy,
 }
 
 impl Method {
@@ -54,6 +57,7 @@ impl Method {
             Self::Peers => peers::measure,
             Self::Forward => forward::measure,
             Self::Nat => nat::measure,
+            Self::Policy => policy::measure,
         };
         measure(&mut harness)?;
         Ok(harness.finish())
@@ -63,7 +67,7 @@ impl Method {
     const fn rounds(self) -> u32 {
         match self {
             Self::Nat => 3,
-            Self::Wg | Self::H3 | Self::Peers | Self::Forward => 5,
+            Self::Wg | Self::H3 | Self::Peers | Self::Forward | Self::Policy => 5,
             Self::Datapath | Self::Udp | Self::Flows => 7,
         }
     }
@@ -79,6 +83,7 @@ impl Method {
             Self::Peers => peers::sections(measured),
             Self::Forward => forward::sections(measured),
             Self::Nat => nat::sections(measured),
+            Self::Policy => policy::sections(measured),
         }
     }
 }

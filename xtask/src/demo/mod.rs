@@ -2,6 +2,7 @@
 
 mod forward;
 mod nat;
+mod policy;
 mod report;
 mod tunnel;
 mod web;
@@ -33,6 +34,8 @@ enum What {
     Forward,
     /// Two inside hosts that share an outside address
     Nat,
+    /// A word that resets connections
+    Policy,
 }
 
 /// Prepares everything as the user, then becomes the worker.
@@ -54,5 +57,6 @@ pub fn show(args: &Args) -> Result<()> {
         What::Tunnel => tunnel::show(args),
         What::Forward => forward::show(args),
         What::Nat => nat::show(args),
+        What::Policy => policy::show(args),
     }
 }

@@ -25,6 +25,8 @@ pub enum Peer {
     Haproxy,
     /// A generator of load.
     Httperf,
+    /// A measurement of TCP, and filters of the kernel to measure beside.
+    Qperf,
 }
 
 impl Peer {
@@ -34,6 +36,7 @@ impl Peer {
             Self::WireguardGo => wireguard_go(),
             Self::Haproxy => haproxy(),
             Self::Httperf => httperf(),
+            Self::Qperf => qperf(),
         }
     }
 }
@@ -91,6 +94,32 @@ fn httperf() -> Part {
         install: Box::new(move || -> Result<()> {
             run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
             unpack(Command::new("apt-get"), &["httperf"], &folder, |_| Ok(()))
+        }),
+    }
+}
+
+/// From this distribution, whose libraries they use.
+fn qperf() -> Part {
+    let folder = workspace::root().join(".tools/qperf");
+    Part {
+        name: "qperf and iptables, to measure beside the policy".into(),
+        present: folder.is_dir(),
+        install: Box::new(move || -> Result<()> {
+            run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
+            let packages = [
+                "qperf",
+                "libibverbs1",
+                "librdmacm1",
+                "libnl-3-200",
+                "libnl-route-3-200",
+                "iptables",
+                "libip4tc2",
+                "libip6tc2",
+                "libxtables12",
+                "libnetfilter-conntrack3",
+                "libnfnetlink0",
+            ];
+            unpack(Command::new("apt-get"), &packages, &folder, |_| Ok(()))
         }),
     }
 }

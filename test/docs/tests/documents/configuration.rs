@@ -14,6 +14,7 @@ enum Table {
     Interface,
     Forward,
     Nat,
+    Policy,
 }
 
 /// A change of every key, from its default.
@@ -48,6 +49,17 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
         (Table::Nat, "max-bindings-per-host", "100"),
         (Table::Nat, "outside", "\"10.0.0.1\""),
         (Table::Nat, "ports", "\"20000-29999\""),
+        (Table::Policy, "action", "\"drop\""),
+        (Table::Policy, "contains", "[\"a\", \"hex:00ff\"]"),
+        (Table::Policy, "direction", "\"out\""),
+        (Table::Policy, "dry-run", "true"),
+        (Table::Policy, "from", "\"10.0.0.2\""),
+        (Table::Policy, "ignore-case", "true"),
+        (Table::Policy, "name", "\"word\""),
+        (Table::Policy, "offset", "\"4-\""),
+        (Table::Policy, "port", "80"),
+        (Table::Policy, "protocol", "\"udp\""),
+        (Table::Policy, "to", "\"10.0.0.0/24\""),
     ];
     all.map(|(table, key, value)| (table, key, value.to_owned()))
         .into()
@@ -72,9 +84,15 @@ fn file(changed: Table, key: &str, value: &str) -> String {
     let rule = [("listen", "7000"), ("to", "\"10.0.0.2:7000\"")];
     let forward = table(Table::Forward, &rule);
     let nat = table(Table::Nat, &[("inside", "\"192.168.7.0/24\"")]);
+    let rule = [
+        ("direction", "\"in\""),
+        ("contains", "\"x\""),
+        ("action", "\"reset\""),
+    ];
+    let policy = table(Table::Policy, &rule);
     format!(
         "{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{forward}\
-         [interface.eth0.nat]\n{nat}"
+         [interface.eth0.nat]\n{nat}[[interface.eth0.policy]]\n{policy}"
     )
 }
 

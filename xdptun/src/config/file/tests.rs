@@ -217,7 +217,7 @@ fn parts_that_do_not_fit_are_named() {
             &format!("{one_rule}\nkeepalive = 5"),
             "ports = [1]",
             "eth0: it has keys of the tunnel and no `ports`; give it ports, or leave only \
-             `forward`, `nat` and `tc`",
+             `forward`, `nat`, `policy` and `tc`",
         ),
         (
             &format!("{nat}\nmax-flows = 5"),
@@ -381,6 +381,11 @@ fn the_sample_tells_the_truth() {
         ..Nat::new(nat.inside.clone())
     };
     assert_eq!(*nat, default);
+    let [rule] = &interface.policy[..] else {
+        panic!("{:?}", interface.policy);
+    };
+    assert_eq!(Some(rule.name_at(0)), rule.name);
+    assert_eq!((rule.ignore_case, rule.dry_run), Default::default());
     let InterfaceConfig { ports, .. } = interface.clone();
     let expected = InterfaceConfig {
         ports,
@@ -388,6 +393,7 @@ fn the_sample_tells_the_truth() {
         secret: interface.secret.clone(),
         forward: interface.forward.clone(),
         nat: interface.nat.clone(),
+        policy: interface.policy.clone(),
         ..one("ports = [1]")
     };
     assert_eq!(*interface, expected);
