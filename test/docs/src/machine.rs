@@ -221,6 +221,11 @@ impl Machine {
         Attached::forwarding(&self.netns, iface, &mut self.shell(command)?)
     }
 
+    /// Runs a command that searches packets of `iface`.
+    pub fn search_too(&self, iface: &str, command: &str) -> Result<Attached> {
+        Attached::searching(&self.netns, iface, &mut self.shell(command)?)
+    }
+
     /// Runs a command that attaches to `iface`, when a page tells so of several hosts.
     pub fn attach_too(&self, iface: &str, command: &str) -> Result<Attached> {
         Attached::by(&self.netns, iface, &mut self.shell(command)?)

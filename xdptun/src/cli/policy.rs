@@ -84,12 +84,10 @@ pub struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   xdptun policy -i eth0 --direction in --contains EVIL --action drop
-  xdptun policy -i eth0 --direction in --protocol tcp --port 80 \\
-      --contains \"/etc/passwd\" --contains hex:2e2e2f --action reset
-  xdptun policy -i eth0 --direction out --to 203.0.113.0/24 \\
-      --contains confidential --ignore-case --action log
-  xdptun policy -i eth0 --direction in --protocol udp --offset 0-3 \\
-      --contains hex:ffffffff --action drop --dry-run";
+  xdptun policy -i eth0 --direction in --port 80 --contains ../ --action reset
+  xdptun policy -i eth0 --direction out --contains TOP-SECRET --action log
+  xdptun policy -i eth0 --direction in --contains hex:00ff --action count
+  xdptun policy -i eth0 --direction in --contains A --contains B --action count";
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {

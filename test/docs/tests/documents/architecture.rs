@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use xdptun::datapath::engine_maps;
 use xdptun::flow::State;
-use xdptun::gateway;
 use xdptun::tunnel::maps::{PINNED, PROOFS};
+use xdptun::{gateway, policy};
 use xdptun_lab::workspace;
 use xdptun_test_docs::page::inline_code;
 
@@ -65,6 +65,7 @@ fn maps() {
         let pinned = match name {
             _ if PINNED.contains(&name) || engine_maps::NAMES.contains(&name) => "yes",
             _ if gateway::maps::pinned().any(|pinned| pinned == name) => "yes",
+            _ if policy::maps::PINNED.contains(&name) => "yes",
             _ if PROOFS.contains(&name) => "with a secret",
             _ => "no",
         };

@@ -40,6 +40,9 @@ fn all_examples() -> Vec<String> {
     all
 }
 
+/// The verbs that go on until they are ended.
+const STAYING: [&str; 5] = ["attach", "forward", "nat", "policy", "run"];
+
 fn verb(example: &str) -> &str {
     let rest = example
         .strip_prefix("xdptun ")
@@ -98,11 +101,10 @@ fn those_that_stay_attached() {
     host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
-    for example in
-        examples.filter(|example| ["attach", "forward", "nat", "run"].contains(&verb(example)))
-    {
+    for example in examples.filter(|example| STAYING.contains(&verb(example))) {
         let attached = match verb(&example) {
             "forward" | "nat" => host.forward_too("eth0", &example).unwrap(),
+            "policy" => host.search_too("eth0", &example).unwrap(),
             _ => attach(&host, &example),
         };
         attached.stop().unwrap();
@@ -118,7 +120,8 @@ fn those_that_look_or_change() {
     for example in all_examples() {
         match verb(&example) {
             // Of the other tests.
-            "attach" | "detach" | "forward" | "nat" | "run" => {}
+            "detach" => {}
+            staying if STAYING.contains(&staying) => {}
             "watch" if example == TOO_LONG => {
                 let words = example.split(' ');
                 xdptun::cli::command().try_get_matches_from(words).unwrap();
