@@ -32,7 +32,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         harness.absent(QPERF, reason);
     }
     if let Some(reason) = path::no_iptables() {
-        for way in [Way::XtString, Way::Nfqueue] {
+        for way in Way::ALL.into_iter().filter(|way| way.needs_iptables()) {
             harness.absent(way.name(), reason.clone());
         }
     }

@@ -32,8 +32,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Serves queue 0 of a namespace.
-    pub fn start(netns: &Netns) -> Result<Self> {
+    /// Serves queue 0 of a namespace; gets super-packets if they stay `whole`, else segments.
+    pub fn start(netns: &Netns, whole: bool) -> Result<Self> {
         let socket = netns.enter(|| {
             Socket::new(
                 Domain::from(libc::AF_NETLINK),
@@ -45,10 +45,13 @@ impl Queue {
         socket.bind(&kernel())?;
         socket.set_recv_buffer_size(BUFFER)?;
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        // Bind to the queue; all of each packet, up to 64 KiB; super-packets as they are.
+        // Bind to the queue; all of each packet, up to 64 KiB.
         send(&socket, CONFIG, &[(1, &[1, 0, 0, 0])])?;
         send(&socket, CONFIG, &[(2, &[0, 0, 0xff, 0xff, 2])])?;
-        send(&socket, CONFIG, &[(5, &[0, 0, 0, 4]), (4, &[0, 0, 0, 4])])?;
+        if whole {
+            // NFQA_CFG_F_GSO, as flag and as mask.
+            send(&socket, CONFIG, &[(5, &[0, 0, 0, 4]), (4, &[0, 0, 0, 4])])?;
+        }
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
         let thread = thread::spawn(move || serve(&socket, &ended));

@@ -24,8 +24,9 @@ pub enum Way {
     Nothing,
     /// `iptables -m string`.
     XtString,
-    /// NFQUEUE, and a program that searches.
-    Nfqueue,
+    /// NFQUEUE, and a program that searches; whether it gets super-packets, or segments as in the
+    /// reference measurement.
+    Nfqueue { whole: bool },
     /// `xdptun policy` with so many patterns.
     Policy(usize),
     /// The same with a pattern that most of the payload looks like.
@@ -33,10 +34,11 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Nothing,
         Self::XtString,
-        Self::Nfqueue,
+        Self::Nfqueue { whole: false },
+        Self::Nfqueue { whole: true },
         Self::Policy(1),
         Self::Policy(16),
         Self::Policy(64),
@@ -47,7 +49,8 @@ impl Way {
         match self {
             Self::Nothing => "nothing",
             Self::XtString => "xt_string",
-            Self::Nfqueue => "NFQUEUE",
+            Self::Nfqueue { whole: false } => "NFQUEUE",
+            Self::Nfqueue { whole: true } => "NFQUEUE, super-packets",
             Self::Policy(1) => "policy, 1 pattern",
             Self::Policy(16) => "policy, 16 patterns",
             Self::Policy(_) => "policy, 64 patterns",
@@ -56,7 +59,7 @@ impl Way {
     }
 
     pub const fn needs_iptables(self) -> bool {
-        matches!(self, Self::XtString | Self::Nfqueue)
+        matches!(self, Self::XtString | Self::Nfqueue { .. })
     }
 
     /// What share of nothing's bandwidth it is to have.
@@ -71,7 +74,7 @@ impl Way {
     /// The patterns of the rule, if it is one of the policy.
     fn patterns(self) -> Option<Vec<String>> {
         match self {
-            Self::Nothing | Self::XtString | Self::Nfqueue => None,
+            Self::Nothing | Self::XtString | Self::Nfqueue { .. } => None,
             Self::Policy(1) => Some(vec![WORD.to_owned()]),
             Self::Policy(count) => Some((0..count).map(|one| format!("needle-{one:02}")).collect()),
             // What qperf sends, and what the own load sends, each with another byte in the middle.
@@ -131,8 +134,8 @@ impl Path {
                 ];
                 filter(&net.b, &string)?;
             }
-            Way::Nfqueue => {
-                queue = Some(Queue::start(&net.b.netns)?);
+            Way::Nfqueue { whole } => {
+                queue = Some(Queue::start(&net.b.netns, whole)?);
                 filter(&net.b, &["-j", "NFQUEUE", "--queue-num", "0"])?;
             }
             Way::Nothing | Way::Policy(_) | Way::Near => {}
