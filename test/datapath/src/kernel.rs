@@ -646,6 +646,16 @@ impl Datapath {
     }
 }
 
+/// A map of an object that goes on to hold it: its programs are not loaded yet.
+pub(crate) fn within<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> T
+where
+    T: TryFrom<&'a mut Map, Error: std::fmt::Debug>,
+{
+    let map = ebpf.map_mut(name);
+    let map = map.unwrap_or_else(|| panic!("the object has no map {name}"));
+    map.try_into().expect("the map has its type")
+}
+
 /// A map of a loaded object.
 ///
 /// # Panics

@@ -17,6 +17,7 @@
 //! | [`case`] | one run and what it must lead to; runs tables |
 //! | [`fuzz`] | random packets against rules, rather than rows |
 //! | [`gateway`] | the same for the programs of the gateway: conversations rather than rows |
+//! | [`nat64`] | the same for the program of NAT64 |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
@@ -27,6 +28,7 @@ pub mod gateway;
 pub mod icmp;
 pub mod kernel;
 pub mod moment;
+pub mod nat64;
 pub mod packet;
 pub mod path;
 pub mod program;

@@ -18,6 +18,7 @@ use xdptun_common::report::copy::MAX_COPIED;
 
 use crate::gateway::Gateway;
 use crate::group::{Function as _, pinned};
+use crate::nat64::{DEVICE, Nat64};
 use crate::observe::capture::listen::{Captured, Listener, Wanted};
 use crate::process::signals::Termination;
 use crate::tunnel::Tunnel;
@@ -72,15 +73,18 @@ enum Captures {
     Tunnel,
     /// Packets that are forwarded or translated.
     Gateway,
+    /// Packets between IPv6 and IPv4.
+    Nat64,
 }
 
 impl Captures {
     /// What an interface has, if nothing else is asked for.
     fn of(interface: &str) -> Self {
-        let has_tunnel = pinned::is_attached(Tunnel::PROGRAMS, interface);
-        match !has_tunnel && pinned::is_attached(Gateway::PROGRAMS, interface) {
-            true => Self::Gateway,
-            false => Self::Tunnel,
+        let has = |programs| pinned::is_attached(programs, interface);
+        match interface {
+            DEVICE => Self::Nat64,
+            _ if !has(Tunnel::PROGRAMS) && has(Gateway::PROGRAMS) => Self::Gateway,
+            _ => Self::Tunnel,
         }
     }
 }
@@ -144,6 +148,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
     let listener = match arguments.function.unwrap_or_else(|| Captures::of(iface)) {
         Captures::Tunnel => Listener::begin::<Tunnel>(wanted).await,
         Captures::Gateway => Listener::begin::<Gateway>(wanted).await,
+        Captures::Nat64 => Listener::begin::<Nat64>(wanted).await,
     };
     let listener = listener.inspect_err(|_| {
         if is_new {

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::gateway::Gateway;
 use crate::group::Function as _;
 use crate::group::counter::Counter;
+use crate::nat64::Nat64;
 use crate::tunnel::Tunnel;
 
 /// Say what a counter of `xdptun status` means and what to do about it.
@@ -21,7 +22,9 @@ pub struct Arguments {
 
 /// Every counter of every function.
 fn all() -> impl Iterator<Item = Counter> {
-    Tunnel::counters().into_iter().chain(Gateway::counters())
+    let of_gateway = Gateway::counters().into_iter();
+    let others = of_gateway.chain(Nat64::counters());
+    Tunnel::counters().into_iter().chain(others)
 }
 
 /// Runs the verb.
@@ -80,6 +83,7 @@ mod tests {
         for entry in all() {
             let closing = entry.name == "tx_drop_closing" || entry.name == "rx_drop_icmp";
             let closing = closing || entry.name == "out_drop_redirect";
+            let closing = closing || entry.name.ends_with("_drop_message");
             assert!(
                 !entry.name.contains("_drop_") || closing || !entry.advice.is_empty(),
                 "{}",

@@ -13,6 +13,7 @@ mod forward;
 mod gateway;
 mod limit;
 mod nat;
+mod nat64;
 #[cfg(test)]
 mod reference;
 mod reload;
@@ -52,6 +53,7 @@ Examples:
   xdptun attach --iface eth0 --port 443 --peer 203.0.113.7
   xdptun forward --iface eth0 --listen 7000 --to 10.0.0.5:7000
   xdptun nat --iface eth0 --inside 192.168.7.0/24
+  xdptun nat64 --iface eth0 --inside fd00:6::/64
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   flows and rates, live
@@ -67,6 +69,7 @@ enum Verb {
     Attach(attach::Arguments),
     Forward(forward::Arguments),
     Nat(nat::Arguments),
+    Nat64(nat64::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
@@ -93,6 +96,7 @@ pub fn main() -> ExitCode {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Forward(arguments) => forward::run(arguments),
         Verb::Nat(arguments) => nat::run(&arguments),
+        Verb::Nat64(arguments) => nat64::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Sessions(arguments) => sessions::run(&arguments),

@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::gateway::Gateway;
 use crate::group::pinned;
+use crate::nat64::Nat64;
 use crate::observe::status::{FlowStatus, Status};
 use crate::tunnel::Tunnel;
 
@@ -109,7 +110,8 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
 /// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
     let mut hidden = pinned::unseen::<Tunnel>()?;
-    for name in pinned::unseen::<Gateway>()? {
+    let others = pinned::unseen::<Gateway>()?.into_iter();
+    for name in others.chain(pinned::unseen::<Nat64>()?) {
         if !hidden.contains(&name) {
             hidden.push(name);
         }
@@ -121,7 +123,7 @@ pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
             hidden.join(", "),
             pinned::PINS_ARE_HIDDEN
         )?;
-    } else if status.interfaces.is_empty() && status.gateways.is_empty() {
+    } else if status.is_empty() {
         writeln!(out, "nothing is attached in this network namespace")?;
     }
     Ok(())

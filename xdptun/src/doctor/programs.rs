@@ -51,7 +51,7 @@ fn is_tunnel(name: &str) -> bool {
 /// Whether it is a program of the gateway.
 fn is_of_gateway(name: &str) -> bool {
     let programs = Gateway::PROGRAMS.on_interface();
-    programs.iter().any(|(_, program)| *program == name)
+    programs.into_iter().any(|(_, program)| program == name)
 }
 
 impl XdpProgram {

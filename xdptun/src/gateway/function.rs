@@ -47,10 +47,11 @@ const FRAGMENTS_LOST: Counter = Counter {
 impl Function for Gateway {
     const PROGRAMS: &'static Programs = &Programs {
         function: "gateway",
-        // Behind the tunnel: it sees datagrams.
-        order: 1,
+        // Behind the tunnel and NAT64: it sees datagrams, and what clients send as IPv4.
+        order: 4,
         is_older_than_groups: false,
-        ingress: "gateway_ingress",
+        device: None,
+        ingress: Some("gateway_ingress"),
         egress: "gateway_egress",
         splitter: None,
         xdp: None,

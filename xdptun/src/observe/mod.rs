@@ -2,5 +2,6 @@
 
 pub mod capture;
 pub mod metrics;
+pub mod nat64;
 pub mod rates;
 pub mod status;

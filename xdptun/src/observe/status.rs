@@ -26,6 +26,8 @@ use crate::host::clock::{as_seconds, monotonic_ns, since};
 use crate::host::interface::Interface;
 use crate::host::mtu::WireguardMtu;
 use crate::host::ports::PortRange;
+use crate::nat64::Nat64;
+use crate::observe::nat64::Nat64Status;
 use crate::tunnel::Tunnel;
 
 /// Version of the layout of all JSON that xdptun prints. A new field does not change it; a
@@ -42,6 +44,9 @@ pub struct Status {
     /// What the gateway has attached, by interface index; left out if there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayStatus>,
+    /// What NAT64 has attached; left out if there is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat64: Option<Nat64Status>,
     /// The state of each interface of the running `xdptun run`, by name; left out if none
     /// runs, or it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,12 +219,21 @@ impl Status {
             };
             gateways.push(GatewayStatus::read(&pinned, states)?);
         }
+        let nat64 = Pinned::<Nat64>::all()?;
+        let nat64 = nat64.iter().map(Nat64Status::read).next().transpose()?;
         Ok(Self {
             schema: SCHEMA,
             interfaces,
             gateways,
+            nat64,
             service: None,
         })
+    }
+
+    /// Whether nothing is attached.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.interfaces.is_empty() && self.gateways.is_empty() && self.nat64.is_none()
     }
 
     /// Keeps only the attachment of one interface.
@@ -228,6 +242,8 @@ impl Status {
             .retain(|found| found.attachment.name == interface);
         self.gateways
             .retain(|found| found.attachment.name == interface);
+        self.nat64
+            .take_if(|found| found.attachment.name != interface);
     }
 
     /// The attachment of one interface.
@@ -237,7 +253,7 @@ impl Status {
     /// If there is nothing, of [kind](crate::error::Kind) `NotAttached`.
     pub fn of(mut self, interface: &str) -> Result<Self> {
         self.retain(interface);
-        if self.interfaces.is_empty() && self.gateways.is_empty() {
+        if self.is_empty() {
             bail!(
                 NotAttached,
                 "{interface}: nothing is attached; `xdptun status` shows what is, and where"
@@ -403,6 +419,9 @@ fn as_name<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_str(state.name())
 }
 
-fn each_as_text<S: Serializer>(values: &[impl Display], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn each_as_text<S: Serializer>(
+    values: &[impl Display],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(values.iter().map(ToString::to_string))
 }

@@ -1,13 +1,14 @@
 //! Many interfaces in one process: start, signals, reload, end.
 //!
 //! Interfaces of the tunnel with equal settings form a group, which shares its flows. All
-//! interfaces of the gateway are one group.
+//! interfaces of the gateway are one group. So is the device of NAT64.
 
 mod conflicts;
 mod ending;
 mod function;
 mod gateway;
 mod group;
+mod nat64;
 mod prepared;
 mod reload;
 mod serve;
@@ -23,11 +24,13 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use tokio::task::{JoinSet, spawn_local};
 
+use self::nat64::RunningNat64;
 use crate::config::{Config, LogLevel};
 use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function, Handle, Incumbent};
 use crate::host::preflight;
+use crate::nat64::Nat64;
 use crate::process::notify::{self, Watchdog};
 use crate::process::signals::catch;
 use crate::process::task::Task;
@@ -38,7 +41,9 @@ use gateway::RunningGateway;
 use states::{InterfaceStates, States};
 
 /// The part of the program that shows an operator what the service does.
-pub trait Frontend: FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> {
+pub trait Frontend:
+    FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> + FunctionFrontend<Nat64>
+{
     /// The service serves metrics at this address now.
     ///
     /// # Errors
@@ -114,6 +119,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         frontend,
         groups: BTreeMap::new(),
         gateway: None,
+        nat64: None,
         next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
@@ -121,6 +127,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         metrics: None,
         tunnel_states: InterfaceStates::of::<Tunnel>(&all_states),
         gateway_states: InterfaceStates::of::<Gateway>(&all_states),
+        nat64_states: InterfaceStates::of::<Nat64>(&all_states),
         all_states,
     };
     let control = tokio::select! {
@@ -157,6 +164,8 @@ struct Service {
     groups: BTreeMap<u32, RunningGroup>,
     /// The one of the gateway, if anything is forwarded.
     gateway: Option<RunningGateway>,
+    /// NAT64, if anything is translated.
+    nat64: Option<RunningNat64>,
     /// The next such number.
     next: u32,
     /// The addresses that names of peers last resolved to.
@@ -169,7 +178,9 @@ struct Service {
     tunnel_states: InterfaceStates,
     /// Those of the gateway.
     gateway_states: InterfaceStates,
-    /// The states of both functions.
+    /// That of NAT64's device.
+    nat64_states: InterfaceStates,
+    /// The states of all functions.
     all_states: Rc<States>,
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
@@ -30,7 +30,7 @@ use xdptun_common::member::{self, Member};
 use xdptun_common::wire::{LINK_ETHERNET, Protocol};
 use xdptun_lab::workspace;
 
-use crate::kernel::{Record, require_root, take};
+use crate::kernel::{Record, require_root, take, within};
 use crate::path::Family;
 use crate::program::Skb;
 
@@ -385,14 +385,4 @@ impl Gateway {
     pub fn leaves(&mut self, packet: impl Into<Vec<u8>>) -> Step<'_> {
         Step::new(self, Side::Out, packet.into())
     }
-}
-
-/// A map of an object that goes on to hold it: its programs are not loaded yet.
-fn within<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> T
-where
-    T: TryFrom<&'a mut Map, Error: std::fmt::Debug>,
-{
-    let map = ebpf.map_mut(name);
-    let map = map.unwrap_or_else(|| panic!("the object has no map {name}"));
-    map.try_into().expect("the map has its type")
 }

@@ -2,4 +2,5 @@
 //! interface. The last one begins with `ready:`.
 
 pub mod gateway;
+pub mod nat64;
 pub mod tunnel;

@@ -18,9 +18,9 @@ change. A file with an error changes nothing. If a change fails later, `xdptun r
 part`, and what was done. The commented [sample](../xdptun/package/config.toml) has an example of
 every key.
 
-`xdptun attach`, `xdptun forward` and `xdptun nat` have options for nearly every key, with the
-same meaning and default. Options that repeat (`--port`, `--peer`, `--to`, `--inside`) are lists
-in the file.
+`xdptun attach`, `xdptun forward`, `xdptun nat` and `xdptun nat64` have options for nearly every
+key, with the same meaning and default. Options that repeat (`--port`, `--peer`, `--to`, `--inside`,
+`--static`) are lists in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
 change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
@@ -71,13 +71,22 @@ go back to the inside host. Several interfaces can have a table; each has its ow
 
 ";
 
+const NAT64: &str = "
+## `[nat64]`
+
+IPv6-only clients reach IPv4 behind a prefix ([nat64.md](nat64.md)). To let addresses of the pool
+leave with that of an interface, as `xdptun nat64 --iface` does, give the interface a table
+`[interface.NAME.nat]` with `inside` set to the pool.
+
+";
+
 const HEAD: &str = "\
 | key | type | unit | default | meaning | reload changes it | option |
 |---|---|---|---|---|---|---|
 ";
 
 /// The verbs that have keys of the file as options.
-const VERBS: [&str; 3] = ["attach", "forward", "nat"];
+const VERBS: [&str; 4] = ["attach", "forward", "nat", "nat64"];
 
 #[test]
 fn the_page_is_as_the_code_makes_it() {
@@ -86,6 +95,7 @@ fn the_page_is_as_the_code_makes_it() {
     let interface = &whole["interface"]["additionalProperties"];
     let forward = &interface["properties"]["forward"]["items"];
     let nat = &interface["properties"]["nat"];
+    let nat64 = &whole["nat64"];
     let page = [
         ABOUT,
         WHOLE,
@@ -100,6 +110,8 @@ fn the_page_is_as_the_code_makes_it() {
         &table(&forward["properties"], &forward["required"], &["forward"]),
         NAT,
         &table(&nat["properties"], &nat["required"], &["nat"]),
+        NAT64,
+        &table(&nat64["properties"], &nat64["required"], &["nat64"]),
     ]
     .concat();
     expect_file!["../../../../docs/configuration.md"].assert_eq(&page);
@@ -113,6 +125,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     let interface = &whole["interface"]["additionalProperties"]["properties"];
     let forward = &interface["forward"]["items"]["properties"];
     let nat = &interface["nat"]["properties"];
+    let nat64 = &whole["nat64"]["properties"];
     let keys = |table: &Value| table.as_object().unwrap().clone();
     let of_interface = || keys(whole).into_iter().chain(keys(interface));
     for (command, keys, rest) in [
@@ -144,6 +157,11 @@ fn the_command_line_has_the_same_keys_and_defaults() {
                 .collect(),
             &["iface", "take-over"],
         ),
+        (
+            "nat64",
+            of_interface().chain(keys(nat64)).collect(),
+            &["iface", "take-over"],
+        ),
     ] {
         let mut options: Vec<String> = options_of(command).filter_map(|one| name(&one)).collect();
         for (key, schema) in keys {
@@ -153,7 +171,8 @@ fn the_command_line_has_the_same_keys_and_defaults() {
             let default = option.get_default_values().first();
             let default = default.map(|default| default.to_str().unwrap().to_owned());
             let expected = match &schema["default"] {
-                Value::Null => None,
+                // A flag.
+                Value::Null | Value::Bool(false) => None,
                 Value::Array(list) if list.is_empty() => None,
                 Value::String(text) => Some(text.clone()),
                 other => Some(other.to_string()),
@@ -187,7 +206,7 @@ fn schema() -> Value {
 fn table(keys: &Value, required: &Value, verbs: &[&str]) -> String {
     let mut rows = String::from(HEAD);
     for (key, schema) in keys.as_object().unwrap() {
-        if ["interface", "forward", "nat"].contains(&key.as_str()) {
+        if ["interface", "forward", "nat", "nat64"].contains(&key.as_str()) {
             continue;
         }
         let is_required = required

@@ -6,6 +6,7 @@
 mod attachments;
 mod family;
 mod gateway;
+mod nat64;
 mod serve;
 mod tunnel;
 
@@ -17,6 +18,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+use self::nat64::Nat64s;
 use crate::observe::status::{AttachmentStatus, Status};
 use attachments::Attachments;
 use gateway::Gateways;
@@ -33,11 +35,13 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub fn render(status: Status) -> Result<String, fmt::Error> {
     let tunnels = status.interfaces.iter().map(|one| &one.attachment);
     let gateways = status.gateways.iter().map(|one| &one.attachment);
-    let attachments = tunnels.chain(gateways).cloned();
+    let nat64 = status.nat64.iter().map(|one| &one.attachment);
+    let attachments = tunnels.chain(gateways).chain(nat64).cloned();
     write(vec![
         Box::new(Attachments::of(attachments.collect())),
         Box::new(Tunnels::of(status.interfaces)),
         Box::new(Gateways::of(status.gateways)),
+        Box::new(Nat64s::of(status.nat64.into_iter().collect())),
     ])
 }
 
@@ -124,6 +128,7 @@ mod tests {
             schema: SCHEMA,
             interfaces,
             gateways,
+            nat64: None,
             service: None,
         })
         .unwrap()
