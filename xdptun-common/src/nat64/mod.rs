@@ -2,6 +2,7 @@
 //! and the IPv4 addresses that clients get.
 
 pub mod address;
+pub mod chain;
 pub mod header;
 pub mod lease;
 pub mod message;

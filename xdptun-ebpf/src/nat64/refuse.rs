@@ -6,12 +6,13 @@ use aya_ebpf::maps::PerCpuArray;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::{is_multicast_or_broadcast, is_unspecified};
 use xdptun_common::nat64::outcome::Outcome;
-use xdptun_common::parse::{Bytes as _, Chains as _, is_extension};
+use xdptun_common::parse::Bytes as _;
 use xdptun_common::wire::{Icmp as _, IcmpHeader, Ip as _, Ipv6Header, Protocol};
 
 use crate::host::clock::now;
 use crate::host::rate_limit::{Bucket, Rate};
 use crate::nat64::rewrite::checked;
+use crate::nat64::to_v4::Behind;
 use crate::nat64::translator::translator;
 use crate::packet::access::View;
 use crate::packet::error::PacketError;
@@ -88,18 +89,13 @@ fn refuse(ctx: &TcContext, code: u8) -> Result<bool, PacketError> {
 /// (RFC 4443 section 2.4 (e)).
 #[inline(always)]
 fn is_error(ctx: &TcContext, ip: &Ipv6Header) -> Result<bool, PacketError> {
-    let start = link_len() + Ipv6Header::LEN;
-    let (protocol, offset) = match is_extension(ip.protocol()) {
-        false => (ip.protocol(), start),
-        true => {
-            let chain = View(ctx).follow(start, ip.protocol());
-            let chain = chain.ok_or(PacketError::OutOfBounds)?;
-            (chain.protocol, start + chain.len)
-        }
+    let Some(behind) = Behind::of(ctx, link_len(), ip)? else {
+        return Ok(true);
     };
-    if protocol != Protocol::ICMPV6 {
+    if behind.protocol != Protocol::ICMPV6 {
         return Ok(false);
     }
-    let icmp: Option<IcmpHeader> = View(ctx).read(checked(offset)?);
+    let at = checked(link_len() + Ipv6Header::LEN + behind.extensions)?;
+    let icmp: Option<IcmpHeader> = View(ctx).read(at);
     Ok(icmp.is_none_or(Ipv6Header::quotes))
 }

@@ -5,27 +5,43 @@ use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::mapped;
 use xdptun_common::checksum::Sum;
+use xdptun_common::nat64::chain::{Chain, follow};
 use xdptun_common::nat64::outcome::Outcome;
 use xdptun_common::nat64::{header, message};
-use xdptun_common::parse::{Bytes as _, Chain, Chains as _, Shape, is_extension};
+use xdptun_common::parse::{Bytes as _, is_extension};
 use xdptun_common::wire::{
     FragmentHeader, Icmp as _, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Part, Protocol,
 };
 
 use crate::nat64::leases::address_of_sender;
-use crate::nat64::rewrite::{address_change, change_checksum, checked, replace_header, trim};
+use crate::nat64::rewrite::{
+    MAX_OFFSET, address_change, change_checksum, checked, replace_header, trim,
+};
 use crate::nat64::step::{Step, number, refused_v6};
 use crate::nat64::translator::{prefix, translator};
 use crate::packet::access::View;
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::resize::{make_linear, store};
+use crate::packet::skb::Skb as _;
 
 /// Handles a packet of IPv6; a number of [`Step`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 pub extern "C" fn nat64_to_v4(skb: *mut __sk_buff) -> u32 {
     number(to_v4(&TcContext::new(skb)), refused_v6)
+}
+
+/// See [`follow`]. A global function (the verifier's word), which the verifier walks once and not once
+/// for each caller.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn nat64_follow(skb: *mut __sk_buff, start: u32, first: u32) -> u64 {
+    if start as usize > MAX_OFFSET {
+        return 0;
+    }
+    let ctx = &TcContext::new(skb);
+    Chain::pack(follow(&View(ctx), start as usize, Protocol(first as u8)))
 }
 
 /// What stands behind the extension headers of a packet.
@@ -52,32 +68,23 @@ impl Behind {
             }));
         }
         let start = at + Ipv6Header::LEN;
-        let chain = View(ctx)
-            .follow(start, first)
-            .ok_or(PacketError::OutOfBounds)?;
-        // Of the headers that mean something for what follows only that of a fragment is known: the
-        // "atomic" fragment is whole (RFC 6946).
-        let is_atomic = first == Protocol::IPV6_FRAGMENT && chain.len == FragmentHeader::LEN;
-        let is_fragment = matches!(chain.shape, Shape::FirstFragment | Shape::LaterFragment);
-        if chain.shape == Shape::Extensions && !is_atomic {
+        let chain = Chain::unpack(nat64_follow(ctx.raw(), start as u32, first.0.into()));
+        let Some(chain) = chain else {
             return Ok(None);
-        }
-        let part = match is_fragment || is_atomic {
-            true => Some(Self::part(ctx, start, &chain)?),
-            false => None,
+        };
+        let part = match chain.fragment {
+            Some(fragment) => {
+                let at = checked(start + fragment)?;
+                let header: FragmentHeader = View(ctx).read(at).ok_or(PacketError::OutOfBounds)?;
+                Some(header.part())
+            }
+            None => None,
         };
         Ok(Some(Self {
             protocol: chain.protocol,
             extensions: chain.len,
             part,
         }))
-    }
-
-    #[inline(always)]
-    fn part(ctx: &TcContext, start: usize, chain: &Chain) -> Result<Part, PacketError> {
-        let at = checked(start + chain.fragment)?;
-        let header: FragmentHeader = View(ctx).read(at).ok_or(PacketError::OutOfBounds)?;
-        Ok(header.part())
     }
 
     /// Whether it is only a part of a datagram.

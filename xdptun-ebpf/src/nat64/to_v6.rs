@@ -53,6 +53,9 @@ fn to_v6(ctx: &TcContext) -> Result<Step, PacketError> {
             if Ipv4Header::is_error(icmp) {
                 return Ok(Step::Message);
             }
+            if Ipv4Header::quotes(icmp) && Ipv4Header::changes_route(icmp) {
+                return Ok(Step::Done(Outcome::ToV6DropRedirect));
+            }
             let Some(made) = message::to_v6(&icmp, 0, u32::MAX) else {
                 return Ok(Step::Done(Outcome::ToV6DropMessage));
             };

@@ -77,15 +77,13 @@ impl Device {
 
     fn set_up(&self) -> Result<()> {
         let name = self.name;
-        // Neither addresses that nobody asked for, nor redirects to those that send here. A kernel
-        // without one of these has nothing to switch off.
+        // No addresses that nobody asked for. A kernel without IPv6 has nothing to switch off.
         for (parameter, value) in [
-            (format!("ipv6/conf/{name}/disable_ipv6"), "0"),
-            (format!("ipv6/conf/{name}/addr_gen_mode"), "1"),
-            (format!("ipv6/conf/{name}/accept_ra"), "0"),
-            (format!("ipv4/conf/{name}/send_redirects"), "0"),
+            ("disable_ipv6", "0"),
+            ("addr_gen_mode", "1"),
+            ("accept_ra", "0"),
         ] {
-            let _ = fs::write(format!("/proc/sys/net/{parameter}"), value);
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{parameter}"), value);
         }
         let index = if_nametoindex(name).with_context(|| format!("{name} vanished"))?;
         netlink::block_on(async |handle| {

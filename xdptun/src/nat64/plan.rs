@@ -117,7 +117,8 @@ impl Plan {
             own_v6: prefix.embed(pool.own()),
             only_global: (prefix.is_well_known() && !nat64.allow_private).into(),
             mtu_v4: nat64.mtu.get() - LONGER,
-            max_unanswered: quarter(clients),
+            // More than one network of clients can have.
+            max_unanswered: clients.div_ceil(2),
             max_per_network: nat64.per_prefix.map_or(quarter(clients), |most| most.get()),
             answered: ticks(self.answered),
             unanswered: ticks(self.unanswered),
@@ -159,7 +160,7 @@ mod tests {
              pool = \"10.64.0.0/24\"\nmtu = 1492",
         );
         let translator = plan.options().settings.translator;
-        assert_eq!(translator.max_unanswered, 63);
+        assert_eq!(translator.max_unanswered, 127);
         assert_eq!(translator.max_per_network, 63);
         assert_eq!(translator.mtu_v4, 1472);
         assert_eq!(translator.only_global, 1);

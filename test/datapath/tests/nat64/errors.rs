@@ -237,6 +237,57 @@ fn errors_about_other_packets_are_dropped() {
         .is_dropped(Outcome::ToV4DropMessage);
 }
 
+/// RFC 7915 sections 4.3 and 5.3: nothing is told about an error.
+#[test]
+fn errors_about_errors_are_dropped() {
+    let (mut nat64, ends) = Ends::new();
+    let unreachable = |kind, from: IpAddr, to: IpAddr| {
+        let inner = error([kind, 3], 0, payload(40), [from, to]);
+        inner.bytes()[14..].to_vec()
+    };
+    let inner = unreachable(3, ends.client[V4], ends.server[V4]);
+    let met = error([3, 3], 0, inner, [ROUTER.into(), ends.client[V4]]);
+    nat64.meets(met).is_dropped(Outcome::ToV6DropMessage);
+    let inner = unreachable(1, ends.server[V6], ends.client[V6]);
+    let met = error([1, 4], 0, inner, [ends.client[V6], ends.server[V6]]);
+    nat64.meets(met).is_dropped(Outcome::ToV4DropMessage);
+}
+
+/// RFC 4443 section 2.4 (c): an error fits 1,280 bytes.
+#[test]
+fn a_long_error_becomes_one_that_fits_every_path() {
+    let (mut nat64, ends) = Ends::new();
+    let inner = |version| ends.to_server(version, 4000, 53).payload(payload(1400));
+    let met = error(
+        [3, 3],
+        0,
+        inner(V4).quote(1300),
+        [ROUTER.into(), ends.client[V4]],
+    );
+    let expected = error(
+        [1, 4],
+        0,
+        inner(V6).quote(1280 - 96),
+        [nat64.v6(ROUTER), ends.client[V6]],
+    );
+    nat64.meets(met).becomes(expected, &["to_v6_error"]);
+}
+
+/// RFC 6052 section 3.1.
+#[test]
+fn errors_to_private_addresses_are_dropped() {
+    let (mut nat64, ends) = Ends::new();
+    let strict = Translator {
+        only_global: 1,
+        ..translator()
+    };
+    nat64.set(strict);
+    let server = nat64.v6(Ipv4Addr::new(10, 0, 0, 1));
+    let inner = Packet::datagram((server, 53).into(), (ends.client[V6], 4000).into());
+    let met = error([1, 4], 0, inner.quote(8), [ends.client[V6], server]);
+    nat64.meets(met).is_dropped(Outcome::ToV4DropMessage);
+}
+
 #[test]
 fn errors_without_a_packet_are_dropped() {
     let (mut nat64, ends) = Ends::new();

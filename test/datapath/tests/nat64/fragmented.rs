@@ -49,9 +49,12 @@ fn fragments_of_a_client_lose_their_header() {
 fn an_atomic_fragment_may_be_fragmented_as_ipv4() {
     let (mut nat64, ends) = Ends::new();
     let made = |version| ends.to_server(version, 4000, 53).payload(payload(1400));
-    nat64
-        .meets(made(V6).fragment_of(0x9876_4321, 0, false))
-        .becomes(made(V4).without_df().identified(0x4321), &["to_v4"]);
+    let optional = made(V6).extension(IpNumber::IPV6_DESTINATION_OPTIONS, 1);
+    for packet in [made(V6), optional] {
+        nat64
+            .meets(packet.fragment_of(0x9876_4321, 0, false))
+            .becomes(made(V4).without_df().identified(0x4321), &["to_v4"]);
+    }
 }
 
 #[test]

@@ -71,11 +71,13 @@ fn damage_stays() {
 #[test]
 fn other_messages_are_dropped() {
     let (mut nat64, ends) = Ends::new();
-    // Timestamps, information, address masks, routers, redirects, source quench.
-    for kind in [13, 14, 15, 16, 17, 18, 9, 10, 5, 4, 40, 255] {
+    // Timestamps, information, address masks, routers, source quench.
+    for kind in [13, 14, 15, 16, 17, 18, 9, 10, 4, 40, 255] {
         let packet = message(kind, 0, &[0; 28], [ends.server[V4], ends.client[V4]]);
         nat64.meets(packet).is_dropped(Outcome::ToV6DropMessage);
     }
+    let redirect = message(5, 0, &[0; 28], [ends.server[V4], ends.client[V4]]);
+    nat64.meets(redirect).is_dropped(Outcome::ToV6DropRedirect);
     // Listeners, routers, neighbours, redirects, node information, experiments.
     for kind in [130, 131, 132, 133, 134, 135, 136, 137, 139, 140, 143, 200] {
         let packet = message(kind, 0, &[0; 48], [ends.client[V6], ends.server[V6]]);

@@ -6,6 +6,7 @@ use etherparse::IpNumber;
 use xdptun_common::nat64::outcome::Outcome;
 use xdptun_common::nat64::translator::Translator;
 use xdptun_test_datapath::nat64::{Nat64, translator};
+use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Message, Packet};
 
 use crate::{Ends, SERVER, V4, V6, client};
@@ -103,12 +104,42 @@ fn other_protocols_are_dropped() {
     }
 }
 
+/// RFC 7915 section 5.1: a route that has ended is skipped.
 #[test]
 fn what_asks_for_a_route_or_authenticates_addresses_is_dropped() {
     let (mut nat64, ends) = Ends::new();
-    for number in [IpNumber::IPV6_ROUTE_HEADER, IpNumber::AUTHENTICATION_HEADER] {
-        let packet = ends.to_server(V6, 4000, 53).extension(number, 1);
+    let authenticated = ends.to_server(V6, 4000, 53);
+    let authenticated = authenticated.extension(IpNumber::AUTHENTICATION_HEADER, 1);
+    nat64
+        .meets(authenticated)
+        .is_dropped(Outcome::ToV4DropExtensions);
+    let routed = ends.to_server(V6, 4000, 53).payload(payload(1300));
+    let routed = routed.extension(IpNumber::IPV6_ROUTE_HEADER, 1);
+    let mut asks = routed.bytes();
+    nat64.meets(routed).made(&["to_v4"]);
+    // One segment is left.
+    asks[14 + 40 + 3] = 1;
+    nat64.meets(asks).is_dropped(Outcome::ToV4DropExtensions);
+}
+
+/// RFC 7915 section 5.1.1: the others of its fragments would not have the header.
+#[test]
+fn a_header_behind_that_of_a_fragment_is_refused() {
+    let (mut nat64, ends) = Ends::new();
+    for number in [
+        IpNumber::IPV6_DESTINATION_OPTIONS,
+        IpNumber::IPV6_ROUTE_HEADER,
+        IpNumber::AUTHENTICATION_HEADER,
+    ] {
+        let packet = ends.to_server(V6, 4000, 53).payload(payload(800));
+        let packet = packet.fragment_of(7, 0, true).extension(number, 1);
         nat64.meets(packet).is_dropped(Outcome::ToV4DropExtensions);
+        // Before it, what forbids a translation does so all the same.
+        let packet = ends.to_server(V6, 4000, 53).payload(payload(800));
+        let packet = packet.extension(IpNumber::AUTHENTICATION_HEADER, 1);
+        nat64
+            .meets(packet.fragment_of(7, 0, true))
+            .is_dropped(Outcome::ToV4DropExtensions);
     }
 }
 

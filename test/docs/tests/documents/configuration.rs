@@ -14,6 +14,7 @@ enum Table {
     Interface,
     Forward,
     Nat,
+    Nat64,
 }
 
 /// A change of every key, from its default.
@@ -48,6 +49,14 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
         (Table::Nat, "max-bindings-per-host", "100"),
         (Table::Nat, "outside", "\"10.0.0.1\""),
         (Table::Nat, "ports", "\"20000-29999\""),
+        (Table::Nat64, "allow-private", "true"),
+        (Table::Nat64, "inside", "[\"fd00:6::/64\", \"fd00:8::9\"]"),
+        (Table::Nat64, "mtu", "1400"),
+        (Table::Nat64, "per-prefix", "100"),
+        (Table::Nat64, "pool", "\"10.64.0.0/24\""),
+        (Table::Nat64, "prefix", "\"fd00:64::/96\""),
+        (Table::Nat64, "static", "\"100.64.0.9=fd00:6::9\""),
+        (Table::Nat64, "tc", &other_tc),
     ];
     all.map(|(table, key, value)| (table, key, value.to_owned()))
         .into()
@@ -72,9 +81,10 @@ fn file(changed: Table, key: &str, value: &str) -> String {
     let rule = [("listen", "7000"), ("to", "\"10.0.0.2:7000\"")];
     let forward = table(Table::Forward, &rule);
     let nat = table(Table::Nat, &[("inside", "\"192.168.7.0/24\"")]);
+    let nat64 = table(Table::Nat64, &[("inside", "\"fd00:6::/64\"")]);
     format!(
         "{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{forward}\
-         [interface.eth0.nat]\n{nat}"
+         [interface.eth0.nat]\n{nat}[nat64]\n{nat64}"
     )
 }
 

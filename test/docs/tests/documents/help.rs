@@ -98,10 +98,11 @@ fn those_that_stay_attached() {
     host.connect(link, &peer, link).unwrap();
     let examples = all_examples().into_iter();
     let mut count = 0;
-    for example in
-        examples.filter(|example| ["attach", "forward", "nat", "run"].contains(&verb(example)))
+    for example in examples
+        .filter(|example| ["attach", "forward", "nat", "nat64", "run"].contains(&verb(example)))
     {
         let attached = match verb(&example) {
+            "nat64" => host.translate_too(&example).unwrap(),
             "forward" | "nat" => host.forward_too("eth0", &example).unwrap(),
             _ => attach(&host, &example),
         };
@@ -118,7 +119,7 @@ fn those_that_look_or_change() {
     for example in all_examples() {
         match verb(&example) {
             // Of the other tests.
-            "attach" | "detach" | "forward" | "nat" | "run" => {}
+            "attach" | "detach" | "forward" | "nat" | "nat64" | "run" => {}
             "watch" if example == TOO_LONG => {
                 let words = example.split(' ');
                 xdptun::cli::command().try_get_matches_from(words).unwrap();

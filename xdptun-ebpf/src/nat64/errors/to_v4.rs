@@ -50,6 +50,7 @@ fn judge(ctx: &TcContext) -> Result<Option<Places>, PacketError> {
         return Ok(None);
     }
     let to = prefix(translator).extract(inner.source());
+    let to = to.filter(|to| translator.may_reach(*to));
     let (Some(to), Some(client)) = (to, address(inner.destination())) else {
         return Ok(None);
     };
@@ -76,7 +77,7 @@ fn judge(ctx: &TcContext) -> Result<Option<Places>, PacketError> {
         Some(header) => header,
         None => return Ok(None),
     };
-    // A router has no address of the pool, and needs none (RFC 6791 section 4).
+    // A router has no address of the pool, and needs none (RFC 6791).
     let router = address(ip.source()).unwrap_or(translator.own);
     made.outer_v4 =
         Ipv4Header::bare(mapped(router), mapped(to), Protocol::ICMP, 0).with_fields(ip.fields());
@@ -123,7 +124,8 @@ fn transport(ctx: &TcContext, places: Places) -> Result<Option<Sum>, PacketError
         }
         Protocol::ICMP => {
             let old: IcmpHeader = View(ctx).read(rest).ok_or(PacketError::OutOfBounds)?;
-            let Some(new) = message::to_v4(&old, u32::MAX) else {
+            let new = message::to_v4(&old, u32::MAX).filter(|new| new.echo().is_some());
+            let Some(new) = new else {
                 return Ok(None);
             };
             let len = made.payload_len().unwrap_or(0);

@@ -32,6 +32,9 @@ pub extern "C" fn nat64_error_to_v6(skb: *mut __sk_buff) -> u32 {
     number(step, refused_v4)
 }
 
+/// The most that is kept of what stands behind the headers of the packet inside, in bytes.
+const LONGEST_REST: u32 = 1280 - 96;
+
 /// What a message is.
 enum Judged {
     /// An error about a packet of a client, whose headers are [`made`]; whether a fragment header is
@@ -78,7 +81,8 @@ fn judge(ctx: &TcContext) -> Result<Judged, PacketError> {
             fragment.is_some()
         }
     };
-    // A router may have an address that may not stand behind the prefix (RFC 6791 section 3).
+    // A router may have an address that may not stand behind the prefix: the other way round, RFC
+    // 6791 has errors of a router without a usable address come from the translator.
     let router = match unmapped(ip.source()) {
         source if translator.may_reach(source) => source,
         _ => translator.own,
@@ -87,10 +91,12 @@ fn judge(ctx: &TcContext) -> Result<Judged, PacketError> {
         Ipv6Header::bare(prefix.embed(router), to, Protocol::ICMPV6, 0).with_fields(ip.fields());
     let payload_len = ip.payload_len().ok_or(PacketError::OutOfBounds)?;
     let (at, end) = (at as u32, (at + payload_len) as u32);
+    // RFC 4443 section 2.4 (c): 1,280 bytes in all, of which these headers are 96 at most.
+    let longest = quote.offset as u32 + LONGEST_REST;
     let places = Places {
         at,
         rest: quote.offset as u32,
-        kept: end_of_quote(at, end, message::quoted_v4(&icmp)),
+        kept: end_of_quote(at, end, message::quoted_v4(&icmp)).min(longest),
         end,
     };
     Ok(Judged::About(places, has_fragment))
@@ -126,7 +132,8 @@ fn transport(ctx: &TcContext, places: Places) -> Result<Option<Sum>, PacketError
         }
         Protocol::ICMP => {
             let old: IcmpHeader = View(ctx).read(rest).ok_or(PacketError::OutOfBounds)?;
-            let Some(new) = message::to_v6(&old, 0, u32::MAX) else {
+            let new = message::to_v6(&old, 0, u32::MAX).filter(|_| old.echo().is_some());
+            let Some(new) = new else {
                 return Ok(None);
             };
             let len = inner.payload_len().unwrap_or(0);

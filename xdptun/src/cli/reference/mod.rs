@@ -75,7 +75,7 @@ const NAT64: &str = "
 ## `[nat64]`
 
 IPv6-only clients reach IPv4 behind a prefix ([nat64.md](nat64.md)). To let addresses of the pool
-leave with that of an interface, as `xdptun nat64 --iface` does, give the interface a table
+leave with that of an interface, as `xdptun nat64` does with `--iface`, give the interface a table
 `[interface.NAME.nat]` with `inside` set to the pool.
 
 ";
