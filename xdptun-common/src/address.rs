@@ -16,14 +16,16 @@ pub const fn address_words(address: [u8; 16]) -> [u32; 4] {
 
 /// The 16 bytes of an IPv4 address.
 #[inline(always)]
-pub(crate) const fn mapped(address: [u8; 4]) -> [u8; 16] {
+#[must_use]
+pub const fn mapped(address: [u8; 4]) -> [u8; 16] {
     // SAFETY: as in `address_words`.
     unsafe { core::mem::transmute([0, 0, MAPPED, u32::from_ne_bytes(address)]) }
 }
 
 /// The IPv4 address in a v4-mapped one.
 #[inline(always)]
-pub(crate) const fn unmapped(address: [u8; 16]) -> [u8; 4] {
+#[must_use]
+pub const fn unmapped(address: [u8; 16]) -> [u8; 4] {
     let [_, _, _, address] = address_words(address);
     address.to_ne_bytes()
 }

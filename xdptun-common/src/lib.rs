@@ -14,7 +14,7 @@
 //! * [`global`]: names of read-only variables;
 //! * [`again`]: marks of packets that pass a hook again, or that xdptun itself made;
 //! * [`count`]: a function for the tests, which only counts;
-//! * [`nat64`]: packets of IPv6 as packets of IPv4, and the other way;
+//! * [`nat64`]: packets of IPv6 as packets of IPv4, and the other way, and who has which address;
 //! * [`policy`]: rules about payloads, and the search for their patterns;
 //! * [`tunnel`]: the fake connection, its proofs and limits, and what becomes of a packet.
 //!

@@ -6,6 +6,8 @@ use etherparse::{IpFragOffset, IpNumber, Ipv4Header as V4, Ipv6Header as V6};
 use proptest::prelude::*;
 use xdptun_common::address::address_bytes;
 use xdptun_common::nat64::address::{LENGTHS, Prefix, is_global};
+use xdptun_common::nat64::chain::{Chain, follow};
+use xdptun_common::nat64::pool::Pool;
 use xdptun_common::nat64::{header, message};
 use xdptun_common::wire::{
     FragmentHeader, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Part, Protocol,
@@ -468,5 +470,99 @@ proptest! {
         prop_assert_eq!((fragment.next(), fragment.part()), (Protocol::UDP, part));
         let expected = from.with_payload(Protocol::IPV6_FRAGMENT, payload + 8);
         prop_assert_eq!(back, expected);
+    }
+}
+
+/// An extension header of `units` times eight bytes more than eight.
+fn extension(next: u8, units: u8, fourth: u8) -> Vec<u8> {
+    let mut header = vec![0; (usize::from(units) + 1) * 8];
+    header[..4].copy_from_slice(&[next, units, 0, fourth]);
+    header
+}
+
+/// RFC 7915 sections 5.1 and 5.1.1.
+#[test]
+fn extension_headers_are_left_out_or_forbid_it() {
+    let fragment = |next| extension(next, 0, 0);
+    let [
+        hop_by_hop,
+        routing,
+        fragmented,
+        authentication,
+        options,
+        udp,
+    ] = [0, 43, 44, 51, 60, 17];
+    for (headers, first, expected) in [
+        (vec![], udp, Some((udp, 0, None))),
+        (vec![extension(udp, 0, 0)], hop_by_hop, Some((udp, 8, None))),
+        (vec![extension(udp, 3, 0)], options, Some((udp, 32, None))),
+        (vec![extension(udp, 2, 0)], routing, Some((udp, 24, None))),
+        (vec![extension(udp, 2, 1)], routing, None),
+        (vec![extension(udp, 2, 0)], authentication, None),
+        (vec![fragment(udp)], fragmented, Some((udp, 8, Some(0)))),
+        (
+            vec![extension(fragmented, 1, 0), fragment(udp)],
+            options,
+            Some((udp, 24, Some(16))),
+        ),
+        (
+            vec![fragment(options), extension(udp, 0, 0)],
+            fragmented,
+            None,
+        ),
+        (vec![fragment(fragmented), fragment(udp)], fragmented, None),
+        (vec![extension(options, 0, 0)], options, None),
+        (vec![extension(options, 0, 0); 7], options, None),
+        (
+            vec![extension(options, 40, 0), extension(udp, 0, 0)],
+            options,
+            None,
+        ),
+    ] {
+        let packet = [vec![0xff; 40], headers.concat()].concat();
+        let found = follow(&packet[..], 40, Protocol(first));
+        let expected = expected.map(|(protocol, len, fragment)| Chain {
+            protocol: Protocol(protocol),
+            len,
+            fragment,
+        });
+        assert_eq!(found, expected, "{first}: {headers:?}");
+        assert_eq!(Chain::unpack(Chain::pack(found)), found);
+    }
+}
+
+/// Every address of a pool that clients can have is lent, whoever asks, and no other.
+#[test]
+fn a_pool_lends_each_of_its_addresses() {
+    for prefix in 16..=30 {
+        let pool = Pool::new([100, 64, 0, 0], prefix).unwrap();
+        let size = 1_u32 << (32 - prefix);
+        let first = u32::from_be_bytes([100, 64, 0, 0]);
+        let lent = (first..first + size).filter(|one| pool.lends(one.to_be_bytes()));
+        assert_eq!(lent.count() as u32, pool.clients(), "/{prefix}");
+        // Double hashing meets each once.
+        let client = [7; 16];
+        let mut found = std::collections::BTreeSet::new();
+        for attempt in 0..size {
+            let Some(address) = pool.candidate(client, 5, attempt) else {
+                continue;
+            };
+            assert!(pool.lends(address) && address != pool.own());
+            assert!(found.insert(address), "{address:?} twice");
+        }
+        assert_eq!(found.len() as u32, pool.clients(), "/{prefix}");
+    }
+    assert_eq!(Pool::new([100, 64, 0, 0], 15), None);
+    assert_eq!(Pool::new([100, 64, 0, 0], 31), None);
+    assert_eq!(Pool::new([100, 64, 0, 1], 16), None);
+}
+
+proptest! {
+    #[test]
+    fn a_client_that_comes_back_asks_for_the_same_address(client: [u8; 16], seed: u32) {
+        let pool = Pool::new([100, 64, 0, 0], 16).unwrap();
+        let first = |seed| (0..4).find_map(|attempt| pool.candidate(client, seed, attempt));
+        prop_assert_eq!(first(seed), first(seed));
+        prop_assert!(first(seed).is_some_and(|address| pool.has(address)));
     }
 }

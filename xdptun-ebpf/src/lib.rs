@@ -7,8 +7,8 @@
 //! [`tunnel::restore`] or [`tunnel::reply`] change the packet.
 //!
 //! A folder is a room. A room uses itself and those before it: [`machine`], [`packet`],
-//! [`host`], [`flow`]; then those of the functions, [`tunnel`], [`policy`] and [`gateway`], which
-//! do not know each other. Each map and read-only variable is in the file of its owner.
+//! [`host`], [`flow`]; then those of the functions, [`tunnel`], [`policy`], [`gateway`] and [`nat64`],
+//! which do not know each other. Each map and read-only variable is in the file of its owner.
 //! A function is a feature of this crate: with it come its room and its object.
 //!
 //! The library compiles for the host as well, where its unit tests run. A test must not call
@@ -31,6 +31,8 @@ pub mod flow;
 pub mod gateway;
 pub mod host;
 pub mod machine;
+#[cfg(feature = "nat64")]
+pub mod nat64;
 pub mod packet;
 #[cfg(feature = "policy")]
 pub mod policy;

@@ -12,6 +12,8 @@
 //! | [`config`] | the configuration file and the values of options |
 //! | [`group`] | interfaces that one process carries together, from attach to detach, for any function |
 //! | [`tunnel`] | the tunnel, a function: its plan, its maps, its daemon |
+//! | [`gateway`] | the gateway, a function: forwarded ports, and inside hosts that share an address |
+//! | [`nat64`] | NAT64, a function: IPv6-only clients reach IPv4 |
 //! | [`observe`] | status, rates, metrics and captures of attachments |
 //! | [`doctor`] | finds problems on this host that keep datagrams from passing |
 //! | [`service`] | many interfaces in one process: start, signals, reload, end |
@@ -53,6 +55,7 @@ pub mod error;
 pub mod gateway;
 pub mod group;
 pub mod host;
+pub mod nat64;
 pub mod observe;
 pub mod policy;
 pub mod process;

@@ -108,7 +108,7 @@ pub fn object(target: Option<&str>) -> Result<()> {
 const OBJECT: &str = "xdptun-object";
 
 /// The functions whose objects tests load as files.
-const FUNCTIONS: [&str; 3] = ["tunnel", "policy", "gateway"];
+const FUNCTIONS: [&str; 4] = ["tunnel", "policy", "gateway", "nat64"];
 
 /// Where cargo's messages say that the build script left the objects.
 fn objects_of(messages: &str) -> Option<PathBuf> {

@@ -18,6 +18,7 @@
 //! | [`fuzz`] | random packets against rules, rather than rows |
 //! | [`gateway`] | the same for the programs of the gateway: conversations rather than rows |
 //! | [`policy`] | the programs of the policy |
+//! | [`nat64`] | the same for the program of NAT64 |
 //! | [`diff`] | what differs, for people |
 
 pub mod case;
@@ -28,6 +29,7 @@ pub mod gateway;
 pub mod icmp;
 pub mod kernel;
 pub mod moment;
+pub mod nat64;
 pub mod packet;
 pub mod path;
 pub mod policy;

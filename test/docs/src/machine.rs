@@ -226,6 +226,11 @@ impl Machine {
         Attached::searching(&self.netns, iface, &mut self.shell(command)?)
     }
 
+    /// Runs a command that lets IPv6-only clients reach IPv4.
+    pub fn translate_too(&self, command: &str) -> Result<Attached> {
+        Attached::translating(&self.netns, &mut self.shell(command)?)
+    }
+
     /// Runs a command that attaches to `iface`, when a page tells so of several hosts.
     pub fn attach_too(&self, iface: &str, command: &str) -> Result<Attached> {
         Attached::by(&self.netns, iface, &mut self.shell(command)?)

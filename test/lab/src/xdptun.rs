@@ -159,22 +159,49 @@ impl Attached {
         Self::forwarding(netns, iface, &mut command)
     }
 
+    /// The device that NAT64 makes.
+    pub const NAT64: &'static str = "xdptun64";
+
+    /// Lets IPv6-only clients reach IPv4, and returns when it is ready.
+    pub fn nat64(netns: &Netns, args: &[&str]) -> Result<Self> {
+        let mut command = netns.command(binary()?);
+        Self::translating(netns, command.arg("nat64").args(args))
+    }
+
+    /// Runs a command that lets IPv6-only clients reach IPv4, and returns when it is ready.
+    pub fn translating(netns: &Netns, command: &mut Command) -> Result<Self> {
+        let groups = groups_of(netns, "nat64")?;
+        let is_there = move || fs::read_dir(&groups).is_ok_and(|mut all| all.next().is_some());
+        Self::running(netns, Self::NAT64, command, is_there)
+    }
+
     fn to_function(
         netns: &Netns,
         iface: &str,
         command: &mut Command,
         function: &str,
     ) -> Result<Self> {
-        let binary = binary()?;
         let index = link::index(netns, iface)?.to_string();
         let groups = groups_of(netns, function)?;
+        let is_there = move || group_of(&groups, &index).is_some();
+        Self::running(netns, iface, command, is_there)
+    }
+
+    /// Runs a command that works on `iface`, and returns when it is ready. As long as something
+    /// `is_there`, it is detached in the end.
+    fn running(
+        netns: &Netns,
+        iface: &str,
+        command: &mut Command,
+        is_there: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<Self> {
+        let binary = binary()?;
         let process = Process::spawn(command)?;
         let ((), guard) = guarded(|| {
             let ender = process.ender();
             let mut detach = netns.command(&binary);
             detach.args(["detach", "--iface", iface]);
             Ok(((), move || {
-                let is_there = || group_of(&groups, &index).is_some();
                 if let Err(error) = end(&ender, is_there, detach) {
                     eprintln!("cannot end xdptun: {error:#}");
                 }

@@ -30,6 +30,7 @@
 //! | [`tcp`] | real TCP connections |
 //! | [`through`] | clients that talk to servers through a gateway |
 //! | [`traces`] | what an attachment leaves on a host |
+//! | [`translated`] | what IPv6-only clients of `xdptun nat64` send and get |
 //! | [`traffic`] | datagrams that keep coming while something else happens |
 //! | [`unpacked`] | programs that `cargo xtask setup` unpacks |
 //! | [`vxlan`] | tunnels, whose packets have checksums of their own |
@@ -65,6 +66,7 @@ pub mod tcp;
 pub mod through;
 pub mod traces;
 pub mod traffic;
+pub mod translated;
 pub mod unpacked;
 pub mod vxlan;
 pub mod wire;

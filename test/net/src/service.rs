@@ -91,7 +91,12 @@ impl File {
     }
 }
 
-fn wait_for_control(netns: &Netns) {
+/// Waits until the service of a namespace can be asked.
+///
+/// # Panics
+///
+/// If it cannot be in time.
+pub fn wait_for_control(netns: &Netns) {
     let socket = control_socket(netns);
     wait::until(LIMIT, "the control socket", || socket.exists()).unwrap();
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::{Attached, Family, Host, Inside, Netns, Served, xdptun};
 
-use crate::{PORT, inside};
+use crate::{PORT, inside, translated};
 
 /// The port at which the gateway listens when it forwards.
 pub const LISTEN: u16 = 7000;
@@ -78,6 +78,30 @@ pub fn nat(talk: impl Fn(&Through) -> Result<()>) {
         seen: Inside::ADDRESS.into(),
     };
     let passed = talk(&through).and_then(|()| all_passed(&net.gateway));
+    attached.explain(passed).unwrap();
+    attached.stop().unwrap();
+}
+
+/// Lets an IPv6-only client talk to a server of IPv4.
+///
+/// # Panics
+///
+/// If that fails, or the gateway drops a packet.
+pub fn nat64(talk: impl Fn(&Through) -> Result<()>) {
+    let net = Inside::new().unwrap();
+    let attached = translated::nat64(&net, &[]);
+    let [server, _] = &net.outside;
+    let service = server.socket(Family::V4, PORT);
+    let through = Through {
+        client: net.a.clone(),
+        server: server.clone(),
+        service,
+        called: translated::called(server.v4, PORT),
+        seen: Inside::ADDRESS.into(),
+    };
+    let passed = talk(&through)
+        .and_then(|()| all_passed(&net.gateway))
+        .and_then(|()| translated::all_passed(&net.gateway));
     attached.explain(passed).unwrap();
     attached.stop().unwrap();
 }

@@ -4,7 +4,7 @@ use crate::address::address_words;
 
 /// An IPv6 prefix, behind which IPv4 addresses stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(4))]
 pub struct Prefix {
     /// The prefix, and zeros.
     address: [u8; 16],
@@ -36,6 +36,19 @@ impl Prefix {
         let is_one =
             LENGTHS.contains(&len) && behind.iter().all(|octet| *octet == 0) && address[ZERO] == 0;
         is_one.then_some(prefix)
+    }
+
+    /// The same prefix, of which the length is known to be this.
+    #[inline(always)]
+    #[must_use]
+    pub const fn known_as(self, len: u32) -> Self {
+        Self { len, ..self }
+    }
+
+    /// Its address, and its length in bits.
+    #[must_use]
+    pub const fn parts(&self) -> ([u8; 16], u32) {
+        (self.address, self.len)
     }
 
     /// Whether it is that for networks that name none.

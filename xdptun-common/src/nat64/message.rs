@@ -3,7 +3,8 @@
 //! The headers that are made here name no extension behind the quoted packet (RFC 4884): it is to be
 //! cut off.
 
-use crate::wire::{Icmp as _, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header};
+use super::LONGER;
+use crate::wire::{Icmp as _, IcmpHeader, Ipv4Header, Ipv6Header};
 
 /// Types of ICMP (RFC 792).
 mod v4 {
@@ -24,9 +25,6 @@ mod v6 {
     pub const ECHO: u8 = 128;
     pub const ECHO_REPLY: u8 = 129;
 }
-
-/// How much longer the header of IPv6 is.
-const LONGER: u32 = (Ipv6Header::LEN - Ipv4Header::LEN) as u32;
 
 /// No link of IPv4 has a smaller MTU (RFC 791).
 const MINIMUM_MTU: u32 = 68;
@@ -84,6 +82,31 @@ pub fn to_v4(icmp: &IcmpHeader, mtu: u32) -> Option<IcmpHeader> {
         _ => return None,
     };
     Some(IcmpHeader::new(kind, code, rest))
+}
+
+/// How many bytes of the packet an ICMP error quotes, behind which an extension stands (RFC 4884
+/// section 4.1); 0 if it does not say.
+#[inline(always)]
+#[must_use]
+pub const fn quoted_v4(icmp: &IcmpHeader) -> u32 {
+    let [kind, _] = icmp.kind_and_code();
+    match kind {
+        v4::UNREACHABLE | v4::TIME_EXCEEDED | v4::PARAMETER_PROBLEM => {
+            (icmp.rest() >> 16 & 0xff) * 4
+        }
+        _ => 0,
+    }
+}
+
+/// The same of an ICMPv6 error.
+#[inline(always)]
+#[must_use]
+pub const fn quoted_v6(icmp: &IcmpHeader) -> u32 {
+    let [kind, _] = icmp.kind_and_code();
+    match kind {
+        v6::UNREACHABLE | v6::TIME_EXCEEDED => (icmp.rest() >> 24) * 8,
+        _ => 0,
+    }
 }
 
 /// What "destination unreachable" of ICMP is in ICMPv6, by its code.

@@ -40,6 +40,8 @@ pub enum Fate {
     PassEmpty,
     /// It goes through the splitter and comes back in pieces.
     Split,
+    /// It comes in by the interface that it was about to leave by.
+    ComeIn,
     /// It was turned into a message to its sender.
     Return,
     /// It ends here, and its sender is told that it went well: the daemon has a copy.
@@ -57,7 +59,9 @@ impl Fate {
     pub const fn is_loss(self) -> bool {
         match self {
             Self::Lose | Self::PassEmpty => true,
-            Self::Pass | Self::Split | Self::Return | Self::Hold | Self::Consume => false,
+            Self::Pass | Self::Split | Self::ComeIn | Self::Return | Self::Hold | Self::Consume => {
+                false
+            }
         }
     }
 }

@@ -51,6 +51,16 @@ impl EthernetHeader {
         EtherType(u16::from_be_bytes(self.ether_type))
     }
 
+    /// The same header before something else.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_ether_type(self, ether_type: EtherType) -> Self {
+        Self {
+            ether_type: ether_type.0.to_be_bytes(),
+            ..self
+        }
+    }
+
     /// The header as it lies in the packet.
     #[inline(always)]
     #[must_use]

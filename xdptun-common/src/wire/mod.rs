@@ -9,6 +9,7 @@ mod ethernet;
 mod icmp;
 mod ip;
 mod tcp;
+mod transport;
 mod udp;
 
 pub use ethernet::{EtherType, EthernetHeader, LINK_ETHERNET, LINK_NONE};

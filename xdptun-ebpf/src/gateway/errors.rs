@@ -16,7 +16,7 @@ use xdptun_common::wire::{Icmp, IcmpHeader, Protocol};
 use crate::gateway::at_hand::at_hand;
 use crate::gateway::nat::is_current;
 use crate::gateway::process::refused;
-use crate::gateway::rewrite::{address_change, checksum_offset, port_offset};
+use crate::gateway::rewrite::{address_change, port_offset};
 use crate::gateway::sessions::find;
 use crate::host::clock::now;
 use crate::packet::access::View;
@@ -140,7 +140,7 @@ fn change_transport(ctx: &TcContext, side: Side, about: &About) -> Result<Sum, P
     let port = offset + port_offset(about.protocol, side.opposite());
     let change = Sum::new().number(to.port()).without_number(from.port());
     store(ctx, port, &to.port().to_be_bytes())?;
-    let field = offset + checksum_offset(about.protocol);
+    let field = offset + about.protocol.checksum_offset();
     // Of TCP eight bytes may be all that is quoted.
     if field + size_of::<u16>() > about.end as usize {
         return Ok(change);
@@ -152,12 +152,9 @@ fn change_transport(ctx: &TcContext, side: Side, about: &About) -> Result<Sum, P
         Protocol::ICMP => Sum::new(),
         _ => address_change(from, to),
     };
-    let sum = Sum::of_checksum(old).combine(change).combine(addresses);
-    let new = match (about.protocol, old) {
-        (Protocol::UDP, [0, 0]) => old,
-        (Protocol::UDP, _) => sum.udp_checksum(),
-        _ => sum.checksum(),
-    };
+    let new = about
+        .protocol
+        .changed_checksum(old, change.combine(addresses));
     store(ctx, field, &new)?;
     Ok(change.word(new).without_word(old))
 }

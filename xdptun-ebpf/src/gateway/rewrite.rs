@@ -9,7 +9,7 @@ use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
-use xdptun_common::wire::{IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{IcmpHeader, Ip, IpVersion, Protocol};
 
 use crate::packet::access::Packet as _;
 use crate::packet::error::PacketError;
@@ -31,7 +31,7 @@ pub fn rewrite<I: Ip>(
     to: End,
 ) -> Result<(), PacketError> {
     let offset = bounded::<MAX_OFFSET>(offset).ok_or(PacketError::OutOfBounds)? as usize;
-    let field = offset + checksum_offset(tuple.protocol());
+    let field = offset + tuple.protocol().checksum_offset();
     make_linear(ctx, field + size_of::<u16>())?;
     let from = tuple.translated();
     let mangled = match tuple.protocol() {
@@ -53,16 +53,6 @@ pub fn rewrite<I: Ip>(
     let port = offset + port_offset(tuple.protocol(), tuple.side());
     ctx.write(port, to.port().to_be_bytes())
         .ok_or(PacketError::OutOfBounds)
-}
-
-/// Where the checksum is in a transport header.
-#[inline(always)]
-pub const fn checksum_offset(protocol: Protocol) -> usize {
-    match protocol {
-        Protocol::TCP => TcpHeader::CHECKSUM_OFFSET,
-        Protocol::ICMP => IcmpHeader::CHECKSUM_OFFSET,
-        _ => UdpHeader::CHECKSUM_OFFSET,
-    }
 }
 
 /// Where in a transport header the port is that is translated on a side.

@@ -26,7 +26,7 @@ const fn action(fate: Fate) -> Action {
     match fate {
         Fate::Pass | Fate::PassEmpty => Action::Pass,
         Fate::Split => Action::Split,
-        Fate::Return => Action::Return,
+        Fate::Return | Fate::ComeIn => Action::Return,
         Fate::Hold => Action::Swallow,
         Fate::Consume | Fate::Lose => Action::Drop,
     }

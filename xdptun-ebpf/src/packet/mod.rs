@@ -5,6 +5,7 @@ pub mod access;
 pub mod buffer;
 pub mod direction;
 pub mod error;
+pub mod error_message;
 pub mod extensions;
 pub mod link;
 pub mod options;

@@ -4,16 +4,16 @@ use aya_ebpf::Global;
 use aya_ebpf::bindings::BPF_F_RECOMPUTE_CSUM;
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_NET;
 use aya_ebpf::helpers::generated::{
-    bpf_skb_change_head, bpf_skb_change_tail, bpf_skb_store_bytes, bpf_skb_vlan_pop,
-    bpf_skb_vlan_push, bpf_xdp_adjust_head,
+    bpf_skb_change_head, bpf_skb_change_proto, bpf_skb_change_tail, bpf_skb_store_bytes,
+    bpf_skb_vlan_pop, bpf_skb_vlan_push, bpf_xdp_adjust_head,
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
-use xdptun_common::wire::{EtherType, EthernetHeader, Ip};
+use xdptun_common::wire::{EtherType, EthernetHeader, Ip, IpVersion};
 
 use crate::packet::access::Packet as _;
 use crate::packet::error::PacketError;
-use crate::packet::link::link_len;
+use crate::packet::link::{has_ethernet, link_len};
 use crate::packet::skb::Skb as _;
 
 /// The most bytes of options that are stashed: all that IPv4 can have, and more
@@ -100,6 +100,27 @@ pub fn store<T: Plain>(ctx: &TcContext, offset: usize, value: &T) -> Result<(), 
 pub fn adjust_after_ip(ctx: &TcContext, by: i32) -> Result<(), PacketError> {
     ctx.adjust_room(by, BPF_ADJ_ROOM_NET, 0)
         .map_err(|_| PacketError::Resize)
+}
+
+/// Makes the packet one of another IP version. Its fixed IP header has undefined bytes then; what
+/// follows it stays, and so do a pending checksum and the size of segments.
+#[inline(always)]
+pub fn change_version(ctx: &TcContext, version: IpVersion) -> Result<(), PacketError> {
+    let ether_type = match version {
+        IpVersion::V4 => EtherType::IPV4,
+        IpVersion::V6 => EtherType::IPV6,
+    };
+    // SAFETY: the context is valid; the helper checks the versions.
+    let result = unsafe { bpf_skb_change_proto(ctx.raw(), ether_type.0.to_be(), 0) };
+    if result != 0 {
+        return Err(PacketError::Resize);
+    }
+    if has_ethernet() {
+        let link: EthernetHeader = ctx.read(0).ok_or(PacketError::OutOfBounds)?;
+        ctx.write(0, link.with_ether_type(ether_type))
+            .ok_or(PacketError::OutOfBounds)?;
+    }
+    Ok(())
 }
 
 /// Puts a link header before a packet that has none.

@@ -18,9 +18,9 @@ use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::{Direction, reverse_link};
 use crate::packet::error::PacketError;
+use crate::packet::error_message::{message_len, replace_by_error};
 use crate::packet::link::link_len;
 use crate::packet::payload;
-use crate::packet::resize::{replace_transport, store};
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 use crate::tunnel::limits::Limit;
@@ -28,13 +28,6 @@ use crate::tunnel::sent::{Quoted, was_sent};
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::refused;
 use crate::tunnel::{fragments, rules};
-
-/// Bytes of an error message behind its IP header: ICMP header, and of the
-/// packet it is about the fixed IP header and what identifies the socket. More
-/// would be allowed; a host needs no more (RFC 792, RFC 4443 section 2.4 (c)).
-const fn message_len<I: Icmp>() -> usize {
-    IcmpHeader::LEN + I::LEN + UdpHeader::LEN
-}
 
 /// Turns a datagram that does not fit, once disguised, into the message to its
 /// sender that says so. `mtu` is that of the interface. The message comes from
@@ -334,18 +327,8 @@ fn emit<I: Icmp>(
     ip: I,
     udp: UdpHeader,
 ) -> Result<(), PacketError> {
-    let at = link_len() + I::LEN;
     let quoted = ip
         .with_options(Protocol::UDP, 0, Sum::new(), udp.length())
         .with_fresh_checksum();
-    replace_transport::<I>(ctx, message_len::<I>())?;
-    let sum = outer
-        .icmp_pseudo_header(message_len::<I>() as u16)
-        .value(&icmp)
-        .value(&quoted)
-        .value(&udp);
-    store(ctx, link_len(), &outer)?;
-    store(ctx, at, &icmp.with_checksum(sum.checksum()))?;
-    store(ctx, at + IcmpHeader::LEN, &quoted)?;
-    store(ctx, at + IcmpHeader::LEN + I::LEN, &udp)
+    replace_by_error(ctx, &outer, icmp, &quoted, &udp)
 }

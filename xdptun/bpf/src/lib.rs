@@ -3,6 +3,7 @@
 //! A package of its own, so that tests and measurements make them without the command.
 
 mod batch;
+mod hook;
 
 use std::ffi::c_int;
 
@@ -10,6 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 pub use batch::{Cursor, lookup_batch};
+pub use hook::programs_on;
 
 /// Runs a command of `enum bpf_cmd`, and returns its result.
 ///

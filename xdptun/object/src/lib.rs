@@ -13,5 +13,8 @@ pub static GATEWAY: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"),
 /// The same of the policy.
 pub static POLICY: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/policy"));
 
+/// The same of NAT64.
+pub static NAT64: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/nat64"));
+
 /// The same of a function that only counts: for the tests; nothing that is shipped refers to it.
 pub static COUNT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/count"));

@@ -18,6 +18,7 @@ use xdptun_common::report::copy::MAX_COPIED;
 
 use crate::gateway::Gateway;
 use crate::group::{Function as _, pinned};
+use crate::nat64::{DEVICE, Nat64};
 use crate::observe::capture::listen::{Captured, Listener, Wanted};
 use crate::policy::Policy;
 use crate::process::signals::Termination;
@@ -75,13 +76,17 @@ enum Captures {
     Policy,
     /// Packets that are forwarded or translated.
     Gateway,
+    /// Packets between IPv6 and IPv4.
+    Nat64,
 }
 
 impl Captures {
     /// What an interface has, if nothing else is asked for.
     fn of(interface: &str) -> Self {
         let has = |programs| pinned::is_attached(programs, interface);
-        if has(Tunnel::PROGRAMS) {
+        if interface == DEVICE {
+            Self::Nat64
+        } else if has(Tunnel::PROGRAMS) {
             Self::Tunnel
         } else if has(Gateway::PROGRAMS) {
             Self::Gateway
@@ -153,6 +158,7 @@ async fn capture(arguments: Arguments) -> Result<()> {
         Captures::Tunnel => Listener::begin::<Tunnel>(wanted).await,
         Captures::Policy => Listener::begin::<Policy>(wanted).await,
         Captures::Gateway => Listener::begin::<Gateway>(wanted).await,
+        Captures::Nat64 => Listener::begin::<Nat64>(wanted).await,
     };
     let listener = listener.inspect_err(|_| {
         if is_new {

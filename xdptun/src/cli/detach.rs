@@ -7,6 +7,7 @@ use crate::error::{Error, Kind};
 use crate::gateway::Gateway;
 use crate::group::Function;
 use crate::group::detach::{self, Detached};
+use crate::nat64::Nat64;
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
@@ -27,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let name = &arguments.iface;
     let mut ended = false;
     let mut missing = None;
-    for end in [end::<Tunnel>, end::<Policy>, end::<Gateway>] {
+    for end in [end::<Tunnel>, end::<Policy>, end::<Gateway>, end::<Nat64>] {
         match end(name) {
             Ok(was_attached) => ended |= was_attached,
             // An interface that is gone left the pins of those functions that it had.

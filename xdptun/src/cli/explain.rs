@@ -8,6 +8,7 @@ use clap::Args;
 use crate::gateway::Gateway;
 use crate::group::Function as _;
 use crate::group::counter::Counter;
+use crate::nat64::Nat64;
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
@@ -22,7 +23,12 @@ pub struct Arguments {
 
 /// Every counter of every function.
 fn all() -> impl Iterator<Item = Counter> {
-    let all = [Tunnel::counters(), Policy::counters(), Gateway::counters()];
+    let all = [
+        Tunnel::counters(),
+        Policy::counters(),
+        Gateway::counters(),
+        Nat64::counters(),
+    ];
     all.into_iter().flatten()
 }
 
@@ -82,6 +88,7 @@ mod tests {
         for entry in all() {
             let closing = entry.name == "tx_drop_closing" || entry.name == "rx_drop_icmp";
             let closing = closing || entry.name == "out_drop_redirect";
+            let closing = closing || entry.name.ends_with("_drop_message");
             assert!(
                 !entry.name.contains("_drop_") || closing || !entry.advice.is_empty(),
                 "{}",

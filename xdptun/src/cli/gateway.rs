@@ -1,4 +1,4 @@
-//! Options that `xdptun forward` and `xdptun nat` share.
+//! Options that `xdptun forward`, `xdptun nat` and `xdptun nat64` share.
 
 use anyhow::Result;
 use clap::Args;

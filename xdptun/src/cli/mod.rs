@@ -13,6 +13,7 @@ mod forward;
 mod gateway;
 mod limit;
 mod nat;
+mod nat64;
 mod once;
 mod policy;
 #[cfg(test)]
@@ -55,6 +56,7 @@ Examples:
   xdptun forward --iface eth0 --listen 7000 --to 10.0.0.5:7000
   xdptun nat --iface eth0 --inside 192.168.7.0/24
   xdptun policy -i eth0 --direction in --contains EVIL --action drop
+  xdptun nat64 --iface eth0 --inside fd00:6::/64
   xdptun status                                  what is attached, and its flows
   xdptun flows --sort sent                       flows alone, most sent first
   xdptun watch                                   flows and rates, live
@@ -71,6 +73,7 @@ enum Verb {
     Forward(forward::Arguments),
     Nat(nat::Arguments),
     Policy(policy::Arguments),
+    Nat64(nat64::Arguments),
     Detach(detach::Arguments),
     Status(status::Arguments),
     Flows(flows::Arguments),
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Verb::Forward(arguments) => forward::run(arguments),
         Verb::Nat(arguments) => nat::run(&arguments),
         Verb::Policy(arguments) => policy::run(&arguments),
+        Verb::Nat64(arguments) => nat64::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Sessions(arguments) => sessions::run(&arguments),

@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::gateway::Gateway;
 use crate::group::pinned;
+use crate::nat64::Nat64;
 use crate::observe::status::{FlowStatus, Status};
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
@@ -110,7 +111,11 @@ pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
 /// Tells if there is no attachment, or none that this process can see.
 pub fn say_if_nothing(out: &mut impl io::Write, status: &Status) -> Result<()> {
     let mut hidden = pinned::unseen::<Tunnel>()?;
-    let others = [pinned::unseen::<Policy>()?, pinned::unseen::<Gateway>()?];
+    let others = [
+        pinned::unseen::<Policy>()?,
+        pinned::unseen::<Gateway>()?,
+        pinned::unseen::<Nat64>()?,
+    ];
     for name in others.into_iter().flatten() {
         if !hidden.contains(&name) {
             hidden.push(name);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -11,16 +12,19 @@ use serde::Serialize;
 use super::report::{duration, table, traffic};
 use crate::gateway::Pinned;
 use crate::gateway::session::{self, Began, Ends, Session};
+use crate::nat64;
+use crate::nat64::session::Client;
 use crate::observe::status::SCHEMA;
 
-/// Show the sessions that `xdptun forward` and `xdptun nat` carry in this network namespace.
+/// Show the sessions that `xdptun forward` and `xdptun nat` carry in this network namespace, and the
+/// clients of `xdptun nat64`.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  xdptun sessions\n  xdptun sessions --function nat\n  xdptun sessions \
                   --peer 203.0.113.7 --json"
 )]
 pub struct Arguments {
-    /// Only those that forward ports, or those of inside hosts.
+    /// Only those that forward ports, those of inside hosts, or clients of NAT64.
     #[arg(long, value_enum)]
     function: Option<Function>,
 
@@ -40,6 +44,8 @@ enum Function {
     Forward,
     /// The translation of inside hosts.
     Nat,
+    /// The translation between IPv6 and IPv4, whose clients have no sessions but addresses.
+    Nat64,
 }
 
 impl Function {
@@ -56,6 +62,9 @@ impl Function {
 struct Output {
     schema: u32,
     sessions: Vec<Session>,
+    /// Clients of NAT64; left out if it translates nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<Vec<Client>>,
 }
 
 /// Runs the verb.
@@ -65,7 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .into_iter()
         .map(|pinned| (pinned.group.directory.clone(), pinned.group))
         .collect();
-    let nothing = match groups.is_empty() {
+    let clients = clients(arguments)?;
+    let nothing = match groups.is_empty() && clients.is_none() {
         true => "nothing is forwarded or translated in this network namespace",
         false => "no sessions",
     };
@@ -84,12 +94,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let output = Output {
             schema: SCHEMA,
             sessions,
+            clients,
         };
         serde_json::to_writer(&mut out, &output)?;
         writeln!(out)?;
         return Ok(());
     }
-    if sessions.is_empty() {
+    let clients = clients.unwrap_or_default();
+    if sessions.is_empty() && clients.is_empty() {
         writeln!(out, "{nothing}")?;
         return Ok(());
     }
@@ -128,13 +140,45 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             }
         }
     }
-    for rows in [forwarded, translated] {
+    let mut with_address = table(CLIENTS, 3);
+    for one in &clients {
+        let time = |time: Option<Duration>| time.map_or("-".to_owned(), duration);
+        with_address.add_row([
+            one.client.to_string(),
+            one.address.to_string(),
+            one.state.name().to_owned(),
+            time(one.idle),
+            time(one.expires),
+        ]);
+    }
+    for rows in [forwarded, translated, with_address] {
         if !rows.is_empty() {
             writeln!(out, "{rows}")?;
         }
     }
     Ok(())
 }
+
+/// The clients of NAT64 that are asked for; none if it translates nothing, or is not asked for.
+fn clients(arguments: &Arguments) -> Result<Option<Vec<Client>>> {
+    if arguments
+        .function
+        .is_some_and(|only| only != Function::Nat64)
+    {
+        return Ok(None);
+    }
+    let Some(pinned) = nat64::Pinned::all()?.into_iter().next() else {
+        return Ok(None);
+    };
+    let mut clients = nat64::session::all(&pinned.group.maps)?;
+    if let Some(peer) = arguments.peer {
+        clients.retain(|one| one.has(peer));
+    }
+    Ok(Some(clients))
+}
+
+/// The columns of clients of NAT64.
+const CLIENTS: [&str; 5] = ["CLIENT", "ADDRESS", "STATE", "IDLE", "EXPIRES"];
 
 /// The columns of sessions that are forwarded.
 const FORWARDED: [&str; 9] = [

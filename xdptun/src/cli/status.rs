@@ -10,6 +10,7 @@ use xdptun_common::tunnel::state::State;
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
+use crate::observe::nat64::Nat64Status;
 use crate::observe::policy::PolicyStatus;
 use crate::observe::status::{
     AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status, Translated,
@@ -51,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     for policy in &status.policies {
         print_policy(&mut out, policy)?;
+    }
+    if let Some(nat64) = &status.nat64 {
+        print_nat64(&mut out, nat64)?;
     }
     for report in status.service.iter().flatten() {
         let name = &report.name;
@@ -126,6 +130,38 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
     }
     print_flows(out, interface)?;
     print_counters(out, &interface.attachment)
+}
+
+fn print_nat64(out: &mut impl io::Write, nat64: &Nat64Status) -> Result<()> {
+    let attachment = &nat64.attachment;
+    writeln!(out, "{}  nat64", attachment.name)?;
+    match &attachment.hooks[..] {
+        [] => writeln!(out, "  hooks  none: nothing is translated")?,
+        hooks => writeln!(out, "  hooks  {}", hooks.join(", "))?,
+    }
+    match attachment.daemon {
+        Some(process) => writeln!(out, "  daemon process {process}")?,
+        None => writeln!(
+            out,
+            "  daemon not running: clients keep their addresses; the same command goes on with them, \
+             `xdptun detach --iface {}` ends them",
+            attachment.name
+        )?,
+    }
+    writeln!(out, "  nat64  {} -> {}", join(&nat64.inside), nat64.prefix)?;
+    let states = nat64.client_states.iter();
+    let states: Vec<_> = states
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    writeln!(
+        out,
+        "  pool   {}; of {} clients {}; {} for a network of 64 bits at most",
+        nat64.pool,
+        nat64.max_clients,
+        states.join(", "),
+        nat64.max_per_prefix
+    )?;
+    print_counters(out, attachment)
 }
 
 fn print_gateway(out: &mut impl io::Write, gateway: &GatewayStatus) -> Result<()> {

@@ -23,6 +23,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::gateway::{self, Gateway};
 use crate::group::events::watch;
 use crate::group::{Carried, Trace};
+use crate::nat64::{self, Nat64};
 use crate::observe::metrics;
 use crate::policy::{self, Policy};
 use crate::process::task::Task;
@@ -135,6 +136,26 @@ impl FunctionFrontend<Policy> for Terminal {
         plan: &policy::Plan,
     ) -> Result<()> {
         announce::policy::announce(attached, carried, plan, self.way_out)
+    }
+
+    fn observer(&self) -> &() {
+        &()
+    }
+}
+
+impl FunctionFrontend<Nat64> for Terminal {
+    fn loaded(&self, _: &mut nat64::Attached, _: &nat64::Plan) -> Result<()> {
+        // Its program logs nothing.
+        Ok(())
+    }
+
+    fn ready(
+        &self,
+        attached: &nat64::Attached,
+        carried: &Carried,
+        plan: &nat64::Plan,
+    ) -> Result<()> {
+        announce::nat64::announce(attached, carried, plan, self.way_out)
     }
 
     fn observer(&self) -> &() {

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
 use crate::observe::policy::PolicyRates;
-use crate::observe::rates::{Drops, FlowRates, GatewayRates, InterfaceRates, Rates};
+use crate::observe::rates::{Drops, FlowRates, GatewayRates, InterfaceRates, Packets, Rates};
 use crate::observe::status::Status;
 use crate::process::signals::Termination;
 use screen::Screen;
@@ -141,33 +141,45 @@ fn print(out: &mut impl io::Write, rates: &Rates, status: &Status) -> Result<()>
     for policy in &rates.policies {
         print_policy(out, policy)?;
     }
+    if let Some(nat64) = &rates.nat64 {
+        let clients = by_state(&nat64.client_states);
+        writeln!(out, "{}  nat64  clients {clients}", nat64.packets.name)?;
+        print_packets(out, &nat64.packets)?;
+    }
     writeln!(out)?;
     Ok(())
 }
 
 fn print_gateway(out: &mut impl io::Write, gateway: &GatewayRates) -> Result<()> {
-    let mut counts: Vec<String> = gateway
-        .session_states
-        .iter()
-        .map(|(state, count)| format!("{count} {state}"))
-        .collect();
-    if counts.is_empty() {
-        counts.push("none".to_owned());
-    }
     let bindings = match gateway.bindings {
         0 => String::new(),
         bindings => format!("  bindings {bindings}"),
     };
-    let sessions = counts.join(", ");
+    let sessions = by_state(&gateway.session_states);
     writeln!(
         out,
         "{}  gateway  sessions {sessions}{bindings}",
-        gateway.name
+        gateway.packets.name
     )?;
-    for (name, rate) in &gateway.packets_per_s {
+    print_packets(out, &gateway.packets)
+}
+
+/// How many are in each state.
+fn by_state(states: &BTreeMap<&'static str, usize>) -> String {
+    let counts = states
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"));
+    match &counts.collect::<Vec<_>>()[..] {
+        [] => "none".to_owned(),
+        counts => counts.join(", "),
+    }
+}
+
+fn print_packets(out: &mut impl io::Write, of: &Packets) -> Result<()> {
+    for (name, rate) in &of.packets_per_s {
         writeln!(out, "  {} {name}", packets(*rate))?;
     }
-    print_drops(out, &gateway.drops)
+    print_drops(out, &of.drops)
 }
 
 fn print_policy(out: &mut impl io::Write, policy: &PolicyRates) -> Result<()> {

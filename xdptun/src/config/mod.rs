@@ -1,10 +1,11 @@
-//! The configuration: a file, or the arguments of `xdptun attach`, `xdptun forward`,
-//! `xdptun nat` or `xdptun policy`.
+//! The configuration: a file, or the arguments of `xdptun attach`, `xdptun forward`, `xdptun nat`,
+//! `xdptun nat64` or `xdptun policy`.
 
 mod file;
 mod forward;
 mod interface;
 mod nat;
+mod nat64;
 mod peer;
 mod policy;
 mod secrets;
@@ -16,6 +17,7 @@ pub use forward::{
 };
 pub use interface::{IDLE_TIMEOUT, InterfaceConfig, KEEPALIVE};
 pub use nat::{Filtering, Inside, MAX_INSIDE, Nat, NatError, outside_address};
+pub use nat64::{ClientNetwork, Fixed, MAX_CLIENT_NETWORKS, Nat64, Nat64Error, Pool, Prefix};
 pub use peer::{Peer, PeerConfig, PeerError, network, peers_fit};
 pub use policy::{
     Offset, Pattern, PolicyAction, PolicyDirection, PolicyError, PolicyProtocol, PolicyRule,
@@ -24,5 +26,6 @@ pub use policy::{
 pub use secrets::Secrets;
 pub use values::{
     DEFAULT_MAX_FLOWS, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost, MaxFlows,
-    MaxSessions, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout, UdpTimeout, UpTo,
+    MaxSessions, Mtu, PerPrefix, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout, UdpTimeout,
+    UpTo,
 };

@@ -98,6 +98,9 @@ pub type MaxBindings = UpTo<{ 1 << 22 }, 65536>;
 /// How many bindings one inside host may have at once.
 pub type MaxBindingsPerHost = UpTo<{ 1 << 22 }, 8192>;
 
+/// How many clients of one network may have an IPv4 address.
+pub type PerPrefix = UpTo<{ 1 << 16 }, { 1 << 14 }>;
+
 /// How many seconds a UDP session lives without a datagram.
 pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::UDP }>;
 
@@ -144,6 +147,60 @@ impl<const MOST: u32, const DEFAULT: u32> FromStr for UpTo<MOST, DEFAULT> {
 }
 
 impl<const MOST: u32, const DEFAULT: u32> fmt::Display for UpTo<MOST, DEFAULT> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The MTU of a path of IPv6, in bytes; 1500 if none is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(try_from = "u32")]
+pub struct Mtu(u32);
+
+impl Mtu {
+    /// What every path of IPv6 takes (RFC 8200 section 5).
+    pub const LEAST: u32 = 1280;
+    /// What jumbo frames take.
+    pub const MOST: u32 = 9216;
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Mtu {
+    fn default() -> Self {
+        Self(1500)
+    }
+}
+
+impl TryFrom<u32> for Mtu {
+    type Error = Error;
+
+    fn try_from(bytes: u32) -> Result<Self> {
+        let (least, most) = (Self::LEAST, Self::MOST);
+        match (least..=most).contains(&bytes) {
+            true => Ok(Self(bytes)),
+            false => bail!(Invalid, "{bytes} is no MTU of IPv6; give {least} to {most}"),
+        }
+    }
+}
+
+impl FromStr for Mtu {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse::<u32>() {
+            Ok(bytes) => bytes.try_into(),
+            Err(_) => bail!(Invalid, "`{text}` is not a number of bytes"),
+        }
+    }
+}
+
+impl fmt::Display for Mtu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -68,7 +68,7 @@ pub fn load_all(ebpf: &mut Ebpf, programs: &Programs) -> Result<bool> {
         translated = program::<Xdp>(ebpf, loaded)?.info()?.size_jitted() > 0;
     }
     let on_interface = programs.on_interface().map(|(_, name)| name);
-    for name in on_interface.into_iter().chain(programs.splitter) {
+    for name in on_interface.chain(programs.splitter) {
         translated &= load_tc(ebpf, name)?.info()?.size_jitted() > 0;
     }
     Ok(translated)

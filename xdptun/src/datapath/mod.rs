@@ -7,6 +7,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod clsact;
+pub(crate) mod device;
 pub mod engine_maps;
 pub(crate) mod hook;
 pub mod local;

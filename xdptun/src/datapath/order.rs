@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{LinkOrder, ProgramId, ProgramInfo, SchedClassifier, TcAttachType};
+use aya::programs::{LinkOrder, ProgramId, TcAttachType};
+use xdptun_bpf::programs_on;
 use xdptun_common::attachment::Attachment;
 
 use super::engine_maps::EngineMaps;
@@ -66,7 +67,8 @@ pub fn on_tcx(
     }
     let on_hook = match closer.is_empty() {
         true => Vec::new(),
-        false => programs_on(interface, hook)?,
+        false => programs_on(ifindex, hook_number(hook))
+            .with_context(|| format!("cannot list the programs on {interface}"))?,
     };
     let mut on_hook = on_hook.into_iter();
     let is_closer = |id: &u32| closer.contains(id);
@@ -84,12 +86,12 @@ pub fn on_tcx(
     })
 }
 
-/// The programs of a TCX hook by identifier, in order.
-fn programs_on(interface: &str, hook: TcAttachType) -> Result<Vec<u32>> {
-    let query = SchedClassifier::query_tcx(interface, hook);
-    let (_, programs) =
-        query.with_context(|| format!("cannot list the programs on {interface}"))?;
-    Ok(programs.iter().map(ProgramInfo::id).collect())
+/// A TCX hook in `enum bpf_attach_type`.
+const fn hook_number(hook: TcAttachType) -> u32 {
+    match hook {
+        TcAttachType::Egress => 47,
+        TcAttachType::Ingress | TcAttachType::Custom(_) => 46,
+    }
 }
 
 /// The priorities among which a filter takes the first that is free: a priority holds filters

@@ -15,8 +15,10 @@ pub struct Programs {
     /// Whether versions before groups had the function: they pinned what an interface has right
     /// below the network namespace.
     pub is_older_than_groups: bool,
-    /// The program at tc ingress.
-    pub ingress: &'static str,
+    /// The device that the function makes for its programs, and that goes with them, if it does.
+    pub device: Option<&'static str>,
+    /// The program at tc ingress, if there is one.
+    pub ingress: Option<&'static str>,
     /// The program at tc egress.
     pub egress: &'static str,
     /// The program at the splitter's far end, if the function splits super-packets.
@@ -57,10 +59,10 @@ impl TcProgram {
 
 impl Programs {
     /// The tc programs on the interface itself, by name.
-    pub const fn on_interface(&self) -> [(TcProgram, &'static str); 2] {
-        [
-            (TcProgram::Ingress, self.ingress),
-            (TcProgram::Egress, self.egress),
-        ]
+    pub fn on_interface(&self) -> impl DoubleEndedIterator<Item = (TcProgram, &'static str)> {
+        let ingress = self.ingress.map(|name| (TcProgram::Ingress, name));
+        ingress
+            .into_iter()
+            .chain([(TcProgram::Egress, self.egress)])
     }
 }

@@ -7,7 +7,7 @@ use xdptun_common::attachment::{Attachment, Filters};
 use super::engine_maps::EngineMaps;
 use super::map::Source;
 use super::programs::Programs;
-use super::{clsact, pins, splitter};
+use super::{clsact, device, pins, splitter};
 use crate::error::{Context as _, Result};
 use crate::host::interface::name_of;
 
@@ -77,6 +77,9 @@ pub fn remove_member(
         .with_context(|| format!("cannot remove the links in {}", member.display()))?;
     if programs.splitter.is_some() {
         removed |= splitter::remove(ifindex)?;
+    }
+    if let Some(name) = programs.device {
+        removed |= device::remove(name, ifindex)?;
     }
     pins::remove_member(group, ifindex)
         .with_context(|| format!("cannot remove {}", member.display()))?;

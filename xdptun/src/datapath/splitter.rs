@@ -31,7 +31,7 @@ const MTU: u32 = 65535;
 
 /// Names of the two ends for an interface.
 fn names(ifindex: u32) -> (String, String) {
-    (format!("xdptun{ifindex}"), format!("xdptun{ifindex}p"))
+    (format!("xdptun{ifindex}s"), format!("xdptun{ifindex}p"))
 }
 
 /// The link group that marks a pair as ours ("xdpt") from its creation. xdptun leaves other

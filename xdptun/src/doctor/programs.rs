@@ -52,15 +52,15 @@ fn is_tunnel(name: &str) -> bool {
 
 /// Whether it is a program of a function that stands behind the tunnel.
 fn is_behind_tunnel(name: &str) -> bool {
-    let all = [Policy::PROGRAMS, Gateway::PROGRAMS].map(Programs::on_interface);
-    all.iter().flatten().any(|(_, program)| *program == name)
+    let all = [Policy::PROGRAMS, Gateway::PROGRAMS].into_iter();
+    let mut all = all.flat_map(Programs::on_interface);
+    all.any(|(_, program)| program == name)
 }
 
 impl Seen {
     /// Hooks where programs should be and are not.
     pub fn missing(&self, programs: &Programs) -> Vec<&'static str> {
-        let all = programs.on_interface();
-        let missing = all.into_iter().filter_map(|(which, program)| {
+        let missing = programs.on_interface().filter_map(|(which, program)| {
             let (hook, name) = match which {
                 TcProgram::Egress => (&self.egress, "tc egress"),
                 TcProgram::Ingress | TcProgram::Splitter => (&self.ingress, "tc ingress"),

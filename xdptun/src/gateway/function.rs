@@ -45,11 +45,12 @@ const FRAGMENTS_LOST: Counter = Counter {
 impl Function for Gateway {
     const PROGRAMS: &'static Programs = &Programs {
         function: "gateway",
-        // Behind the tunnel and the policy: they see datagrams with the addresses that the network
-        // has.
-        order: 2,
+        // Behind the tunnel, NAT64 and the policy: they see datagrams with the addresses that the
+        // network has, and what clients send as IPv4.
+        order: 4,
         is_older_than_groups: false,
-        ingress: "gateway_ingress",
+        device: None,
+        ingress: Some("gateway_ingress"),
         egress: "gateway_egress",
         splitter: None,
         xdp: None,

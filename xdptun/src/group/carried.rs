@@ -242,8 +242,7 @@ impl<F: Function> Hooks<'_, F> {
     ) -> Result<Attachment> {
         let device = (interface.name.as_str(), interface.index);
         // Egress before ingress: what ingress hands to egress must find it there.
-        let [ingress, egress] = F::PROGRAMS.on_interface();
-        for program in [egress, ingress] {
+        for program in F::PROGRAMS.on_interface().rev() {
             self.put_tc(interface, device, program, &mut attachment)?;
         }
         self.engine.set_attachment(interface.index, attachment)?;

@@ -133,7 +133,7 @@ impl PacketEnd {
 impl From<Fate> for PacketEnd {
     fn from(fate: Fate) -> Self {
         match fate {
-            Fate::Pass => Self::Passed,
+            Fate::Pass | Fate::ComeIn => Self::Passed,
             Fate::PassEmpty => Self::Emptied,
             Fate::Split => Self::Unseen,
             Fate::Return => Self::Returned,

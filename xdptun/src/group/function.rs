@@ -47,6 +47,16 @@ pub trait Function: Sized + 'static {
     /// run.
     fn takes_other_programs(settings: &Self::Settings, before: &Self::Settings) -> bool;
 
+    /// Makes the [device](Programs::device) of the function, or gives the one that is there what it is to
+    /// have; returns whether it was made.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses, or a foreign device has its name.
+    fn make_device(_: &Self::Plan) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Loads the object for the link layer of an interface, with maps that are pinned in a
     /// directory. The kernel loads a program only when it is first attached; so the object
     /// stays open.

@@ -139,6 +139,9 @@ impl<F: Function> Group<F> {
                 tell(Progress::Waiting(&one.kept_as))?;
             }
         }
+        if !self.missing().is_empty() {
+            F::make_device(&self.plan)?;
+        }
         for name in self.missing() {
             let attached = Interface::find(&name).and_then(|interface| {
                 let index = interface.index;

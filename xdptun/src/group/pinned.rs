@@ -326,7 +326,7 @@ pub fn name_bytes(name: &str) -> Result<[u8; 16]> {
 /// the kernel's word: pins of another mount namespace cannot be seen.
 #[must_use]
 pub fn is_attached(programs: &Programs, interface: &str) -> bool {
-    let mut on_interface = programs.on_interface().into_iter();
+    let mut on_interface = programs.on_interface();
     on_interface.any(|(which, program)| has_tcx_program(interface, which, program))
 }
 

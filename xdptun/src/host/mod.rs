@@ -16,5 +16,6 @@ pub mod netns;
 pub mod ports;
 pub mod preflight;
 pub mod proc;
+pub mod random;
 pub mod route;
 pub mod sysctl;

@@ -72,6 +72,38 @@ async fn way_to(handle: &Handle, to: IpAddr) -> Result<Option<Way>> {
     }))
 }
 
+/// A route to a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub to: IpNet,
+    /// Index of the interface that it leads to.
+    pub interface: u32,
+}
+
+/// The routes of both versions to other hosts, of the main table and others that are in use; of one by
+/// several interfaces each.
+///
+/// # Errors
+///
+/// If the kernel does not tell.
+pub fn routes() -> Result<Vec<Route>> {
+    let mut all = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        all.extend(messages(family)?.iter().flat_map(leads));
+    }
+    Ok(all)
+}
+
+fn messages(family: AddressFamily) -> Result<Vec<RouteMessage>> {
+    netlink::block_on(async |handle| {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family;
+        let routes = handle.route().get(request).execute().try_collect();
+        routes.await.context("cannot list the routes")
+    })
+}
+
 /// Indices of the interfaces by which packets leave to a part of each network.
 pub type WaysInto = BTreeMap<Ipv4Net, BTreeSet<u32>>;
 
@@ -88,13 +120,9 @@ pub fn interfaces_into(networks: impl IntoIterator<Item = Ipv4Net>) -> Result<Wa
     if all.is_empty() {
         return Ok(all);
     }
-    let routes: Vec<RouteMessage> = netlink::block_on(async |handle| {
-        let mut request = RouteMessage::default();
-        request.header.address_family = AddressFamily::Inet;
-        let routes = handle.route().get(request).execute().try_collect();
-        routes.await.context("cannot list the routes")
-    })?;
-    for (to, interface) in routes.iter().flat_map(leads) {
+    let routes = messages(AddressFamily::Inet)?;
+    for Route { to, interface } in routes.iter().flat_map(leads) {
+        let IpNet::V4(to) = to else { continue };
         for (network, interfaces) in &mut all {
             if network.contains(&to) || to.contains(network) {
                 interfaces.insert(interface);
@@ -106,13 +134,15 @@ pub fn interfaces_into(networks: impl IntoIterator<Item = Ipv4Net>) -> Result<Wa
 
 /// The network that a route leads to, with each interface by which it does; none if it leads
 /// nowhere or everywhere.
-fn leads(route: &RouteMessage) -> Vec<(Ipv4Net, u32)> {
+fn leads(route: &RouteMessage) -> Vec<Route> {
     let attributes = || route.attributes.iter();
-    let to = attributes().find_map(|one| match one {
-        RouteAttribute::Destination(RouteAddress::Inet(to)) => {
-            Ipv4Net::new(*to, route.header.destination_prefix_length).ok()
-        }
-        _ => None,
+    let to = attributes().find_map(|one| {
+        let to = match one {
+            RouteAttribute::Destination(RouteAddress::Inet(to)) => IpAddr::V4(*to),
+            RouteAttribute::Destination(RouteAddress::Inet6(to)) => IpAddr::V6(*to),
+            _ => return None,
+        };
+        IpNet::new(to, route.header.destination_prefix_length).ok()
     });
     let to = to.filter(|to| route.header.kind == RouteType::Unicast && to.prefix_len() > 0);
     let Some(to) = to else {
@@ -123,7 +153,9 @@ fn leads(route: &RouteMessage) -> Vec<(Ipv4Net, u32)> {
         RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
         _ => Vec::new(),
     });
-    interfaces.map(|interface| (to, interface)).collect()
+    interfaces
+        .map(|interface| Route { to, interface })
+        .collect()
 }
 
 #[cfg(test)]
@@ -152,7 +184,10 @@ mod tests {
             (route(RouteType::Unicast, None, 0, Some(3)), None),
             (route(RouteType::Unicast, to, 8, None), None),
         ] {
-            let expected = expected.map(|(to, interface)| (to.parse().unwrap(), interface));
+            let expected = expected.map(|(to, interface)| Route {
+                to: to.parse().unwrap(),
+                interface,
+            });
             assert_eq!(leads(&route), Vec::from_iter(expected), "{route:?}");
         }
     }

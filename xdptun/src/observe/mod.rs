@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod metrics;
+pub mod nat64;
 pub mod policy;
 pub mod rates;
 pub mod status;

@@ -38,12 +38,15 @@ pub struct Rates {
     /// Those of the policy; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyRates>,
+    /// That of NAT64; left out if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat64: Option<Nat64Rates>,
 }
 
-/// The rates of the gateway on one interface.
+/// The packets of a function on one interface that keeps no count of flows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GatewayRates {
-    /// The function, `gateway`.
+pub struct Packets {
+    /// The function, such as `gateway`.
     pub function: &'static str,
     /// The interface's name.
     pub name: String,
@@ -53,6 +56,24 @@ pub struct GatewayRates {
     pub packets_per_s: BTreeMap<&'static str, f64>,
     /// The counters of dropped and lost packets that moved.
     pub drops: BTreeMap<&'static str, Drops>,
+}
+
+/// The rates of NAT64.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nat64Rates {
+    /// Its packets.
+    #[serde(flatten)]
+    pub packets: Packets,
+    /// How many clients are in each state at the end of the interval.
+    pub client_states: BTreeMap<&'static str, usize>,
+}
+
+/// The rates of the gateway on one interface.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GatewayRates {
+    /// Its packets.
+    #[serde(flatten)]
+    pub packets: Packets,
     /// How many sessions of the group are in each state at the end of the interval.
     pub session_states: BTreeMap<&'static str, usize>,
     /// How many ends of inside hosts are bound at the end of the interval, in the group.
@@ -117,12 +138,17 @@ impl Rates {
             .policies
             .iter()
             .map(|now| PolicyRates::between(same(&before.policies, now), now, interval));
+        let nat64 = after.nat64.as_ref().map(|now| Nat64Rates {
+            packets: packet_rates(same(before.nat64.as_slice(), now), now, interval),
+            client_states: now.client_states.clone(),
+        });
         Self {
             schema: SCHEMA,
             interval,
             interfaces: interfaces.collect(),
             gateways: gateways.collect(),
             policies: policies.collect(),
+            nat64,
         }
     }
 }
@@ -144,13 +170,29 @@ fn gateway_rates(
     interval: Duration,
 ) -> GatewayRates {
     GatewayRates {
-        function: now.attachment.function,
-        name: now.attachment.name.clone(),
-        ifindex: now.attachment.ifindex,
-        packets_per_s: passed(then, now, interval),
-        drops: drops(then, now, interval),
+        packets: packet_rates(then, now, interval),
         session_states: now.session_states.clone(),
         bindings: now.bindings,
+    }
+}
+
+fn packet_rates<S: AsRef<AttachmentStatus>>(
+    then: Option<&S>,
+    now: &S,
+    interval: Duration,
+) -> Packets {
+    let attachment = now.as_ref();
+    let packets = attachment.counters.iter().filter_map(|(counter, _)| {
+        let moved = moved(then, now, counter.name);
+        let rate = (counter.name, per_second(moved, interval));
+        (!counter.end.is_loss() && moved > 0).then_some(rate)
+    });
+    Packets {
+        function: attachment.function,
+        name: attachment.name.clone(),
+        ifindex: attachment.ifindex,
+        packets_per_s: packets.collect(),
+        drops: drops(then, now, interval),
     }
 }
 
@@ -305,6 +347,7 @@ mod tests {
         let status = |interfaces: &[InterfaceStatus]| Status {
             gateways: Vec::new(),
             policies: Vec::new(),
+            nat64: None,
             schema: SCHEMA,
             interfaces: interfaces.to_vec(),
             service: None,

@@ -26,6 +26,8 @@ use crate::host::clock::{as_seconds, monotonic_ns, since};
 use crate::host::interface::Interface;
 use crate::host::mtu::WireguardMtu;
 use crate::host::ports::PortRange;
+use crate::nat64::Nat64;
+use crate::observe::nat64::Nat64Status;
 use crate::observe::policy::PolicyStatus;
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
@@ -47,6 +49,9 @@ pub struct Status {
     /// What the policy has attached, by interface index; left out if there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyStatus>,
+    /// What NAT64 has attached; left out if there is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat64: Option<Nat64Status>,
     /// The state of each interface of the running `xdptun run`, by name; left out if none
     /// runs, or it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,13 +226,22 @@ impl Status {
         }
         let policies = Pinned::<Policy>::all()?;
         let policies: Result<_> = policies.iter().map(PolicyStatus::read).collect();
+        let nat64 = Pinned::<Nat64>::all()?;
+        let nat64 = nat64.iter().map(Nat64Status::read).next().transpose()?;
         Ok(Self {
             schema: SCHEMA,
             interfaces,
             gateways,
             policies: policies?,
+            nat64,
             service: None,
         })
+    }
+
+    /// Whether nothing is attached.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.interfaces.is_empty() && self.gateways.is_empty() && self.nat64.is_none()
     }
 
     /// Keeps only the attachment of one interface.
@@ -238,12 +252,8 @@ impl Status {
             .retain(|found| found.attachment.name == interface);
         self.policies
             .retain(|found| found.attachment.name == interface);
-    }
-
-    /// Whether nothing is attached.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.interfaces.is_empty() && self.gateways.is_empty() && self.policies.is_empty()
+        self.nat64
+            .take_if(|found| found.attachment.name != interface);
     }
 
     /// The attachment of one interface.
@@ -419,6 +429,9 @@ fn as_name<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_str(state.name())
 }
 
-fn each_as_text<S: Serializer>(values: &[impl Display], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn each_as_text<S: Serializer>(
+    values: &[impl Display],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(values.iter().map(ToString::to_string))
 }

@@ -31,9 +31,10 @@ impl Function for Policy {
         function: "policy",
         // Behind the tunnel: it sees datagrams. Before the gateway: it sees the addresses that
         // the network has.
-        order: 1,
+        order: 2,
         is_older_than_groups: false,
-        ingress: "policy_ingress",
+        device: None,
+        ingress: Some("policy_ingress"),
         egress: "policy_egress",
         splitter: None,
         xdp: None,

@@ -14,6 +14,7 @@ use crate::gateway::{self, Gateway};
 use crate::group::pinned::{Pinned, daemon_of};
 use crate::group::{Function, Incumbent};
 use crate::host::addresses::vrf_of;
+use crate::nat64::{DEVICE, Nat64};
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
@@ -63,6 +64,9 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
         return Ok(());
     }
     let mut leaves = BTreeSet::new();
+    if config.nat64.is_some() {
+        leaves.extend(keeper::<Nat64>(DEVICE)?);
+    }
     for (name, interface) in &config.interfaces {
         if interface.has_tunnel() {
             leaves.extend(keeper::<Tunnel>(name)?);
@@ -103,6 +107,9 @@ fn check_rest(config: &Config, mode: &Mode, process: Pid) -> Result<()> {
     }
     let kept = Pinned::<Policy>::kept_by(process)?.into_iter();
     others.extend(kept.filter(|name| !config.has_policy_on(name)));
+    if config.nat64.is_none() {
+        others.extend(Pinned::<Nat64>::kept_by(process)?);
+    }
     let Some(first) = others.first() else {
         return Ok(());
     };

@@ -80,6 +80,9 @@ impl Service {
         if let Some(policy) = &self.policy {
             policy.handle.order(how.order());
         }
+        if let Some(nat64) = &self.nat64 {
+            nat64.handle.order(how.order());
+        }
         while let Some(ended) = self.tasks.join_next().await {
             let ended = ended?;
             if ended.1.is_err() {

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function};
 use crate::host::ports::carries;
+use crate::nat64::{self, Nat64};
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
@@ -40,6 +41,20 @@ impl ServiceFunction for Tunnel {
         _: &Self::Plan,
     ) -> Result<Option<String>> {
         Ok(Some(carries(&carried.kept_as, &attached.maps.ports()?)))
+    }
+}
+
+impl ServiceFunction for Nat64 {
+    fn interfaces(_: &mut Self::Plan, names: &[String]) -> Result<Vec<String>> {
+        Ok(names.to_vec())
+    }
+
+    fn describe(
+        _: &Attached<Self>,
+        carried: &Carried,
+        plan: &nat64::Plan,
+    ) -> Result<Option<String>> {
+        Ok(Some(format!("{} {}", carried.kept_as, plan.does())))
     }
 }
 

@@ -14,6 +14,7 @@ use super::FunctionFrontend;
 use super::function::ServiceFunction;
 use super::prepared::Prepared;
 use super::states::{InterfaceState, InterfaceStates};
+use crate::datapath::device;
 use crate::error::{Error, Kind, Result};
 use crate::group::{
     Function, Group, Incumbent, Orders, Progress, Reason, Waited, detach, wait_for,
@@ -133,11 +134,19 @@ impl<F: ServiceFunction> GroupTask<F> {
     /// # Errors
     ///
     /// If the interfaces cannot be attached, or not be carried any longer.
-    pub async fn run(
-        mut self,
-        mut plan: F::Plan,
-        mut orders: Orders<Reason<F::Plan>>,
-    ) -> Result<()> {
+    pub async fn run(self, plan: F::Plan, orders: Orders<Reason<F::Plan>>) -> Result<()> {
+        let made = F::make_device(&plan)?;
+        let result = self.carry(plan, orders).await;
+        if made
+            && result.is_err()
+            && let Some(device) = F::PROGRAMS.device
+        {
+            device::remove_unused(F::PROGRAMS, device)?;
+        }
+        result
+    }
+
+    async fn carry(mut self, mut plan: F::Plan, mut orders: Orders<Reason<F::Plan>>) -> Result<()> {
         if !self.patient {
             for name in &self.names {
                 Interface::find(name)?;

@@ -1,7 +1,7 @@
 //! Many interfaces in one process: start, signals, reload, end.
 //!
 //! Interfaces of the tunnel with equal settings form a group, which shares its flows. All
-//! interfaces of the gateway are one group, and so are all of the policy.
+//! interfaces of the gateway are one group, and so are all of the policy. So is the device of NAT64.
 
 mod change;
 mod conflicts;
@@ -9,6 +9,7 @@ mod ending;
 mod function;
 mod gateway;
 mod group;
+mod nat64;
 mod policy;
 mod prepared;
 mod reload;
@@ -25,11 +26,13 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use tokio::task::{JoinSet, spawn_local};
 
+use self::nat64::RunningNat64;
 use crate::config::{Config, LogLevel};
 use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function, Handle, Incumbent};
 use crate::host::preflight;
+use crate::nat64::Nat64;
 use crate::policy::Policy;
 use crate::process::notify::{self, Watchdog};
 use crate::process::signals::catch;
@@ -43,7 +46,10 @@ use states::{InterfaceStates, States};
 
 /// The part of the program that shows an operator what the service does.
 pub trait Frontend:
-    FunctionFrontend<Tunnel> + FunctionFrontend<Gateway> + FunctionFrontend<Policy>
+    FunctionFrontend<Tunnel>
+    + FunctionFrontend<Gateway>
+    + FunctionFrontend<Policy>
+    + FunctionFrontend<Nat64>
 {
     /// The service serves metrics at this address now.
     ///
@@ -121,6 +127,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         groups: BTreeMap::new(),
         gateway: None,
         policy: None,
+        nat64: None,
         next: 0,
         known: Known::default(),
         tasks: JoinSet::new(),
@@ -129,6 +136,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         tunnel_states: InterfaceStates::of::<Tunnel>(&all_states),
         gateway_states: InterfaceStates::of::<Gateway>(&all_states),
         policy_states: InterfaceStates::of::<Policy>(&all_states),
+        nat64_states: InterfaceStates::of::<Nat64>(&all_states),
         all_states,
     };
     let control = tokio::select! {
@@ -167,6 +175,8 @@ struct Service {
     gateway: Option<RunningGateway>,
     /// The one of the policy, if there are rules.
     policy: Option<RunningPolicy>,
+    /// NAT64, if anything is translated.
+    nat64: Option<RunningNat64>,
     /// The next such number.
     next: u32,
     /// The addresses that names of peers last resolved to.
@@ -181,6 +191,8 @@ struct Service {
     gateway_states: InterfaceStates,
     /// Those of the policy.
     policy_states: InterfaceStates,
+    /// That of NAT64's device.
+    nat64_states: InterfaceStates,
     /// The states of all functions.
     all_states: Rc<States>,
 }

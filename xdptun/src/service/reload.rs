@@ -16,6 +16,7 @@ use crate::error::{Context as _, Error, Result, bail};
 use crate::gateway;
 use crate::group::check::check;
 use crate::group::{Order, detach};
+use crate::nat64::DEVICE;
 use crate::policy;
 use crate::tunnel::Tunnel;
 
@@ -54,6 +55,10 @@ impl Service {
         if let Some(plan) = &policy {
             Self::check_policy(plan)?;
         }
+        let nat64 = self.plan_nat64(&config)?;
+        if let Some(plan) = &nat64 {
+            self.check_nat64(plan)?;
+        }
         let (kept, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|prepared| {
             let name = prepared.name();
             // One that was given up is tried again.
@@ -70,8 +75,22 @@ impl Service {
         gone.retain(|name| !config.has_tunnel_on(name));
 
         let before = self.gateway_plan();
+        let nat64_before = self.nat64_plan();
+        self.begin_nat64(nat64.as_ref(), done).await?;
         let plans = (gateway.as_ref(), policy.as_ref());
-        self.begin_all(plans, drains, new, &kept, done).await?;
+        let begun = self.begin_all(plans, drains, new, &kept, done);
+        if let Err(error) = begun.await {
+            if nat64.is_none() || nat64 == nat64_before {
+                return Err(error);
+            }
+            return Err(match self.undo_nat64(nat64_before).await {
+                Ok(()) => {
+                    done.retain(|line| !line.starts_with(DEVICE));
+                    error
+                }
+                Err(also) => error.context(format!("and NAT64 cannot be put back: {also:#}")),
+            });
+        }
         self.resolve_interval = config.resolve_interval.into();
         for (id, prepared) in kept {
             let names = prepared.interfaces.clone();
@@ -86,6 +105,7 @@ impl Service {
         self.end_gateway(before.as_ref(), gateway.as_ref(), drains, done)
             .await?;
         self.end_policy(policy.as_ref(), done).await?;
+        self.end_nat64(nat64.as_ref(), done).await?;
         if let Some(metrics) = metrics {
             self.metrics = metrics;
         }

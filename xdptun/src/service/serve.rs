@@ -11,6 +11,7 @@ use crate::control::{Asker, Command, Control};
 use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Function as _, Handle};
+use crate::nat64::Nat64;
 use crate::observe::capture::serve::{Recorded, serve};
 use crate::policy::Policy;
 
@@ -42,7 +43,8 @@ impl Service {
                 Some(_) = self.captures.join_next() => {}
                 Some(ended) = self.tasks.join_next() => {
                     self.note_end(ended?);
-                    if self.groups.is_empty() && self.gateway.is_none() && self.policy.is_none() {
+                    let is_idle = self.gateway.is_none() && self.policy.is_none();
+                    if self.groups.is_empty() && is_idle && self.nat64.is_none() {
                         return Ok(Ending::Stop);
                     }
                 }
@@ -72,6 +74,9 @@ impl Service {
                     self.capture(handle, recorded, asker).await;
                 } else if function == Policy::PROGRAMS.function {
                     let handle = self.policy.as_ref().map(|policy| policy.handle.clone());
+                    self.capture(handle, recorded, asker).await;
+                } else if function == Nat64::PROGRAMS.function {
+                    let handle = self.nat64.as_ref().map(|nat64| nat64.handle.clone());
                     self.capture(handle, recorded, asker).await;
                 } else {
                     let group = self.group_of(&recorded.interface);
@@ -121,6 +126,9 @@ impl Service {
         } else if self.policy.take_if(|policy| policy.id == id).is_some() {
             let states = self.policy_states.clone();
             self.note_end_of(&states.names(), &states, why.as_deref());
+        } else if self.nat64.take_if(|nat64| nat64.id == id).is_some() {
+            let states = self.nat64_states.clone();
+            self.note_end_of(&states.names(), &states, why.as_deref());
         } else if let Some(group) = self.groups.remove(&id) {
             self.note_end_of(&group.interfaces, &self.tunnel_states, why.as_deref());
         }
@@ -151,6 +159,7 @@ impl Service {
                 self.groups.remove(&id);
                 self.gateway.take_if(|gateway| gateway.id == id);
                 self.policy.take_if(|policy| policy.id == id);
+                self.nat64.take_if(|nat64| nat64.id == id);
                 return ended.1;
             }
             self.note_end(ended);

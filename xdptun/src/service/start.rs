@@ -21,6 +21,7 @@ use crate::error::{Context as _, Error, Result, bail};
 use crate::gateway::Gateway;
 use crate::group::check::check;
 use crate::group::{Function as _, Handle, Incumbent, Order, Reason, Trace};
+use crate::nat64::{DEVICE, Nat64};
 use crate::observe::metrics;
 use crate::policy::{self, Policy};
 use crate::process::privileges;
@@ -50,13 +51,14 @@ impl Service {
     /// Starts everything; returns the end that listens for commands, if there is one.
     pub(super) async fn start_all(&mut self, config: &Config) -> Result<Option<Control>> {
         self.metrics = self.serve_metrics(config.metrics)?;
-        if config.interfaces.is_empty() {
+        if config.interfaces.is_empty() && config.nat64.is_none() {
             warn!("no interface is configured; nothing is carried");
         }
         // First all steps whose failure leaves no trace.
         let all = self.prepare_all(config).await?;
         let gateway = self.plan_gateway(config)?;
         let policy = policy::Plan::of(config)?;
+        let nat64 = self.plan_nat64(config)?;
         for prepared in &all {
             let name = &prepared.name();
             // A process that keeps the interface fails the start anyway.
@@ -73,6 +75,9 @@ impl Service {
         if let Some(plan) = &policy {
             self.check_policy_at_start(plan)?;
         }
+        if let Some(plan) = &nat64 {
+            self.check_nat64(plan)?;
+        }
         if self.mode.file.is_some() {
             part(&all)?;
         }
@@ -88,7 +93,13 @@ impl Service {
         for prepared in form_groups(all)? {
             self.start(prepared).await?;
         }
-        if let Some(plan) = gateway {
+        // Before what translates the sources of its pool, and follows the routes to it.
+        if let Some(plan) = nat64 {
+            self.start_nat64(plan).await?;
+        }
+        if let Some(mut plan) = gateway {
+            // The routes to the pool are new.
+            plan.refresh()?;
             self.start_gateway(plan, self.mode.drains).await?;
         }
         if let Some(plan) = policy {
@@ -118,14 +129,13 @@ impl Service {
         if self.mode.file.is_some() {
             return Control::listen(Place::Service, status).map(Some);
         }
-        let Some((name, first)) = config.interfaces.first_key_value() else {
-            return Ok(None);
-        };
-        // Without a file there is one function.
-        let programs = match (first.has_tunnel(), first.has_gateway()) {
-            (true, _) => Tunnel::PROGRAMS,
-            (false, true) => Gateway::PROGRAMS,
-            (false, false) => Policy::PROGRAMS,
+        // Without a file there is one function, or NAT64 and what translates its pool.
+        let (name, programs) = match config.interfaces.first_key_value() {
+            _ if config.nat64.is_some() => (DEVICE, Nat64::PROGRAMS),
+            Some((name, first)) if first.has_tunnel() => (name.as_str(), Tunnel::PROGRAMS),
+            Some((name, first)) if first.has_gateway() => (name.as_str(), Gateway::PROGRAMS),
+            Some((name, _)) => (name.as_str(), Policy::PROGRAMS),
+            None => return Ok(None),
         };
         let place = Place::Interface {
             function: programs.function,

@@ -29,7 +29,8 @@ impl Function for Tunnel {
         // All others see datagrams.
         order: 0,
         is_older_than_groups: true,
-        ingress: "xdptun_ingress",
+        device: None,
+        ingress: Some("xdptun_ingress"),
         egress: "xdptun_egress",
         splitter: Some("xdptun_splitter"),
         xdp: Some(XdpPrograms {

@@ -1,7 +1,5 @@
 //! Loading the programs, set up for a link layer and a group.
 
-use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 
 use aya::Ebpf;
@@ -25,6 +23,7 @@ use crate::error::{Context as _, Result};
 use crate::group::load::Globals;
 use crate::group::{Function as _, Options, Trace};
 use crate::host::interface::Interface;
+use crate::host::random;
 
 /// What belongs to the programs of one link layer alone.
 pub struct Own {
@@ -60,10 +59,7 @@ pub fn load(
 }
 
 fn random_secret() -> Result<[u64; 2]> {
-    let mut bytes = [0; 16];
-    fs::File::open("/dev/urandom")
-        .context("/dev/urandom")?
-        .read_exact(&mut bytes)?;
+    let bytes: [u8; 16] = random::bytes()?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok([0, 1].map(|word| u64::from_ne_bytes(words[word])))
 }

@@ -186,7 +186,7 @@ fn odd_packets_have_one_outcome() {
                 let answered = ran.verdict == redirect && counted.len() == 2;
                 match fates[name] {
                     Fate::Pass | Fate::PassEmpty => prop_assert!(passes, "{name}: {}", ran.verdict),
-                    Fate::Hold | Fate::Split | Fate::Return => {
+                    Fate::Hold | Fate::Split | Fate::Return | Fate::ComeIn => {
                         prop_assert_eq!(ran.verdict, redirect);
                     }
                     Fate::Consume | Fate::Lose => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xdptun::datapath::engine_maps;
 use xdptun::flow::State;
 use xdptun::tunnel::maps::{PINNED, PROOFS};
-use xdptun::{gateway, policy};
+use xdptun::{gateway, nat64, policy};
 use xdptun_lab::workspace;
 use xdptun_test_docs::page::inline_code;
 
@@ -66,6 +66,7 @@ fn maps() {
             _ if PINNED.contains(&name) || engine_maps::NAMES.contains(&name) => "yes",
             _ if gateway::maps::pinned().any(|pinned| pinned == name) => "yes",
             _ if policy::maps::PINNED.contains(&name) => "yes",
+            _ if nat64::maps::PINNED.contains(&name) => "yes",
             _ if PROOFS.contains(&name) => "with a secret",
             _ => "no",
         };
@@ -87,7 +88,7 @@ fn programs() {
     let programs = rows("The path of a packet");
     let names: BTreeSet<String> = programs.iter().map(|row| row[0].clone()).collect();
     let mut found = BTreeSet::new();
-    for function in ["tunnel", "policy", "gateway"] {
+    for function in ["tunnel", "policy", "gateway", "nat64"] {
         let text = read(&format!("xdptun-ebpf/src/bin/{function}.rs"));
         found.append(&mut defined(&text, "]\npub fn ", '('));
     }

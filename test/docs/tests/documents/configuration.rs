@@ -15,6 +15,7 @@ enum Table {
     Forward,
     Nat,
     Policy,
+    Nat64,
 }
 
 /// A change of every key, from its default.
@@ -60,6 +61,14 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
         (Table::Policy, "port", "80"),
         (Table::Policy, "protocol", "\"udp\""),
         (Table::Policy, "to", "\"10.0.0.0/24\""),
+        (Table::Nat64, "allow-private", "true"),
+        (Table::Nat64, "inside", "[\"fd00:6::/64\", \"fd00:8::9\"]"),
+        (Table::Nat64, "mtu", "1400"),
+        (Table::Nat64, "per-prefix", "100"),
+        (Table::Nat64, "pool", "\"10.64.0.0/24\""),
+        (Table::Nat64, "prefix", "\"fd00:64::/96\""),
+        (Table::Nat64, "static", "\"100.64.0.9=fd00:6::9\""),
+        (Table::Nat64, "tc", &other_tc),
     ];
     all.map(|(table, key, value)| (table, key, value.to_owned()))
         .into()
@@ -90,9 +99,10 @@ fn file(changed: Table, key: &str, value: &str) -> String {
         ("action", "\"reset\""),
     ];
     let policy = table(Table::Policy, &rule);
+    let nat64 = table(Table::Nat64, &[("inside", "\"fd00:6::/64\"")]);
     format!(
         "{whole}[interface.eth0]\n{interface}[[interface.eth0.forward]]\n{forward}\
-         [interface.eth0.nat]\n{nat}[[interface.eth0.policy]]\n{policy}"
+         [interface.eth0.nat]\n{nat}[[interface.eth0.policy]]\n{policy}[nat64]\n{nat64}"
     )
 }
 

@@ -41,7 +41,7 @@ fn all_examples() -> Vec<String> {
 }
 
 /// The verbs that go on until they are ended.
-const STAYING: [&str; 5] = ["attach", "forward", "nat", "policy", "run"];
+const STAYING: [&str; 6] = ["attach", "forward", "nat", "nat64", "policy", "run"];
 
 fn verb(example: &str) -> &str {
     let rest = example
@@ -103,6 +103,7 @@ fn those_that_stay_attached() {
     let mut count = 0;
     for example in examples.filter(|example| STAYING.contains(&verb(example))) {
         let attached = match verb(&example) {
+            "nat64" => host.translate_too(&example).unwrap(),
             "forward" | "nat" => host.forward_too("eth0", &example).unwrap(),
             "policy" => host.search_too("eth0", &example).unwrap(),
             _ => attach(&host, &example),

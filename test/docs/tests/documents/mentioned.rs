@@ -114,20 +114,44 @@ fn suites() {
 /// `datapath gateway`.
 #[test]
 fn tests_of_nat() {
+    assert_declared("docs/nat.md", |path| match *path {
+        ["nat44", module, function] => Some(("test/net/tests/gateway/nat44", module, function)),
+        [module, function] => Some(("test/datapath/tests/gateway", module, function)),
+        _ => None,
+    });
+}
+
+/// Tests that docs/nat64.md names: `nat64::module::function` of `net nat64`, `common::function` of
+/// `xdptun-common/tests/nat64.rs`, and `module::function` of `datapath nat64`.
+#[test]
+fn tests_of_nat64() {
+    assert_declared("docs/nat64.md", |path| match *path {
+        ["nat64", module, function] => Some(("test/net/tests/gateway/nat64", module, function)),
+        ["common", function] => Some(("xdptun-common/tests", "nat64", function)),
+        [module, function] => Some(("test/datapath/tests/nat64", module, function)),
+        _ => None,
+    });
+}
+
+/// Requires that a page names tests, each of which is declared where `place` says: folder, file, name.
+fn assert_declared(
+    page: &str,
+    place: impl for<'a> Fn(&[&'a str]) -> Option<(&'static str, &'a str, &'a str)>,
+) {
     let mut count = 0;
-    let names = inline_code("docs/nat.md").unwrap();
+    let names = inline_code(page).unwrap();
     for text in names.iter().filter(|text| !text.contains(' ')) {
         let path: Vec<&str> = text.split("::").collect();
-        let (folder, module, function) = match path[..] {
-            ["nat44", module, function] => ("net/tests/gateway/nat44", module, function),
-            [module, function] => ("datapath/tests/gateway", module, function),
-            _ => continue,
+        // An address of IPv6 is none.
+        let is_word = |word: &&str| word.chars().all(|one| one.is_alphanumeric() || one == '_');
+        if !path.iter().all(is_word) {
+            continue;
+        }
+        let Some((folder, module, function)) = place(&path) else {
+            continue;
         };
-        let file = workspace::root()
-            .join("test")
-            .join(folder)
-            .join(module)
-            .with_extension("rs");
+        let file = workspace::root().join(folder).join(module);
+        let file = file.with_extension("rs");
         let source = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{text}: {error}"));
         let declared = format!("#[test]\nfn {function}() {{");
         assert!(source.contains(&declared), "{text}: no such test");

@@ -5,4 +5,5 @@ mod crowd;
 mod cut;
 mod forward;
 mod nat44;
+mod nat64;
 mod reload;

@@ -2,5 +2,6 @@
 //! interface. The last one begins with `ready:`.
 
 pub mod gateway;
+pub mod nat64;
 pub mod policy;
 pub mod tunnel;

@@ -18,9 +18,9 @@ change. A file with an error changes nothing. If a change fails later, `xdptun r
 part`, and what was done. The commented [sample](../xdptun/package/config.toml) has an example of
 every key.
 
-`xdptun attach`, `xdptun forward`, `xdptun nat` and `xdptun policy` have options for nearly every
-key, with the same meaning and default. Options that repeat (`--port`, `--peer`, `--to`,
-`--inside`, `--contains`) are lists in the file.
+`xdptun attach`, `xdptun forward`, `xdptun nat`, `xdptun nat64` and `xdptun policy` have options for
+nearly every key, with the same meaning and default. Options that repeat (`--port`, `--peer`, `--to`,
+`--inside`, `--static`, `--contains`) are lists in the file.
 
 A key with `no` under *reload changes it* is fixed while the interface is attached; only a
 change to `\"auto\"` is accepted. To change it: take all interfaces that share its flows or sessions
@@ -80,13 +80,22 @@ once; a rule that stays as it is keeps its hits.
 
 ";
 
+const NAT64: &str = "
+## `[nat64]`
+
+IPv6-only clients reach IPv4 behind a prefix ([nat64.md](nat64.md)). To let addresses of the pool
+leave with that of an interface, as `xdptun nat64` does with `--iface`, give the interface a table
+`[interface.NAME.nat]` with `inside` set to the pool.
+
+";
+
 const HEAD: &str = "\
 | key | type | unit | default | meaning | reload changes it | option |
 |---|---|---|---|---|---|---|
 ";
 
 /// The verbs that have keys of the file as options.
-const VERBS: [&str; 4] = ["attach", "forward", "nat", "policy"];
+const VERBS: [&str; 5] = ["attach", "forward", "nat", "policy", "nat64"];
 
 #[test]
 fn the_page_is_as_the_code_makes_it() {
@@ -96,6 +105,7 @@ fn the_page_is_as_the_code_makes_it() {
     let forward = &interface["properties"]["forward"]["items"];
     let nat = &interface["properties"]["nat"];
     let policy = &interface["properties"]["policy"]["items"];
+    let nat64 = &whole["nat64"];
     let page = [
         ABOUT,
         WHOLE,
@@ -112,6 +122,8 @@ fn the_page_is_as_the_code_makes_it() {
         &table(&nat["properties"], &nat["required"], &["nat"]),
         POLICY,
         &table(&policy["properties"], &policy["required"], &["policy"]),
+        NAT64,
+        &table(&nat64["properties"], &nat64["required"], &["nat64"]),
     ]
     .concat();
     expect_file!["../../../../docs/configuration.md"].assert_eq(&page);
@@ -126,6 +138,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
     let forward = &interface["forward"]["items"]["properties"];
     let nat = &interface["nat"]["properties"];
     let policy = &interface["policy"]["items"]["properties"];
+    let nat64 = &whole["nat64"]["properties"];
     let keys = |table: &Value| table.as_object().unwrap().clone();
     let of_interface = || keys(whole).into_iter().chain(keys(interface));
     for (command, keys, rest) in [
@@ -162,6 +175,11 @@ fn the_command_line_has_the_same_keys_and_defaults() {
             of_interface().chain(keys(policy)).collect(),
             &["iface", "take-over"],
         ),
+        (
+            "nat64",
+            of_interface().chain(keys(nat64)).collect(),
+            &["iface", "take-over"],
+        ),
     ] {
         let mut options: Vec<String> = options_of(command).filter_map(|one| name(&one)).collect();
         for (key, schema) in keys {
@@ -171,7 +189,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
             let default = option.get_default_values().first();
             let default = default.map(|default| default.to_str().unwrap().to_owned());
             let expected = match &schema["default"] {
-                // A flag is not given.
+                // A flag.
                 Value::Null | Value::Bool(false) => None,
                 Value::Array(list) if list.is_empty() => None,
                 Value::String(text) => Some(text.clone()),
@@ -206,7 +224,7 @@ fn schema() -> Value {
 fn table(keys: &Value, required: &Value, verbs: &[&str]) -> String {
     let mut rows = String::from(HEAD);
     for (key, schema) in keys.as_object().unwrap() {
-        if ["interface", "forward", "nat", "policy"].contains(&key.as_str()) {
+        if ["interface", "forward", "nat", "policy", "nat64"].contains(&key.as_str()) {
             continue;
         }
         let is_required = required

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
-use crate::config::{Inside, Listen, Pattern, PeerConfig, Seconds, Secrets, Source, To, UpTo};
+use crate::config::{
+    ClientNetwork, Fixed, Inside, Listen, Mtu, Pattern, PeerConfig, Pool, Prefix, Seconds, Secrets,
+    Source, To, UpTo,
+};
 use crate::host::ports::PortRange;
 
 impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
@@ -25,6 +28,68 @@ impl<const MOST: u32, const DEFAULT: u32> JsonSchema for UpTo<MOST, DEFAULT> {
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST })
+    }
+}
+
+impl JsonSchema for Mtu {
+    fn schema_name() -> Cow<'static, str> {
+        "mtu".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": Mtu::LEAST, "maximum": Mtu::MOST })
+    }
+}
+
+impl JsonSchema for Prefix {
+    fn schema_name() -> Cow<'static, str> {
+        "prefix".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "network of 32, 40, 48, 56, 64 or 96 bits" })
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Pool {
+    fn schema_name() -> Cow<'static, str> {
+        "pool".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "network of 16 to 30 bits" })
+    }
+}
+
+impl Serialize for Pool {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for ClientNetwork {
+    fn schema_name() -> Cow<'static, str> {
+        "client-network".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "networks (`\"fd00:6::/64\"`) and addresses" })
+    }
+}
+
+impl JsonSchema for Fixed {
+    fn schema_name() -> Cow<'static, str> {
+        "fixed".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "`\"100.64.0.9=fd00:6::9\"`" })
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::interface::InterfaceConfig;
+use super::nat64::Nat64;
 use super::values::{
     LogLevel, MaxBindings, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout,
 };
@@ -47,6 +48,8 @@ pub struct Config {
     /// yet, or is closing, ends.
     #[cfg_attr(test, schemars(extend("unit" = "seconds")))]
     pub tcp_transitory_timeout: TcpTransitoryTimeout,
+    /// The translation between IPv6-only clients and IPv4.
+    pub nat64: Option<Nat64>,
     /// The interfaces, by name.
     #[serde(rename = "interface")]
     pub interfaces: BTreeMap<String, InterfaceConfig>,
@@ -84,6 +87,9 @@ impl Config {
             }
             let checked = interface.check();
             checked.with_context(|| format!("interface {name}"))?;
+        }
+        if let Some(nat64) = &config.nat64 {
+            nat64.check().context("nat64")?;
         }
         config.check_together()?;
         Ok(config)

@@ -6,6 +6,7 @@
 mod attachments;
 mod family;
 mod gateway;
+mod nat64;
 mod policy;
 mod serve;
 mod tunnel;
@@ -18,6 +19,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
+use self::nat64::Nat64s;
 use crate::observe::status::{AttachmentStatus, Status};
 use attachments::Attachments;
 use gateway::Gateways;
@@ -36,12 +38,15 @@ pub fn render(status: Status) -> Result<String, fmt::Error> {
     let tunnels = status.interfaces.iter().map(|one| &one.attachment);
     let gateways = status.gateways.iter().map(|one| &one.attachment);
     let policies = status.policies.iter().map(|one| &one.attachment);
-    let attachments = tunnels.chain(gateways).chain(policies).cloned();
+    let nat64 = status.nat64.iter().map(|one| &one.attachment);
+    let attachments = tunnels.chain(gateways).chain(policies);
+    let attachments = attachments.chain(nat64).cloned();
     write(vec![
         Box::new(Attachments::of(attachments.collect())),
         Box::new(Tunnels::of(status.interfaces)),
         Box::new(Gateways::of(status.gateways)),
         Box::new(Policies::of(status.policies)),
+        Box::new(Nat64s::of(status.nat64.into_iter().collect())),
     ])
 }
 
@@ -129,6 +134,7 @@ mod tests {
             interfaces,
             gateways,
             policies: Vec::new(),
+            nat64: None,
             service: None,
         })
         .unwrap()

@@ -26,6 +26,11 @@ fn downloads_of_an_inside_host_are_intact() {
     through::nat(download);
 }
 
+#[test]
+fn downloads_of_an_ipv6_only_client_are_intact() {
+    through::nat64(download);
+}
+
 /// One large file, and small ones by as many connections.
 fn download(net: &Through) -> Result<()> {
     let scratch = Scratch::new()?;

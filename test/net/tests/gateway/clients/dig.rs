@@ -19,6 +19,11 @@ fn queries_of_an_inside_host_are_answered() {
     through::nat(query);
 }
 
+#[test]
+fn queries_of_an_ipv6_only_client_are_answered() {
+    through::nat64(query);
+}
+
 /// A short answer, and one that comes as fragments by UDP.
 fn query(net: &Through) -> Result<()> {
     // A string of a TXT record has 255 bytes at most.

@@ -16,6 +16,11 @@ fn data_of_an_inside_host_passes_both_ways() {
     through::nat(measure_all);
 }
 
+#[test]
+fn data_of_an_ipv6_only_client_passes_both_ways() {
+    through::nat64(measure_all);
+}
+
 /// One connection and four, datagrams that fit and datagrams of three fragments; from the client,
 /// and from the server (`--reverse`).
 fn measure_all(net: &Through) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Programs of others through `xdptun forward` and `xdptun nat`.
+//! Programs of others through `xdptun forward`, `xdptun nat` and `xdptun nat64`.
 
 mod curl;
 mod dig;

@@ -42,6 +42,11 @@ fn commands_of_an_inside_host_run() {
     through::nat(run_commands);
 }
 
+#[test]
+fn commands_of_an_ipv6_only_client_run() {
+    through::nat64(run_commands);
+}
+
 /// The first tells which connection it has, the second sends back what it gets.
 fn run_commands(net: &Through) -> Result<()> {
     let scratch = Scratch::new()?;

@@ -58,9 +58,10 @@ impl From<TcChoice> for Plan {
 impl Function for Count {
     const PROGRAMS: &'static Programs = &Programs {
         function: "count",
-        order: 1,
+        order: 3,
         is_older_than_groups: false,
-        ingress: "count_ingress",
+        device: None,
+        ingress: Some("count_ingress"),
         egress: "count_egress",
         splitter: None,
         xdp: None,

@@ -1,0 +1,8 @@
+//! IPv6-only clients reach IPv4.
+
+mod addresses;
+mod attached;
+mod carried;
+mod crowd;
+mod paths;
+mod reload;
