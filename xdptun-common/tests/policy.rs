@@ -288,7 +288,8 @@ fn a_rule_concerns_the_packets_that_it_names() {
         source: address(1),
         destination: address(2),
         ports: Some((4000, 80)),
-        protocol: Protocol::TCP,
+        protocol: Some(Protocol::TCP),
+        is_hidden: false,
     };
     let later = Packet {
         ports: None,

@@ -60,9 +60,11 @@ pub struct Nat {
     pub reserved: [[u16; 2]; MAX_RESERVED],
     /// The inside networks.
     pub inside: [Network; MAX_INSIDE],
+    /// The pool of NAT64, if it is among them: nobody outside has a way to its addresses.
+    pub pool: Network,
 }
 
-crate::plain!(Nat: 220);
+crate::plain!(Nat: 228);
 
 /// How many ranges of ports may be reserved.
 pub const MAX_RESERVED: usize = 16;
@@ -80,6 +82,14 @@ impl Nat {
         is_mapped(address)
             && address != self.outside
             && self.inside.iter().any(|network| network.contains(last))
+    }
+
+    /// Whether an address is one of the pool.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_of_pool(&self, address: [u8; 16]) -> bool {
+        let [.., last] = address_words(address);
+        is_mapped(address) && self.pool.contains(last)
     }
 
     /// Whether it lends a port.
@@ -329,7 +339,19 @@ mod tests {
             max_per_host: 1,
             reserved: NO_RANGES,
             inside,
+            pool: Network::NONE,
         }
+    }
+
+    #[test]
+    fn what_is_of_the_pool() {
+        let of = |address: &str| address_bytes(address.parse().unwrap());
+        let mut nat = nat(&[("100.64.0.0", 16)]);
+        assert!(!nat.is_of_pool(of("100.64.0.9")));
+        nat.pool = Network::new("100.64.0.0".parse().unwrap(), 16);
+        assert!(nat.is_of_pool(of("100.64.0.9")));
+        assert!(!nat.is_of_pool(of("100.65.0.9")));
+        assert!(!nat.is_of_pool(of("2001:db8::6440:9")));
     }
 
     #[test]

@@ -20,7 +20,7 @@ outcomes! {
 counters! {
     /// What is counted beside the ends of packets.
     Count, first Outcome::ALL.len() as u32;
-    SearchesCut "searches_cut" "Searches of one packet for the patterns of one rule that took too many steps and were ended: the payload is full of parts of patterns. A rule that drops takes such a packet for a match, a rule that counts or logs does not." "Somebody sends near-matches, or a pattern is a run of a byte that is common in the payload (zeros, spaces): make it longer or rarer.";
-    Unlogged "matches_unlogged" "Matches of rules with the action `log` that were not logged: there were too many, or no daemon runs." "Use the action `count`; `xdptun status` shows the hits of each rule.";
-    Untold "resets_untold" "Packets dropped by the action `reset` whose ends were not told: there were too many, no daemon runs, or nobody may be told of such a packet (a later fragment, a multicast)." "";
+    SearchesCut "searches_cut" "Searches of one packet for the patterns of one rule that took too many steps and were ended, as the payload is full of parts of patterns; or could not begin, as more than eight IPv6 extension headers stand before it. A rule that drops takes such a packet for a match, a rule that counts or logs does not." "Somebody sends near-matches, or a pattern is a run of a byte that is common in the payload (zeros, spaces): make it longer or rarer.";
+    Unlogged "matches_unlogged" "Matches of rules with the action `log` that the programs did not hand to the daemon: there were too many, or the daemon does not read them." "Use the action `count`; `xdptun status` shows the hits of each rule.";
+    Untold "resets_untold" "Packets dropped by the action `reset` that the programs did not hand to the daemon, which tells the ends: there were too many, the daemon does not read them, or it is a later fragment." "";
 }

@@ -131,23 +131,33 @@ pub struct Packet {
     pub destination: [u8; 16],
     /// Its ports; `None` of a later fragment, which has none.
     pub ports: Option<(u16, u16)>,
-    /// Its transport protocol.
-    pub protocol: Protocol,
+    /// Its transport protocol; `None` if it does not tell.
+    pub protocol: Option<Protocol>,
+    /// Whether so many headers stand before its payload that it is not found.
+    pub is_hidden: bool,
 }
 
 impl Rule {
     /// Whether the payload of a packet of its direction is to be searched. A later fragment is
     /// searched by rules that name neither port nor offset: it does not tell what it is a part of.
+    /// What hides its payload concerns all of them.
     #[inline(always)]
     #[must_use]
     pub const fn concerns(&self, packet: &Packet) -> bool {
+        if packet.is_hidden {
+            return true;
+        }
         let fits = match packet.ports {
             Some((source, destination)) => {
                 self.port == 0 || self.port == source || self.port == destination
             }
             None => self.port == 0 && self.first == 0 && self.end == NO_END,
         };
-        fits && (self.protocol == 0 || self.protocol == packet.protocol.0)
+        let is_of_protocol = match packet.protocol {
+            Some(protocol) => self.protocol == 0 || self.protocol == protocol.0,
+            None => true,
+        };
+        fits && is_of_protocol
             && self.from.contains(packet.source)
             && self.to.contains(packet.destination)
     }

@@ -21,7 +21,7 @@ use xdptun_common::wire::{Ip as _, IpVersion, Ipv4Header, Ipv6Header};
 use xdptun_ebpf::gateway::errors;
 use xdptun_ebpf::gateway::fragments::{gateway_first, gateway_hold, is_to_come_in, was_held};
 use xdptun_ebpf::gateway::inside::open_leaving;
-use xdptun_ebpf::gateway::nat::shows_inside;
+use xdptun_ebpf::gateway::nat::{reaches_pool, shows_inside};
 use xdptun_ebpf::gateway::open::{Opened, open};
 use xdptun_ebpf::gateway::process::{BEGIN, HOLD, IS_FIRST, MESSAGE, PASS, number, process};
 use xdptun_ebpf::host::again::{is_made_here, unmark, was_redirected};
@@ -76,7 +76,7 @@ fn egress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
     end(ctx, version, outcome)
 }
 
-/// Handles a packet that came in.
+/// Handles a packet that came in. None of IPv4 comes in with an address of NAT64's pool.
 #[inline(always)]
 fn ingress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
     let process = || match version {
@@ -84,6 +84,10 @@ fn ingress(ctx: &TcContext, version: IpVersion, was_held: bool) -> i32 {
         IpVersion::V6 => ingress_v6(ctx.raw()),
     };
     let outcome = handle(ctx, version, Side::In, was_held, process, open);
+    let outcome = match outcome {
+        None if version == IpVersion::V4 && reaches_pool(ctx) => Some(Outcome::InDropFiltered),
+        outcome => outcome,
+    };
     end(ctx, version, outcome)
 }
 

@@ -17,7 +17,7 @@ use xdptun_common::policy::rule::{Direction, Told};
 use xdptun_common::report::copy::Hook;
 use xdptun_common::wire::{EtherType, IpVersion};
 
-use xdptun_ebpf::host::again::is_again;
+use xdptun_ebpf::host::again::{is_again, is_made_here};
 use xdptun_ebpf::host::capture::{EveryPacket, note_detail, recorded};
 use xdptun_ebpf::host::interface::{enter, interface};
 use xdptun_ebpf::host::redirect::send_up;
@@ -47,7 +47,9 @@ pub fn policy_ingress(ctx: TcContext) -> i32 {
         // It was for the program on the way out; the mark belongs to the user from here on.
         ctx.skb.set_mark(0);
     }
-    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || match ctx.is_for_another_host() {
+    // A fragment that waited for its first one has been judged when it came in.
+    let passes = ctx.is_for_another_host() || is_made_here(&ctx);
+    recorded::<EveryPacket<Outcome>>(&ctx, Hook::Ingress, || match passes {
         true => TC_ACT_UNSPEC,
         false => judge(&ctx, Direction::In),
     })
@@ -56,15 +58,14 @@ pub fn policy_ingress(ctx: TcContext) -> i32 {
 /// The verdict.
 #[inline(always)]
 fn judge(ctx: &TcContext, direction: Direction) -> i32 {
-    let Some(version) = skb_ip_version(ctx) else {
-        return TC_ACT_UNSPEC;
-    };
+    let version = skb_ip_version(ctx);
     let Some((outcome, rule)) = process(ctx, version, direction) else {
         return TC_ACT_UNSPEC;
     };
     let ether_type = match version {
-        IpVersion::V4 => EtherType::IPV4,
-        IpVersion::V6 => EtherType::IPV6,
+        Some(IpVersion::V4) => EtherType::IPV4,
+        Some(IpVersion::V6) => EtherType::IPV6,
+        None => EtherType::VLAN,
     };
     let verdict = end_at_tc(ctx, outcome, ether_type);
     note_detail(ctx, rule);

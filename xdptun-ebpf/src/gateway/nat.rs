@@ -43,9 +43,22 @@ pub fn is_current(ctx: &TcContext, side: Side, found: Found) -> bool {
 /// Whether an IPv4 packet that leaves as it is has the address of an inside host.
 #[inline(never)]
 pub fn shows_inside(ctx: &TcContext) -> bool {
+    is_about(ctx, |nat, ip| nat.is_inside(ip.source()))
+}
+
+/// Whether an IPv4 packet that came in as it is goes to an address of the pool. Its sender is
+/// outside and knows the address from nobody; what answers a client goes to the outside address.
+#[inline(never)]
+pub fn reaches_pool(ctx: &TcContext) -> bool {
+    is_about(ctx, |nat, ip| nat.is_of_pool(ip.destination()))
+}
+
+/// Whether something holds of what the interface translates and of the header of a packet there.
+#[inline(always)]
+fn is_about(ctx: &TcContext, holds: impl Fn(&Nat, &Ipv4Header) -> bool) -> bool {
     let Some(nat) = nat_of(interface(ctx).index()) else {
         return false;
     };
     let ip: Option<Ipv4Header> = View(ctx).read(link_len());
-    !ctx.is_in_vlan() && ip.is_some_and(|ip| nat.is_inside(ip.source()))
+    !ctx.is_in_vlan() && ip.is_some_and(|ip| holds(nat, &ip))
 }

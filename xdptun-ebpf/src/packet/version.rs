@@ -1,9 +1,11 @@
 //! The IP version of a packet.
 
 use aya_ebpf::programs::{TcContext, XdpContext};
+use xdptun_common::parse::Bytes as _;
 use xdptun_common::wire::{EtherType, EthernetHeader, IpVersion};
 
-use crate::packet::access::Packet as _;
+use crate::machine::opaque;
+use crate::packet::access::{Packet as _, View};
 use crate::packet::link::has_ethernet;
 use crate::packet::skb::Skb as _;
 
@@ -15,6 +17,26 @@ pub fn skb_ip_version(ctx: &TcContext) -> Option<IpVersion> {
     ip_version(EtherType(u16::from_be(
         unsafe { (*ctx.raw()).protocol } as u16
     )))
+}
+
+/// Whether tags that name no VLAN stand between the Ethernet header and the packet, as the kernel
+/// leaves them there at tc ingress: it has taken off one tag.
+#[inline(always)]
+pub fn is_tagged_again(ctx: &TcContext) -> bool {
+    const NUMBER: u64 = 0x0fff;
+    // SAFETY: the context is valid for the whole program run.
+    let ether_type = EtherType(u16::from_be(unsafe { (*ctx.raw()).protocol } as u16));
+    if !matches!(ether_type, EtherType::VLAN | EtherType::SERVICE_VLAN)
+        || !has_ethernet()
+        || ctx.is_in_vlan()
+    {
+        return false;
+    }
+    let Some(tag) = View(ctx).read::<u16>(EthernetHeader::LEN) else {
+        return false;
+    };
+    // Of which the compiler knows nothing: it would compute with a tag that was not read.
+    opaque(u16::from_be(tag).into()) & NUMBER == 0
 }
 
 /// The IP version of a frame, if it is an untagged IP packet.

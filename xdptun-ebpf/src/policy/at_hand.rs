@@ -43,7 +43,9 @@ pub struct AtHand {
     pub ports: (u16, u16),
     /// Whether it has ports.
     pub has_ports: u8,
-    /// Its transport protocol.
+    /// Whether its payload hides behind too many headers.
+    pub is_hidden: u8,
+    /// Its transport protocol; 0 if it does not tell.
     pub protocol: u8,
 }
 
@@ -68,7 +70,11 @@ impl AtHand {
                 0 => None,
                 _ => Some(self.ports),
             },
-            protocol: Protocol(self.protocol),
+            protocol: match self.protocol {
+                0 => None,
+                protocol => Some(Protocol(protocol)),
+            },
+            is_hidden: self.is_hidden != 0,
         }
     }
 }

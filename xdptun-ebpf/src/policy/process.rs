@@ -3,10 +3,10 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
 use xdptun_common::policy::event::Kind;
 use xdptun_common::policy::outcome::{Count, Outcome};
-use xdptun_common::policy::rule::{Action, Direction, MAX_RULES, PLACES};
+use xdptun_common::policy::rule::{Action, Direction, MAX_RULES, PLACES, Set};
 use xdptun_common::policy::search::MAX_PAYLOAD;
 use xdptun_common::wire::{Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
@@ -17,6 +17,7 @@ use crate::packet::access::View;
 use crate::packet::link::link_len;
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
+use crate::packet::version::is_tagged_again;
 use crate::policy::at_hand::at_hand;
 use crate::policy::events::policy_tell;
 use crate::policy::rules::{hit, rule, set_of};
@@ -43,12 +44,14 @@ const MAX_OFFSET: usize = 0x4fff;
 #[inline(always)]
 pub fn process(
     ctx: &TcContext,
-    version: IpVersion,
+    version: Option<IpVersion>,
     direction: Direction,
 ) -> Option<(Outcome, u32)> {
-    let rules = match version {
-        IpVersion::V4 => policy_look_v4(ctx.raw(), direction as u32),
-        IpVersion::V6 => policy_look_v6(ctx.raw(), direction as u32),
+    let rules = match (version, direction) {
+        (Some(IpVersion::V4), _) => policy_look_v4(ctx.raw(), direction as u32),
+        (Some(IpVersion::V6), _) => policy_look_v6(ctx.raw(), direction as u32),
+        (None, Direction::In) => policy_look_tagged(ctx.raw()),
+        (None, Direction::Out) => 0,
     };
     let (mut said, mut by) = (UNCONCERNED, 0);
     for number in 0..MAX_RULES as u32 {
@@ -103,6 +106,9 @@ fn look<I: Ip>(ctx: &TcContext, direction: u32) -> Option<u32> {
         return None;
     }
     let located = locate::<I>(&View(ctx), link_len())?;
+    if located.shape != Shape::LaterFragment && is_extension(located.protocol) {
+        return hide(*set);
+    }
     let header_len = header_len(ctx, &located)?;
     let len = located.len.checked_sub(header_len)?;
     if len == 0 || len > MAX_PAYLOAD {
@@ -114,25 +120,67 @@ fn look<I: Ip>(ctx: &TcContext, direction: u32) -> Option<u32> {
     at_hand.len = len as u32;
     at_hand.source = located.ip.source();
     at_hand.destination = located.ip.destination();
-    at_hand.protocol = located.protocol.0;
-    at_hand.has_ports = u8::from(located.shape != Shape::LaterFragment);
-    at_hand.ports = match located.shape {
-        Shape::LaterFragment => (0, 0),
-        _ => located.ports(&View(ctx))?,
+    at_hand.is_hidden = 0;
+    at_hand.protocol = match is_untold(&located) {
+        true => 0,
+        false => located.protocol.0,
+    };
+    let has_ports = located.shape != Shape::LaterFragment;
+    at_hand.has_ports = u8::from(has_ports);
+    at_hand.ports = match has_ports {
+        true => located.ports(&View(ctx))?,
+        false => (0, 0),
     };
     Some(set.count)
+}
+
+/// Notes that the packet at hand hides its payload; how many rules there are.
+#[inline(always)]
+fn hide(set: Set) -> Option<u32> {
+    let at_hand = at_hand()?;
+    at_hand.set = set;
+    at_hand.is_hidden = 1;
+    at_hand.has_ports = 0;
+    Some(set.count)
+}
+
+/// Looks at a frame that came in and is not plain IP. The kernel takes off any number of tags that
+/// name no VLAN (`check_vlan_id` in its `net/core/dev.c`), all but the first behind this program.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_look_tagged(skb: *mut __sk_buff) -> u32 {
+    let ctx = &TcContext::new(skb);
+    let look = || {
+        let set = set_of(interface(ctx).index(), Direction::In)?;
+        match is_tagged_again(ctx) {
+            true => hide(*set),
+            false => None,
+        }
+    };
+    look().unwrap_or(0)
+}
+
+/// Whether a packet does not tell its protocol: receivers read that of an IPv6 fragment from the
+/// first one (RFC 8200 section 4.5), so the others may say anything. IPv4 puts together only
+/// fragments of one protocol (RFC 791 section 3.2).
+#[inline(always)]
+fn is_untold<I: Ip>(located: &Located<I>) -> bool {
+    I::VERSION == IpVersion::V6 && located.shape == Shape::LaterFragment
 }
 
 /// How many bytes of the transport header stand before the payload: none in a later fragment.
 #[inline(always)]
 fn header_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
     match (located.protocol, located.shape) {
+        _ if is_untold(located) => Some(0),
         (Protocol::TCP | Protocol::UDP, Shape::LaterFragment) => Some(0),
         (Protocol::UDP, _) => Some(UdpHeader::LEN),
         (Protocol::TCP, _) => {
             let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
             let [words]: [u8; 1] = View(ctx).read(at + TcpHeader::LENGTH_OFFSET)?;
-            Some(usize::from(words >> 4) * 4)
+            let len = usize::from(words >> 4) * 4;
+            // No stack takes a segment with less.
+            (len >= TcpHeader::LEN).then_some(len)
         }
         _ => None,
     }
@@ -156,7 +204,10 @@ extern "C" fn policy_apply(skb: *mut __sk_buff, number: u32) -> u32 {
     }
     let at = interface(ctx);
     at_hand.found = 0;
-    let found = search(ctx, at_hand, rule, place);
+    let found = match at_hand.is_hidden {
+        0 => search(ctx, at_hand, rule, place),
+        _ => CUT,
+    };
     let action = rule.action();
     if found == CUT {
         count(at, Count::SearchesCut);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::Ipv4Net;
 use xdptun_common::address::address_bytes;
 use xdptun_common::gateway;
 use xdptun_common::gateway::nat::{MAX_INSIDE, MAX_RESERVED, NO_RANGES, Network};
@@ -16,7 +17,7 @@ use super::settings::{self, Rule, Settings};
 use super::surroundings::Surroundings;
 use crate::config::{
     Config, Filtering, Forward, IngressChoice, InterfaceConfig, MaxBindings, MaxSessions, Nat,
-    Source, TcChoice, To,
+    Pool, Source, TcChoice, To,
 };
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
@@ -43,6 +44,8 @@ pub struct Plan {
     pub cut: CutOrder,
     /// The ports of the tunnel on the interfaces that translate: these are not lent.
     tunnelled: BTreeMap<String, Vec<PortRange>>,
+    /// The pool of NAT64.
+    pool: Option<Pool>,
     /// Routes and addresses, as they were last seen.
     seen: Surroundings,
 }
@@ -91,6 +94,7 @@ impl Plan {
             ),
             tc: *tc,
             cut: CutOrder::default(),
+            pool: config.nat64.as_ref().map(|nat64| nat64.pool),
             seen: Surroundings::default(),
         };
         plan.refresh()?;
@@ -317,7 +321,7 @@ impl Plan {
         let mut inside = [Network::NONE; MAX_INSIDE];
         for (place, network) in inside.iter_mut().zip(&nat.inside) {
             let network = network.network();
-            *place = Network::new(network.addr(), network.prefix_len());
+            *place = of_programs(network);
         }
         let filtering = match nat.filtering {
             Filtering::EndpointIndependent => gateway::nat::Filtering::EndpointIndependent,
@@ -336,7 +340,17 @@ impl Plan {
             max_per_host: nat.max_bindings_per_host.get(),
             reserved,
             inside,
+            pool: self.pool_of(nat).map_or(Network::NONE, of_programs),
         }
+    }
+
+    /// The pool of NAT64, if its clients are inside hosts.
+    fn pool_of(&self, nat: &Nat) -> Option<Ipv4Net> {
+        let pool = self.pool?.network();
+        let mut inside = nat.inside.iter();
+        inside
+            .any(|inside| inside.network().contains(&pool))
+            .then_some(pool)
     }
 
     fn rule(&self, forward: &Forward) -> Rule {
@@ -366,5 +380,32 @@ impl Plan {
             Some(address) => settings::Source::Address(address, [first, last]),
             None => settings::Source::Unreachable,
         }
+    }
+}
+
+/// A network as the programs have it.
+fn of_programs(network: Ipv4Net) -> Network {
+    Network::new(network.addr(), network.prefix_len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the programs of `lo` get as the pool.
+    fn pool(inside: &str, nat64: &str) -> Network {
+        let file = format!("[interface.lo.nat]\ninside = \"{inside}\"\n{nat64}");
+        let plan = Plan::of(&Config::parse(&file).unwrap()).unwrap().unwrap();
+        plan.nats_of_programs()["lo"].pool
+    }
+
+    #[test]
+    fn a_pool_is_closed_where_it_is_translated() {
+        let nat64 = "[nat64]\ninside = \"fd00:6::/64\"";
+        let default = of_programs(Pool::default().network());
+        assert_eq!(pool("100.64.0.0/16", nat64), default);
+        assert_eq!(pool("100.64.0.0/10", nat64), default);
+        assert_eq!(pool("10.0.0.0/8", nat64), Network::NONE);
+        assert_eq!(pool("100.64.0.0/16", ""), Network::NONE);
     }
 }

@@ -107,7 +107,10 @@ fn reset_of<I: Icmp>(
     fields: impl FnOnce(&TcpHeader, usize) -> Option<TcpFields>,
 ) -> Option<Answer> {
     let located = locate::<I>(frame, link_len)?;
-    if !may_be_answered(&located) || located.protocol != Protocol::TCP {
+    if !may_be_answered(&located)
+        || is_multicast_or_broadcast(located.ip.destination())
+        || located.protocol != Protocol::TCP
+    {
         return None;
     }
     let segment: TcpHeader = frame.read(located.offset)?;
@@ -296,6 +299,12 @@ mod tests {
         }
         assert_eq!(reset(&segment(Flags::RST, b""), 14), None);
         assert_eq!(reset(&datagram(INSIDE, REMOTE, b"hello"), 14), None);
+        for many in [[224, 0, 0, 1], [255; 4]] {
+            let mut to_many = segment(Flags::ACK, b"data");
+            to_many[30..34].copy_from_slice(&many);
+            assert_eq!(reset(&to_many, 14), None);
+            assert_eq!(reset_ahead(&to_many, 14), None);
+        }
     }
 
     /// The receiver takes the RST in the place of the segment, so with its number.

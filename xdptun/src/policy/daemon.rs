@@ -89,8 +89,8 @@ fn handle(attached: &Attached, socket: &FrameSocket, event: &Event, rest: &[u8])
     let is_stale = monotonic_ns().saturating_sub(event.at) > STALE.as_nanos() as u64;
     let frame = rest.get(..event.len as usize).unwrap_or_default();
     match Kind::from_raw(event.kind) {
+        _ if is_stale => {}
         Some(Kind::Log) => log(attached, event),
-        Some(Kind::Reset) if is_stale => {}
         Some(Kind::Reset) => tell_ends(attached, socket, event, frame),
         None => debug!("an event of unknown kind {}", event.kind),
     }
@@ -105,7 +105,8 @@ fn log(attached: &Attached, event: &Event) {
     let end = |address, port: [u8; 2]| SocketAddr::new(ip_addr(address), u16::from_be_bytes(port));
     let protocol = match Protocol(event.protocol) {
         Protocol::TCP => "tcp",
-        _ => "udp",
+        Protocol::UDP => "udp",
+        _ => "fragment",
     };
     info!(
         "{name}: {} matches: {} {protocol} {} -> {}, offset {}",
@@ -128,6 +129,9 @@ fn tell_ends(attached: &Attached, socket: &FrameSocket, event: &Event, frame: &[
         return;
     };
     let link_len = met_at.interface.link_len as usize;
+    if is_for_many(frame, link_len) {
+        return;
+    }
     let (back, on) = match Direction::from_raw(event.direction) {
         Direction::In => (Told::Out, Told::In),
         Direction::Out => (Told::In, Told::Out),
@@ -152,6 +156,11 @@ fn tell_ends(attached: &Attached, socket: &FrameSocket, event: &Event, frame: &[
     }
 }
 
+/// Whether a frame goes to many hosts, all of which would answer.
+fn is_for_many(frame: &[u8], link_len: usize) -> bool {
+    link_len != 0 && frame.first().is_some_and(|first| first & 1 == 1)
+}
+
 /// A link header for the way back: Ethernet begins with both addresses.
 fn turned(link: &[u8]) -> Vec<u8> {
     match link.split_at_checked(12) {
@@ -166,6 +175,15 @@ fn turned(link: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_for_many_hosts() {
+        assert!(is_for_many(&[0xff; 14], 14));
+        assert!(is_for_many(&[1, 0, 0x5e, 0, 0, 1], 14));
+        assert!(!is_for_many(&[2, 0, 0x5e, 0, 0, 1], 14));
+        // Without a link header, the first byte is IP's.
+        assert!(!is_for_many(&[0x45], 0));
+    }
 
     #[test]
     fn a_link_header_is_turned_around() {

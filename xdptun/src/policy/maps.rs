@@ -23,6 +23,8 @@ pub struct Maps {
     pub(super) events: Option<RingBuf<MapData>>,
     /// The rules of each interface by its name, and in that by direction.
     by_name: BTreeMap<String, Sets>,
+    /// The places in use before rules were last written: a reload that fails goes back to them.
+    before: BTreeSet<u8>,
 }
 
 /// The rules of an interface, by direction.
@@ -61,11 +63,13 @@ impl Maps {
             hits: map(HITS, hits)?.try_into()?,
             events,
             by_name: BTreeMap::new(),
+            before: BTreeSet::new(),
         })
     }
 
     /// Writes rules beside those in use. They take effect when [`Maps::set_interfaces`] names their
-    /// interfaces. A rule that is in use already keeps its place, and so its hits.
+    /// interfaces. A rule that is in use already keeps its place, and so its hits. Interfaces share
+    /// the place of equal rules: their hits are in rows of their own.
     ///
     /// # Errors
     ///
@@ -75,42 +79,37 @@ impl Maps {
         let mut free: Vec<u8> = (0..PLACES as u8)
             .filter(|place| !used.contains(place))
             .collect();
-        let mut kept = used;
-        let mut written: Vec<(&Vec<PolicyRule>, Sets)> = Vec::new();
+        let mut known: BTreeSet<u8> = used.union(&self.before).copied().collect();
         let mut by_name = BTreeMap::new();
         wait_for_programs();
         for (name, policies) in settings {
-            // A linear search: interfaces are few.
-            let known = written.iter().find(|(one, _)| *one == policies);
-            let sets = match known {
-                Some((_, sets)) => *sets,
-                None => self.write_list(policies, &mut kept, &mut free)?,
-            };
-            written.push((policies, sets));
+            let sets = self.write_list(policies, &mut known, &mut free)?;
             by_name.insert(name.clone(), sets);
         }
         self.by_name = by_name;
+        self.before = used;
         Ok(())
     }
 
-    /// Writes the rules of an interface: those that one of the places `kept` has stay there, the
-    /// others get `free` ones.
+    /// Writes the rules of an interface: those that one of the places `known` has stay there, the
+    /// others get `free` ones, which are known from then on.
     fn write_list(
         &mut self,
         policies: &[PolicyRule],
-        kept: &mut BTreeSet<u8>,
+        known: &mut BTreeSet<u8>,
         free: &mut Vec<u8>,
     ) -> Result<Sets> {
         let mut sets = [NO_RULES; 2];
+        // Two rules of an interface have different names, so one place is not found twice.
         for (number, policy) in policies.iter().enumerate() {
             let rule = compiled(policy, number)?;
             let same = |place: &u8| {
                 let present = self.rules.get(&u32::from(*place), 0);
                 present.is_ok_and(|present| bytes_of(&present.0) == bytes_of(&*rule))
             };
-            let place = match kept.iter().copied().find(same) {
+            let place = match known.iter().copied().find(same) {
                 Some(place) => {
-                    kept.remove(&place);
+                    free.retain(|one| *one != place);
                     place
                 }
                 None => {
@@ -126,6 +125,7 @@ impl Maps {
                     self.rules
                         .set(place.into(), AsPod(*rule), 0)
                         .context("cannot write the rules")?;
+                    known.insert(place);
                     place
                 }
             };
@@ -165,7 +165,13 @@ impl Maps {
             }
         }
         for (key, set) in &wanted {
-            self.sets.insert(AsPod(*key), AsPod(*set), 0)?;
+            let present = absent(self.sets.get(&AsPod(*key), 0))?;
+            if present.is_none_or(|present| present.0 != *set) {
+                // The kernel writes a value where that of another key was, which a program may
+                // still read (`alloc_htab_elem` in its `kernel/bpf/hashtab.c`).
+                wait_for_programs();
+                self.sets.insert(AsPod(*key), AsPod(*set), 0)?;
+            }
         }
         let present: Vec<_> = self.sets.keys().collect::<Result<_, _>>()?;
         for AsPod(key) in present {

@@ -25,6 +25,8 @@ pub struct NatRow {
     pub max_per_host: u32,
     /// The inside network, and the length of its prefix.
     pub inside: (Ipv4Addr, u8),
+    /// The pool of NAT64, likewise.
+    pub pool: Option<(Ipv4Addr, u8)>,
 }
 
 impl From<NatRow> for Nat {
@@ -40,6 +42,9 @@ impl From<NatRow> for Nat {
             max_per_host: row.max_per_host,
             reserved: NO_RANGES,
             inside,
+            pool: row.pool.map_or(Network::NONE, |(address, prefix)| {
+                Network::new(address, prefix)
+            }),
         }
     }
 }

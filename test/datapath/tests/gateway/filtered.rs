@@ -130,6 +130,48 @@ fn packets_from_the_wrong_side_are_left_alone() {
     }
 }
 
+/// Nobody outside has a way to the addresses that NAT64 lends. What answers a client goes to its
+/// outside end.
+#[test]
+fn the_pool_of_nat64_is_closed_to_outside_hosts() {
+    let open = row();
+    for (pool, is_closed) in [(None, false), (Some(open.inside), true)] {
+        let mut gateway = nat(NatRow { pool, ..open });
+        for by in Transport::ALL {
+            let one = Conversation::new(2, by);
+            one.open(&mut gateway, &BINDS);
+            one.answer(&mut gateway);
+            let to = SocketAddr::new(inside_host(2), PORT);
+            let packets = match by {
+                Transport::Udp => vec![Packet::datagram(other_remote(443), to)],
+                Transport::Tcp => [flags::SYN, flags::ACK]
+                    .map(|flags| Packet::datagram(other_remote(443), to).segment(flags, 1000, 7))
+                    .to_vec(),
+                Transport::Echo => vec![
+                    query(other_remote(PORT), to.ip(), b"query"),
+                    reply(other_remote(0).ip(), to, b"reply"),
+                ],
+            };
+            for packet in packets {
+                let packet = packet.link_to(HERE);
+                // Those of other interfaces are its own clients'.
+                gateway.comes_in(&packet).at(LAN).passes();
+                match is_closed {
+                    true => gateway.comes_in(packet).is_dropped(Outcome::InDropFiltered),
+                    false => gateway.comes_in(packet).passes(),
+                }
+            }
+        }
+        let protocol = tunnelled(other_remote(0).ip(), inside_host(2)).link_to(HERE);
+        match is_closed {
+            true => gateway
+                .comes_in(protocol)
+                .is_dropped(Outcome::InDropFiltered),
+            false => gateway.comes_in(protocol).passes(),
+        }
+    }
+}
+
 /// No host has such an end, so that the inside host could not answer.
 #[test]
 fn sources_that_no_host_has_begin_nothing() {

@@ -62,6 +62,7 @@ pub const fn row() -> NatRow {
         filtering: Filtering::EndpointIndependent,
         max_per_host: 1000,
         inside: (Ipv4Addr::new(192, 168, 7, 0), 24),
+        pool: None,
     }
 }
 

@@ -196,6 +196,72 @@ fn fragments_are_searched_one_by_one() {
     }
 }
 
+/// Receivers of IPv6 read the protocol of a datagram from its first fragment, and from no other.
+#[test]
+fn later_fragments_of_ipv6_may_name_any_protocol() {
+    // TCP, no next header, destination options.
+    for number in [6, 59, 60] {
+        let mut later = datagram(Family::V6, PATTERN).fragment(100, false).bytes();
+        assert_eq!(later[54], IpNumber::UDP.0, "of the fragment header");
+        later[54] = number;
+        let mut one = rule(Action::Drop, &[PATTERN]);
+        one.protocol = Protocol::UDP.0;
+        let ended = Policy::new(&[one]).comes_in(later);
+        assert_eq!(ended, dropped(&["in_drop_matched"]), "{number}");
+    }
+}
+
+/// What the search does not find the payload of is taken for a match by rules that drop, whatever
+/// they name, and for none by others.
+#[test]
+fn packets_that_hide_their_payload_are_dropped() {
+    let chain = |headers: usize| {
+        (0..headers).fold(datagram(Family::V6, PATTERN), |packet, _| {
+            packet.extension(IpNumber::IPV6_DESTINATION_OPTIONS, 1)
+        })
+    };
+    let tagged = |types: &[u16], id| {
+        let packet = datagram(Family::V4, PATTERN);
+        let packet = types
+            .iter()
+            .fold(packet, |packet, kind| packet.tag(*kind, id));
+        packet.bytes()
+    };
+    let mut other = rule(Action::Drop, &[b"absent"]);
+    other.port = 9;
+    other.protocol = Protocol::TCP.0;
+    other.direction = Direction::In as u8;
+    for hidden in [
+        chain(9).bytes(),
+        tagged(&[0x8100], 0),
+        tagged(&[0x88a8, 0x8100], 0),
+    ] {
+        let ended = Policy::new(&[other.clone()]).comes_in(hidden.clone());
+        assert_eq!(ended, dropped(&["in_drop_matched", "searches_cut"]));
+        let mut counting = Policy::new(&[rule(Action::Count, &[PATTERN])]);
+        let ended = counting.comes_in(hidden);
+        assert_eq!(ended, passed(&["in_searched", "searches_cut"]));
+        assert_eq!(counting.hits(1), [0]);
+    }
+    // A chain that is followed, and the tag of a VLAN.
+    for plain in [chain(8).bytes(), tagged(&[0x8100], 5)] {
+        let ended = Policy::new(&[other.clone()]).comes_in(plain);
+        assert_eq!(ended, passed(&[]));
+    }
+}
+
+/// A fragment that waited for its first one came in before it did.
+#[test]
+fn held_packets_are_searched_once() {
+    let mut policy = Policy::new(&[rule(Action::Drop, &[PATTERN])]);
+    let packet = datagram(Family::V4, PATTERN).bytes();
+    let held = Skb {
+        mark: OWN,
+        ..Skb::default()
+    };
+    assert_eq!(policy.meets(Direction::In, &packet, held), passed(&[]));
+}
+
 /// A packet that passes egress again, or that xdptun made, was counted or is none.
 #[test]
 fn marked_packets_are_not_searched_on_their_way_out() {

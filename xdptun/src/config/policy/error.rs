@@ -46,6 +46,11 @@ pub enum PolicyError {
         /// Where they go to.
         to: IpNet,
     },
+    /// A network of all addresses, which would be those of IPv4 too.
+    #[error(
+        "::/0 would be IPv4 as well; leave it out, or write 2000::/3 for global IPv6 addresses"
+    )]
+    AllAddresses,
     /// A dry run of an action that drops nothing.
     #[error("the action `{0}` drops nothing that a dry run could let pass; leave the dry run out")]
     NothingToTry(PolicyAction),

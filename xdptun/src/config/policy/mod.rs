@@ -156,6 +156,10 @@ impl PolicyRule {
         {
             return Err(PolicyError::Families { from, to });
         }
+        let all = |network: &IpNet| network.addr().is_ipv6() && network.prefix_len() == 0;
+        if [self.from, self.to].iter().flatten().any(all) {
+            return Err(PolicyError::AllAddresses);
+        }
         if self.dry_run && !self.action.drops() {
             return Err(PolicyError::NothingToTry(self.action));
         }

@@ -154,3 +154,21 @@ fn what_is_missing_or_wrong_is_named() {
         assert!(error.contains(reason), "{error}");
     }
 }
+
+/// Networks are kept with 16 bytes an address, where `::/0` has those of IPv4 too.
+#[test]
+fn a_network_of_all_addresses_is_refused() {
+    for end in ["from", "to"] {
+        let rule = |network| {
+            let text = format!(
+                "direction = \"in\"\naction = \"drop\"\ncontains = \"x\"\n{end} = \"{network}\""
+            );
+            toml::from_str::<PolicyRule>(&text).unwrap()
+        };
+        let refused = check_policies(&[rule("::/0")]);
+        assert_eq!(refused, Err(PolicyError::AllAddresses));
+        for network in ["0.0.0.0/0", "2000::/3"] {
+            assert_eq!(check_policies(&[rule(network)]), Ok(()));
+        }
+    }
+}

@@ -255,6 +255,7 @@ mod tests {
                 max_per_host: 1,
                 reserved: NO_RANGES,
                 inside: [Network::NONE; 16],
+                pool: Network::NONE,
             },
             ways: ways
                 .iter()
