@@ -79,6 +79,11 @@ impl Sizes {
         let to = net.b.socket(Family::V4, PORT).to_string();
         let rule = ["--listen", &port, "--to", &to];
         note_all(&Attached::forward(&net.a.netns, Host::DEV, &rule)?, "")?;
+        let rule = ["--direction", "in", "--contains", "STEPH"];
+        let rule = [&rule[..], &["--action", "drop"]].concat();
+        note_all(&Attached::policy(&net.a.netns, Host::DEV, &rule)?, "")?;
+        let clients = ["--inside", "fd00:6::/64"];
+        note_all(&Attached::nat64(&net.a.netns, &clients)?, "")?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
         Ok(Self {
             kernel: release.split('.').take(2).collect::<Vec<_>>().join("."),

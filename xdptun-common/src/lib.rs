@@ -42,6 +42,7 @@ pub mod policy;
 pub mod ports;
 pub mod quote;
 pub mod report;
+pub mod siphash;
 pub mod tunnel;
 pub mod wire;
 

@@ -44,6 +44,8 @@ enum What {
     Forward,
     /// TCP connections through a NAT: xdptun's, the kernel's, none
     Nat,
+    /// IPv6-only clients of an IPv4 server: by xdptun, by Tayga, beside NAT of IPv4
+    Nat64,
     /// TCP whose payload is searched: by the policy, by xt_string, behind NFQUEUE
     Policy,
     /// Sizes of the programs against the baseline; measures no time
@@ -70,6 +72,7 @@ impl What {
             Self::Peers => Some(Peer::Phantun),
             Self::Forward => Some(Peer::Haproxy),
             Self::Nat => Some(Peer::Httperf),
+            Self::Nat64 => Some(Peer::Tayga),
             Self::Policy => Some(Peer::Qperf),
             _ => None,
         }

@@ -6,10 +6,12 @@ mod flows;
 mod forward;
 mod h3;
 mod nat;
+mod nat64;
 mod peers;
 mod policy;
 mod tcp;
 mod udp;
+mod web;
 mod wg;
 
 use std::fmt;
@@ -40,6 +42,8 @@ pub enum Method {
     Forward,
     /// TCP connections through a NAT: xdptun's, the kernel's, none
     Nat,
+    /// IPv6-only clients of an IPv4 server: by xdptun, by Tayga, beside NAT of IPv4
+    Nat64,
     /// TCP whose payload is searched: by the policy, by the kernel's xt_string, behind NFQUEUE
     Policy,
 }
@@ -57,6 +61,7 @@ impl Method {
             Self::Peers => peers::measure,
             Self::Forward => forward::measure,
             Self::Nat => nat::measure,
+            Self::Nat64 => nat64::measure,
             Self::Policy => policy::measure,
         };
         measure(&mut harness)?;
@@ -67,7 +72,7 @@ impl Method {
     const fn rounds(self) -> u32 {
         match self {
             Self::Nat => 3,
-            Self::Wg | Self::H3 | Self::Peers | Self::Forward | Self::Policy => 5,
+            Self::Wg | Self::H3 | Self::Peers | Self::Forward | Self::Nat64 | Self::Policy => 5,
             Self::Datapath | Self::Udp | Self::Flows => 7,
         }
     }
@@ -83,6 +88,7 @@ impl Method {
             Self::Peers => peers::sections(measured),
             Self::Forward => forward::sections(measured),
             Self::Nat => nat::sections(measured),
+            Self::Nat64 => nat64::sections(measured),
             Self::Policy => policy::sections(measured),
         }
     }

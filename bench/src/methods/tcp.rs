@@ -52,30 +52,47 @@ impl Ends<'_> {
 
     /// Megabytes a second of one connection to a server that only reads.
     pub fn bulk(&self, extent: Extent) -> Result<f64> {
-        let listener = self.listen()?;
-        let mut stream = self.connect()?;
-        let (mut far, _) = listener.accept().context("cannot accept")?;
-        let time = Duration::from_millis(extent.pick(1500, 100));
-        let reader = thread::spawn(move || -> Result<(u64, Duration)> {
-            let mut buffer = vec![0; 1 << 18];
-            let (began, mut received) = (Instant::now(), 0);
-            loop {
-                match far.read(&mut buffer)? {
-                    0 => return Ok((received, began.elapsed())),
-                    length => received += length as u64,
-                }
-            }
-        });
-        let payload = vec![7; 1 << 17];
-        let began = Instant::now();
-        while began.elapsed() < time {
-            stream.write_all(&payload)?;
-        }
-        drop(stream);
-        let read = reader.join();
-        let (received, took) = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok(received as f64 / 1e6 / took.as_secs_f64())
+        let [near, far] = self.connected()?;
+        carry(near, far, extent)
     }
+
+    /// The same from the server to a client that only reads.
+    pub fn bulk_back(&self, extent: Extent) -> Result<f64> {
+        let [near, far] = self.connected()?;
+        carry(far, near, extent)
+    }
+
+    /// Both ends of a connection.
+    fn connected(&self) -> Result<[TcpStream; 2]> {
+        let listener = self.listen()?;
+        let near = self.connect()?;
+        let (far, _) = listener.accept().context("cannot accept")?;
+        Ok([near, far])
+    }
+}
+
+/// Megabytes a second from one end of a connection to the other.
+fn carry(mut from: TcpStream, mut to: TcpStream, extent: Extent) -> Result<f64> {
+    let time = Duration::from_millis(extent.pick(1500, 100));
+    let reader = thread::spawn(move || -> Result<(u64, Duration)> {
+        let mut buffer = vec![0; 1 << 18];
+        let (began, mut received) = (Instant::now(), 0);
+        loop {
+            match to.read(&mut buffer)? {
+                0 => return Ok((received, began.elapsed())),
+                length => received += length as u64,
+            }
+        }
+    });
+    let payload = vec![7; 1 << 17];
+    let began = Instant::now();
+    while began.elapsed() < time {
+        from.write_all(&payload)?;
+    }
+    drop(from);
+    let read = reader.join();
+    let (received, took) = read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(received as f64 / 1e6 / took.as_secs_f64())
 }
 
 /// The program for the processes of a crowd: this one.

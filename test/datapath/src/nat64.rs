@@ -44,7 +44,7 @@ pub fn translator() -> Translator {
         max_per_network: 64,
         answered: 7_000_000,
         unanswered: 300_000,
-        seed: 7,
+        key: [7, 8],
     }
 }
 

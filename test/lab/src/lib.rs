@@ -16,6 +16,7 @@ pub mod crowd;
 pub mod document;
 pub mod link;
 pub mod machine;
+pub mod nat64;
 pub mod netns;
 pub mod numbered;
 mod packet_socket;

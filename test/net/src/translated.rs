@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+pub use xdptun_lab::nat64::behind_prefix;
 use xdptun_lab::{Attached, Inside, Netns, xdptun};
 
 use crate::status::Counters;
@@ -12,7 +13,7 @@ use crate::status::Counters;
 pub const CLIENTS: &str = "fd00:7::/64";
 
 /// The address of the gateway in it.
-const GATEWAY: &str = "fd00:7::1";
+const GATEWAY: Ipv6Addr = Ipv6Addr::new(0xfd00, 7, 0, 0, 0, 0, 0, 1);
 
 /// Leaves the first two inside hosts with IPv6 alone.
 ///
@@ -21,13 +22,7 @@ const GATEWAY: &str = "fd00:7::1";
 /// If that fails.
 pub fn without_ipv4(net: &Inside) {
     for host in [&net.a, &net.b] {
-        let dev = xdptun_lab::Host::DEV;
-        for arguments in [
-            &["-4", "address", "flush", "dev", dev][..],
-            &["-6", "route", "add", "default", "via", GATEWAY, "dev", dev],
-        ] {
-            host.netns.run("ip", arguments).unwrap();
-        }
+        host.without_ipv4(GATEWAY).unwrap();
     }
 }
 
@@ -53,14 +48,7 @@ pub fn nat64(net: &Inside, more: &[&str]) -> Attached {
     attached
 }
 
-/// Where a client finds an IPv4 address.
-#[must_use]
-pub fn behind_prefix(address: Ipv4Addr) -> Ipv6Addr {
-    let [a, b, c, d] = address.octets().map(u16::from);
-    Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a << 8 | b, c << 8 | d)
-}
-
-/// The same with a port.
+/// Where a client finds a port of an IPv4 address.
 #[must_use]
 pub fn called(address: Ipv4Addr, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V6(behind_prefix(address)), port)

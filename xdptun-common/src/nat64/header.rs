@@ -26,18 +26,40 @@ pub fn to_v4(
         other => other,
     };
     let len = payload_len.checked_add(Ipv4Header::LEN as u16)?;
-    let is_small = len <= MAY_BE_FRAGMENTED;
     let bare = Ipv4Header::bare(source, destination, protocol, payload_len);
     let fields = IpFields {
         // Zero is right where fragmentation is forbidden (RFC 6864 section 4.1).
-        identification: if is_small { identification } else { 0 },
+        identification: 0,
         ..header.fields()
     };
     let whole = bare.with_fields(fields);
     Some(match part {
         Some(part) => whole.with_part(part),
-        None => whole.with_df(!is_small),
+        None if len <= MAY_BE_FRAGMENTED => fragmentable(whole, identification),
+        None => whole.with_df(true),
     })
+}
+
+/// The header of a super-packet whose segments are packets of `len` bytes each: what their header
+/// would be, they get from it.
+#[inline(always)]
+#[must_use]
+pub fn of_segments(whole: Ipv4Header, len: u32, identification: u16) -> Ipv4Header {
+    match len <= MAY_BE_FRAGMENTED.into() {
+        true => fragmentable(whole, identification),
+        false => whole,
+    }
+}
+
+/// The header of a packet that may be fragmented on its way.
+#[inline(always)]
+#[must_use]
+pub fn fragmentable(whole: Ipv4Header, identification: u16) -> Ipv4Header {
+    let fields = IpFields {
+        identification,
+        ..whole.fields()
+    };
+    whole.with_fields(fields).with_df(false)
 }
 
 /// The IPv6 header of a packet of IPv4 with this header, from and to `addresses`, and the fragment

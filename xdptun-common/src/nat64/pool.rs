@@ -1,6 +1,6 @@
 //! The IPv4 addresses that clients get, and how one is chosen.
 
-use crate::address::address_words;
+use crate::siphash::siphash24;
 
 /// A network of IPv4 addresses, of which clients get all but the first, the last, and the device's
 /// own, the second.
@@ -75,19 +75,18 @@ impl Pool {
     }
 
     /// The address to try for a client, at the attempt with this number; `None` if it is one that
-    /// no client gets. The first does not change, so that a client that comes back finds its own.
+    /// no client gets. Who does not know the key cannot foretell it. The first does not change, so
+    /// that a client that comes back finds its own.
     #[inline(always)]
     #[must_use]
-    pub const fn candidate(&self, client: [u8; 16], seed: u32, attempt: u32) -> Option<[u8; 4]> {
-        let hash = hash(client, seed);
+    pub fn candidate(&self, client: [u8; 16], key: [u64; 2], attempt: u32) -> Option<[u8; 4]> {
+        let client = u128::from_ne_bytes(client);
+        let hash = siphash24(key, [client as u64, (client >> 64) as u64]);
         // Double hashing. An odd step meets every address before one again.
         let (start, step) = (hash as u32, (hash >> 32) as u32 | 1);
         let host = start.wrapping_add(attempt.wrapping_mul(step)) & self.host_mask();
         let address = (u32::from_be_bytes(self.address) | host).to_be_bytes();
-        match self.lends(address) {
-            true => Some(address),
-            false => None,
-        }
+        self.lends(address).then_some(address)
     }
 
     #[inline(always)]
@@ -95,22 +94,4 @@ impl Pool {
         // The verifier knows no bound of the shift.
         (1 << (self.bits & 31)) - 1
     }
-}
-
-/// A number that looks random to who does not know the seed. Rounds of a multiplication and a shift
-/// each, as of murmur3's finalizer, whose constants these are.
-#[inline(always)]
-const fn hash(client: [u8; 16], seed: u32) -> u64 {
-    let words = address_words(client);
-    let mut hash = seed as u64 | (seed as u64) << 32;
-    let mut at = 0;
-    while at < words.len() {
-        hash ^= words[at] as u64;
-        hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash ^= hash >> 33;
-        hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        hash ^= hash >> 33;
-        at += 1;
-    }
-    hash
 }

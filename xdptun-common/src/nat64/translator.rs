@@ -35,10 +35,10 @@ pub struct Translator {
     /// The same of a client that was never answered.
     pub unanswered: u32,
     /// What the choice of addresses depends on beside the client, so that nobody can foretell it.
-    pub seed: u32,
+    pub key: [u64; 2],
 }
 
-crate::plain!(Translator: 76);
+crate::plain!(Translator: 88);
 
 impl Translator {
     /// Whether clients may reach an IPv4 address.

@@ -1,7 +1,7 @@
 //! Proofs that the sender of a SYN knows a secret: a keyed hash of the SYN's number
 //! and of the time, in the value of its timestamp option.
 
-use crate::tunnel::isn::siphash24;
+use crate::siphash::siphash24;
 
 /// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`): 275 s. A
 /// proof is good for its epoch and one on either side, so the clocks of two hosts

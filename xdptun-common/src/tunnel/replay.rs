@@ -7,7 +7,8 @@
 //! filter can take a new proof for a seen one: at 292 proofs a second, one of twenty.
 //! The caller then refuses one SYN, and the next SYN of the flow is another proof.
 
-use crate::tunnel::isn::{Secret, siphash24};
+use crate::siphash::siphash24;
+use crate::tunnel::isn::Secret;
 use crate::tunnel::proof::PROOF_EPOCH_NS;
 
 /// Cells of a partition, as a power of two.

@@ -72,9 +72,13 @@ pub fn address(client: [u8; 16]) -> Option<[u8; 4]> {
     (unsafe { (*lease).client } == client).then_some(address)
 }
 
-/// The address of a client that sends, a new one if it has none.
+/// The address of a client that sends, a new one if it has none. As this host only itself sends.
 #[inline(always)]
 pub fn address_of_sender(ctx: &TcContext, client: [u8; 16]) -> Result<[u8; 4], Outcome> {
+    let is_own = client == translator().map_err(|_| Outcome::ToV4DropAccess)?.own_v6;
+    if is_own && ctx.came_in() {
+        return Err(Outcome::ToV4DropOutside);
+    }
     match renewed(client) {
         Some(address) => Ok(address),
         None => begin(ctx, client),
@@ -139,20 +143,13 @@ extern "C" fn nat64_try_address(skb: *mut __sk_buff, attempt: u32) -> u32 {
     let (Some(sender), Ok(translator)) = (SENDER.get(0), translator()) else {
         return Outcome::ToV4DropAccess.index();
     };
-    let candidate = translator.pool.candidate(*sender, translator.seed, attempt);
+    let candidate = translator.pool.candidate(*sender, translator.key, attempt);
     let Some(address) = candidate else {
         return NO;
     };
     let now = Tick::at(now());
-    if let Some(lease) = LEASES.get_ptr(address) {
-        // SAFETY: a map value, of which this does not change.
-        if unsafe { (*lease).client } != *sender {
-            return NO;
-        }
-        // It had it before, by a lease that may have been over.
-        renew(address, now);
-        let _ = CLIENTS.insert(sender, address, u64::from(BPF_ANY));
-        return YES;
+    if let Some(answer) = try_again(*sender, address, now) {
+        return answer;
     }
     if let Some(outcome) = is_one_too_many(translator, *sender) {
         return outcome.index();
@@ -162,7 +159,8 @@ extern "C" fn nat64_try_address(skb: *mut __sk_buff, attempt: u32) -> u32 {
         .insert(address, lease, u64::from(BPF_NOEXIST))
         .is_err()
     {
-        return NO;
+        // Another CPU has given it away, perhaps to this client.
+        return try_again(*sender, address, now).unwrap_or(NO);
     }
     // Another CPU may be giving the client an address as well. The one that comes last counts; the
     // other's lease ends unanswered.
@@ -174,6 +172,20 @@ extern "C" fn nat64_try_address(skb: *mut __sk_buff, attempt: u32) -> u32 {
     add_in_network(*sender);
     count(interface(&TcContext::new(skb)), Count::LeasesBegan);
     YES
+}
+
+/// Tries an address that somebody has: it may be the client's own, by a lease that may have been
+/// over. `None` if nobody has it.
+#[inline(always)]
+fn try_again(client: [u8; 16], address: [u8; 4], now: Tick) -> Option<u32> {
+    let lease = LEASES.get_ptr(address)?;
+    // SAFETY: a map value, of which this does not change.
+    if unsafe { (*lease).client } != client {
+        return Some(NO);
+    }
+    renew(address, now);
+    let _ = CLIENTS.insert(client, address, u64::from(BPF_ANY));
+    Some(YES)
 }
 
 /// Why a client may have no address.

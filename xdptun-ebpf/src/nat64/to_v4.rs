@@ -11,6 +11,7 @@ use xdptun_common::nat64::{header, message};
 use xdptun_common::parse::{Bytes as _, is_extension};
 use xdptun_common::wire::{
     FragmentHeader, Icmp as _, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Part, Protocol,
+    TcpHeader, UdpHeader,
 };
 
 use crate::nat64::leases::address_of_sender;
@@ -162,6 +163,14 @@ fn to_v4(ctx: &TcContext) -> Result<Step, PacketError> {
         identification,
     )
     .ok_or(PacketError::TooLong)?;
+    let made = match ctx.segment_len() {
+        None => made,
+        Some(payload) => {
+            let transport = transport_header_len(ctx, behind.protocol, offset)?;
+            let len = (Ipv4Header::LEN + transport) as u32 + payload;
+            header::of_segments(made, len, identification)
+        }
+    };
     replace_header(ctx, &made, behind.extensions, 0)?;
     let offset = link_len() + Ipv4Header::LEN;
     if let Some((old, new)) = icmp {
@@ -176,4 +185,20 @@ fn to_v4(ctx: &TcContext) -> Result<Step, PacketError> {
         change_checksum(ctx, offset, behind.protocol, change)?;
     }
     Ok(Step::Done(Outcome::ToV4))
+}
+
+/// The length of the transport header of a super-packet.
+#[inline(always)]
+fn transport_header_len(
+    ctx: &TcContext,
+    protocol: Protocol,
+    offset: usize,
+) -> Result<usize, PacketError> {
+    if protocol != Protocol::TCP {
+        return Ok(UdpHeader::LEN);
+    }
+    let [words]: [u8; 1] = View(ctx)
+        .read(offset + TcpHeader::LENGTH_OFFSET)
+        .ok_or(PacketError::OutOfBounds)?;
+    Ok(usize::from(words >> 4) * 4)
 }

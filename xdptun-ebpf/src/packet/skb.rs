@@ -70,6 +70,23 @@ pub trait Skb {
         self.has_tag() && unsafe { (*self.raw()).vlan_tci } & NUMBER != 0
     }
 
+    /// Whether the packet came in by an interface, and this host passes it on.
+    #[inline(always)]
+    fn came_in(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).ingress_ifindex != 0 }
+    }
+
+    /// The length of the segments in the buffer, if it holds several.
+    #[inline(always)]
+    fn segment_len(&self) -> Option<u32> {
+        // SAFETY: as above.
+        match unsafe { (*self.raw()).gso_size } {
+            0 => None,
+            len => Some(len),
+        }
+    }
+
     /// Whether a socket of this host sent the packet.
     #[inline(always)]
     fn has_socket(&self) -> bool {

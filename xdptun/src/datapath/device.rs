@@ -85,6 +85,11 @@ impl Device {
         ] {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{parameter}"), value);
         }
+        // It has no carrier, and its routes count all the same.
+        for version in ["ipv4", "ipv6"] {
+            let parameter = format!("{version}/conf/{name}/ignore_routes_with_linkdown");
+            let _ = fs::write(format!("/proc/sys/net/{parameter}"), "0");
+        }
         let index = if_nametoindex(name).with_context(|| format!("{name} vanished"))?;
         netlink::block_on(async |handle| {
             let up = LinkUnspec::new_with_index(index)

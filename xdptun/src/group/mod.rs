@@ -35,5 +35,5 @@ pub use options::{Options, Trace};
 pub use orders::{End, Order, Orders};
 pub use recording::Recording;
 pub use run::{Group, Progress};
-pub use take_over::{Incumbent, TAKE_OVER};
+pub use take_over::{Incumbent, TAKE_OVER, already};
 pub use wait::{Waited, wait_for};

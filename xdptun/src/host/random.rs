@@ -25,3 +25,13 @@ pub fn bytes<const N: usize>() -> Result<[u8; N]> {
 pub fn number() -> Result<u32> {
     bytes().map(u32::from_ne_bytes)
 }
+
+/// A key of SipHash.
+///
+/// # Errors
+///
+/// As [`bytes`].
+pub fn key() -> Result<[u64; 2]> {
+    let key = u128::from_ne_bytes(bytes()?);
+    Ok([key as u64, (key >> 64) as u64])
+}

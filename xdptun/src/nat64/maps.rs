@@ -106,15 +106,15 @@ impl Maps {
     /// If a map cannot be written.
     pub(super) fn set_up(&mut self, settings: &Settings) -> Result<()> {
         // What chose the addresses that clients have goes on to choose them.
-        let seed = match self.translator()?.seed {
-            0 => random::number()?.max(1),
-            seed => seed,
+        let key = match self.translator()?.key {
+            [0, 0] => random::key()?,
+            key => key,
         };
         for network in &settings.inside {
             self.inside.insert(&network_key((*network).into()), 1, 0)?;
         }
         let translator = Translator {
-            seed,
+            key,
             ..settings.translator
         };
         self.translator.set(0, AsPod(translator), 0)?;

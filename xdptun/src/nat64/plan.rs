@@ -29,7 +29,7 @@ pub struct Plan {
 /// What the program and its maps are set up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What is translated, but for the seed.
+    /// What is translated, but for the key.
     pub translator: Translator,
     /// The networks of clients, and the device's own address.
     pub inside: BTreeSet<Ipv6Net>,
@@ -122,7 +122,7 @@ impl Plan {
             max_per_network: nat64.per_prefix.map_or(quarter(clients), |most| most.get()),
             answered: ticks(self.answered),
             unanswered: ticks(self.unanswered),
-            seed: 0,
+            key: [0; 2],
         }
     }
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use super::states::{InterfaceState, waited_for};
 use super::{FunctionFrontend, Service};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::group::check::check;
-use crate::group::{self, Handle, Incumbent, detach};
+use crate::group::{self, Handle, Incumbent, already, detach};
 use crate::nat64::{DEVICE, Nat64, Plan, preflight};
 
 /// The group of NAT64.
@@ -39,8 +39,10 @@ impl Service {
     pub(super) fn check_nat64(&self, plan: &Plan) -> Result<()> {
         let is_kept = super::conflicts::keeper::<Nat64>(DEVICE)?.is_some();
         match self.mode.incumbent {
-            // A process that keeps the device fails the start anyway.
-            Incumbent::Respect if self.nat64.is_none() && is_kept => Ok(()),
+            // Before anything of the device changes.
+            Incumbent::Respect if self.nat64.is_none() && is_kept => {
+                bail!(AlreadyAttached, "{}", already(DEVICE))
+            }
             // Without a device there is nothing to contradict.
             _ if nix::net::if_::if_nametoindex(DEVICE).is_err() => Ok(()),
             _ => check::<Nat64>(&plan.options(), DEVICE),

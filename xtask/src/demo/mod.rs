@@ -2,6 +2,7 @@
 
 mod forward;
 mod nat;
+mod nat64;
 mod policy;
 mod report;
 mod tunnel;
@@ -34,6 +35,8 @@ enum What {
     Forward,
     /// Two inside hosts that share an outside address
     Nat,
+    /// An IPv6-only client of an IPv4-only web server
+    Nat64,
     /// A word that resets connections
     Policy,
 }
@@ -57,6 +60,7 @@ pub fn show(args: &Args) -> Result<()> {
         What::Tunnel => tunnel::show(args),
         What::Forward => forward::show(args),
         What::Nat => nat::show(args),
+        What::Nat64 => nat64::show(args),
         What::Policy => policy::show(args),
     }
 }

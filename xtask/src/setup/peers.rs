@@ -25,6 +25,8 @@ pub enum Peer {
     Haproxy,
     /// A generator of load.
     Httperf,
+    /// A NAT64 in user space, and a generator of load.
+    Tayga,
     /// A measurement of TCP, and filters of the kernel to measure beside.
     Qperf,
 }
@@ -36,6 +38,7 @@ impl Peer {
             Self::WireguardGo => wireguard_go(),
             Self::Haproxy => haproxy(),
             Self::Httperf => httperf(),
+            Self::Tayga => tayga(),
             Self::Qperf => qperf(),
         }
     }
@@ -94,6 +97,21 @@ fn httperf() -> Part {
         install: Box::new(move || -> Result<()> {
             run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
             unpack(Command::new("apt-get"), &["httperf"], &folder, |_| Ok(()))
+        }),
+    }
+}
+
+/// From this distribution, whose libraries they use. Unpacked, as an installed one would start a
+/// service.
+fn tayga() -> Part {
+    let folder = workspace::root().join(".tools/nat64");
+    Part {
+        name: "Tayga and ab, to measure beside NAT64".into(),
+        present: folder.is_dir(),
+        install: Box::new(move || -> Result<()> {
+            run_visible(as_root("apt-get")?.args(["--quiet", "update"]))?;
+            let packages = ["tayga", "apache2-utils", "libapr1", "libaprutil1"];
+            unpack(Command::new("apt-get"), &packages, &folder, |_| Ok(()))
         }),
     }
 }

@@ -5,8 +5,7 @@
 //! last one.
 
 mod httperf;
-mod path;
-mod web;
+pub mod path;
 
 use std::time::Instant;
 
@@ -14,6 +13,7 @@ use anyhow::{Context, Result};
 use xdptun_lab::crowd::{Crowd, Echo};
 
 use super::tcp::{BULK, RATE, on_one_cpu, workers};
+use super::web::{self, Web};
 use crate::document::Section;
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
@@ -21,7 +21,6 @@ use crate::results::{Measured, paired};
 use crate::statistics::{Summary, percentile};
 use crate::table::{Goal, Table, spread};
 use path::{Path, Port, Way};
-use web::Web;
 
 /// Connections that httperf opens a second.
 const RATES: [u32; 3] = [100, 500, 1000];

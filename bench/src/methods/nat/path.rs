@@ -20,7 +20,7 @@ pub enum Port {
 }
 
 impl Port {
-    const fn number(self) -> u16 {
+    pub const fn number(self) -> u16 {
         8080 + self as u16
     }
 }
@@ -66,20 +66,12 @@ pub struct Path {
 
 impl Path {
     pub fn new(way: Way) -> Result<Self> {
-        let net = Served::new()?;
-        let (inside, outside) = (&net.back_end.netns, &net.client.netns);
-        prepare(inside)?;
-        prepare(outside)?;
-        inside.sysctl("net.ipv4.ip_local_port_range", LOCAL_PORTS)?;
-        if way != Way::Routing {
-            // No answer to a packet that was not translated.
-            outside.run("ip", ["-4", "route", "delete", "default"])?;
-        }
+        let net = network(way == Way::Routing)?;
         let attached = match way {
             Way::Routing => None,
             Way::Xdptun => Some(translate(&net)?),
             Way::Nft => {
-                masquerade(&net)?;
+                masquerade(&net, INSIDE)?;
                 None
             }
         };
@@ -113,6 +105,20 @@ impl Path {
     }
 }
 
+/// A network whose server can answer inside addresses only if it is `routed`.
+pub fn network(routed: bool) -> Result<Served> {
+    let net = Served::new()?;
+    let (inside, outside) = (&net.back_end.netns, &net.client.netns);
+    prepare(inside)?;
+    prepare(outside)?;
+    inside.sysctl("net.ipv4.ip_local_port_range", LOCAL_PORTS)?;
+    if !routed {
+        // No answer to a packet that was not translated.
+        outside.run("ip", ["-4", "route", "delete", "default"])?;
+    }
+    Ok(net)
+}
+
 fn translate(net: &Served) -> Result<Attached> {
     // As many ports as the kernel's NAT has; all are for the one inside host.
     let ports = ["--ports", "1024-65535"];
@@ -121,11 +127,12 @@ fn translate(net: &Served) -> Result<Attached> {
     Attached::nat(&net.gateway, Served::WAN, arguments.as_flattened())
 }
 
-fn masquerade(net: &Served) -> Result<()> {
+/// Lets the kernel translate what comes from a network.
+pub fn masquerade(net: &Served, inside: &str) -> Result<()> {
     let table = format!(
         "table ip nat {{
             chain out {{
-                type nat hook postrouting priority srcnat; ip saddr {INSIDE} oifname {} masquerade;
+                type nat hook postrouting priority srcnat; ip saddr {inside} oifname {} masquerade;
             }}
         }}",
         Served::WAN

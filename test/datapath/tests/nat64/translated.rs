@@ -168,6 +168,30 @@ fn this_host_may_use_the_prefix() {
     );
 }
 
+/// Its segments are packets that may be fragmented, as they would be one by one: the client has
+/// learned that the path takes no more, and cannot send less.
+#[test]
+fn super_packets_of_small_segments_leave_without_df() {
+    let (mut nat64, ends) = Ends::new();
+    // With a TCP header of 20 bytes, 1260 and 1261 in all.
+    for (segment, has_df) in [(1220, false), (1221, true)] {
+        let made = |version| {
+            let packet = ends.to_server(version, 4000, 80).payload(payload(2 * 1220));
+            packet.segment(flags::DATA, 7, 9)
+        };
+        let step = nat64.meets(made(V6)).in_segments(segment);
+        match has_df {
+            true => step.becomes(made(V4), &["to_v4"]),
+            false => {
+                let found = step.made(&["to_v4"]);
+                let identification = u16::from_be_bytes([found[18], found[19]]);
+                let expected = made(V4).without_df().identified(identification);
+                assert_eq!(found, expected.bytes());
+            }
+        }
+    }
+}
+
 #[test]
 fn super_packets_stay_whole() {
     let (mut nat64, ends) = Ends::new();

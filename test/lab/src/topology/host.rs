@@ -91,6 +91,24 @@ impl Host {
         link::offload(&self.netns, Self::DEV, feature, on)
     }
 
+    /// Leaves the host with IPv6 alone, whose packets go to this router.
+    pub fn without_ipv4(&self, router: Ipv6Addr) -> Result<()> {
+        let run = |arguments: &[&str]| self.netns.run("ip", arguments);
+        run(&["-4", "address", "flush", "dev", Self::DEV])?;
+        let via = router.to_string();
+        run(&[
+            "-6",
+            "route",
+            "replace",
+            "default",
+            "via",
+            &via,
+            "dev",
+            Self::DEV,
+        ])?;
+        Ok(())
+    }
+
     /// Takes an interface of this machine as its own.
     pub(super) fn adopt(&self, dev: &str) -> Result<()> {
         let name = self.netns.name();

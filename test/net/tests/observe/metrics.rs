@@ -392,6 +392,11 @@ fn the_dashboard_asks_for_what_there_is() {
     let to = net.back_end.socket(Family::V4, 8080).to_string();
     let args = ["--listen", "7000", "--to", &to];
     let _gateway = Attached::forward(&net.gateway, Served::WAN, &args).unwrap();
+    let args = ["--direction", "in", "--contains", "STEPH"];
+    let args = [&args[..], &["--action", "count"]].concat();
+    let _policy = Attached::policy(&net.gateway, Served::WAN, &args).unwrap();
+    let args = ["--inside", "fd00:5::/64"];
+    let _nat64 = Attached::nat64(&net.gateway, &args).unwrap();
     let metrics = scrape(&net.gateway, address(&tunnel));
     let path = workspace::root().join("docs/grafana-dashboard.json");
     let text = std::fs::read_to_string(path).unwrap();

@@ -63,6 +63,19 @@ struct Places {
 }
 
 impl Places {
+    /// Those of a message that quotes so many bytes, 0 if it does not say; `None` if it quotes less
+    /// than the headers inside.
+    #[inline(always)]
+    fn of(at: u32, rest: u32, quoted: u32, end: u32) -> Option<Self> {
+        let kept = end_of_quote(at, end, quoted);
+        (kept >= rest).then_some(Self {
+            at,
+            rest,
+            kept,
+            end,
+        })
+    }
+
     /// The header of the message, and of what stands behind the headers inside.
     #[inline(always)]
     fn checked(self) -> Result<(usize, usize), PacketError> {

@@ -1,6 +1,7 @@
 //! ICMPv6 errors become ICMP errors (RFC 7915 sections 5.2 and 5.3).
 
 use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::address::mapped;
 use xdptun_common::checksum::Sum;
@@ -9,7 +10,7 @@ use xdptun_common::nat64::{header, message};
 use xdptun_common::parse::Bytes as _;
 use xdptun_common::wire::{IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Protocol};
 
-use super::{Places, change_echo, change_transport, end_of_quote, made, removed};
+use super::{Places, change_echo, change_transport, made, removed};
 use crate::nat64::leases::address;
 use crate::nat64::rewrite::{address_change, checked, replace_header, trim};
 use crate::nat64::step::{Step, number, refused_v6};
@@ -79,19 +80,18 @@ fn judge(ctx: &TcContext) -> Result<Option<Places>, PacketError> {
     };
     // A router has no address of the pool, and needs none (RFC 6791).
     let router = address(ip.source()).unwrap_or(translator.own);
-    made.outer_v4 =
-        Ipv4Header::bare(mapped(router), mapped(to), Protocol::ICMP, 0).with_fields(ip.fields());
+    let outer = Ipv4Header::bare(mapped(router), mapped(to), Protocol::ICMP, 0);
+    // SAFETY: no pointers are involved.
+    let identification = unsafe { bpf_get_prandom_u32() } as u16;
+    // No error is longer than the smallest packet of IPv6 (RFC 4443 section 2.4 (c)).
+    made.outer_v4 = header::fragmentable(outer.with_fields(ip.fields()), identification);
     let payload_len = ip.payload_len().ok_or(PacketError::OutOfBounds)?;
     let (at, end) = (
         at as u32,
         (link_len() + Ipv6Header::LEN + payload_len) as u32,
     );
-    Ok(Some(Places {
-        at,
-        rest: (inner_at + Ipv6Header::LEN + quoted.extensions) as u32,
-        kept: end_of_quote(at, end, message::quoted_v6(&icmp)),
-        end,
-    }))
+    let rest = (inner_at + Ipv6Header::LEN + quoted.extensions) as u32;
+    Ok(Places::of(at, rest, message::quoted_v6(&icmp), end))
 }
 
 #[inline(always)]

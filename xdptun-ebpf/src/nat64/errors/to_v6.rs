@@ -10,7 +10,7 @@ use xdptun_common::parse::Bytes as _;
 use xdptun_common::quote::quoted;
 use xdptun_common::wire::{FragmentHeader, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Protocol};
 
-use super::{Places, change_echo, change_transport, end_of_quote, made, removed};
+use super::{Places, change_echo, change_transport, made, removed};
 use crate::nat64::leases::client;
 use crate::nat64::rewrite::{address_change, checked, replace_header, trim};
 use crate::nat64::step::{Step, number, refused_v4};
@@ -93,12 +93,11 @@ fn judge(ctx: &TcContext) -> Result<Judged, PacketError> {
     let (at, end) = (at as u32, (at + payload_len) as u32);
     // RFC 4443 section 2.4 (c): 1,280 bytes in all, of which these headers are 96 at most.
     let longest = quote.offset as u32 + LONGEST_REST;
-    let places = Places {
-        at,
-        rest: quote.offset as u32,
-        kept: end_of_quote(at, end, message::quoted_v4(&icmp)).min(longest),
-        end,
+    let rest = quote.offset as u32;
+    let Some(mut places) = Places::of(at, rest, message::quoted_v4(&icmp), end) else {
+        return NONE;
     };
+    places.kept = places.kept.min(longest);
     Ok(Judged::About(places, has_fragment))
 }
 

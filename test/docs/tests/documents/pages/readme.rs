@@ -56,6 +56,7 @@ pub fn walk(page: &mut Page) {
             "cargo xtask demo",
             "cargo xtask demo forward",
             "cargo xtask demo nat",
+            "cargo xtask demo nat64",
             "cargo xtask demo policy",
             "cargo xtask test",
         ],

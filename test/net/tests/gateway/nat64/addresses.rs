@@ -138,6 +138,30 @@ fn addresses_are_of_the_pool() {
     attached.stop().unwrap();
 }
 
+/// Packets with the device's own address as their source come from this host alone.
+#[test]
+fn nobody_else_sends_as_the_device() {
+    let net = Inside::new().unwrap();
+    let attached = nat64(&net, &[]);
+    let [server, _] = &net.outside;
+    let received = udp::bind(&server.netns, (server.v4, 7)).unwrap();
+    let own: Ipv6Addr = "64:ff9b::100.64.0.1".parse().unwrap();
+    let address = "64:ff9b::100.64.0.1/128";
+    let forge = ["-6", "addr", "add", address, "dev", "lo", "nodad"];
+    net.a.netns.run("ip", forge).unwrap();
+    let forger = udp::bind(&net.a.netns, (own, 0)).unwrap();
+    forger.send_to(b"forged", called(server.v4, 7)).unwrap();
+    wait::until(LIMIT, "the packet to be dropped", || {
+        counter(&net.gateway, "to_v4_drop_outside") == 1
+    })
+    .unwrap();
+    let gateway = udp::bind(&net.gateway, (own, 0)).unwrap();
+    gateway.send_to(b"its own", called(server.v4, 7)).unwrap();
+    let (met, _) = udp::receive(&received, LIMIT).unwrap();
+    assert_eq!(met, b"its own");
+    attached.stop().unwrap();
+}
+
 /// A host that is no client is told, and gets no address.
 #[test]
 fn strangers_are_refused() {

@@ -97,9 +97,14 @@ fn a_prefix_or_a_pool_that_is_routed_elsewhere_is_refused_with_the_device() {
 fn a_second_process_is_refused() {
     let net = Inside::new().unwrap();
     let attached = nat64(&net, &[]);
-    let said = refused(&net, &[]);
-    assert!(said.contains("xdptun run"), "{said}");
-    assert!(said.contains("xdptun64"), "{said}");
+    let before = traces(&net);
+    let other = ["--pool", "10.7.0.0/16", "--prefix", "fd00:64::/96"];
+    for options in [&[][..], &other, &["--mtu", "9000"]] {
+        let said = refused(&net, options);
+        assert!(said.contains("xdptun run"), "{said}");
+        assert!(said.contains("xdptun64"), "{said}");
+        assert_eq!(traces(&net), before, "{options:?}");
+    }
     attached.stop().unwrap();
 }
 
