@@ -1,7 +1,7 @@
 //! Ways for a connection from an inside host to an IPv4 server.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use xdptun_lab::nat64::behind_prefix;
@@ -11,9 +11,6 @@ use xdptun_lab::{Attached, Family, Served, xdptun};
 use super::tayga::Tayga;
 use crate::methods::nat::path::{self as nat, Port, masquerade, network};
 use crate::methods::tcp::Ends;
-
-/// Behind which IPv4 addresses stand.
-pub const PREFIX: &str = "64:ff9b::/96";
 
 /// The IPv4 addresses of clients.
 pub const POOL: &str = "100.64.0.0/16";
@@ -114,10 +111,18 @@ impl Path {
             Self::V4(_, path) => path.ends(port),
             Self::V6(_, net, _) => Ends {
                 client: &net.back_end.netns,
-                entry: SocketAddr::new(behind_prefix(net.client.v4).into(), port.number()),
+                entry: SocketAddr::new(self.called(net.client.v4).into(), port.number()),
                 server: &net.client.netns,
                 service: net.client.socket(Family::V4, port.number()),
             },
+        }
+    }
+
+    /// The address behind which the client finds an IPv4 address.
+    fn called(&self, address: Ipv4Addr) -> Ipv6Addr {
+        match self {
+            Self::V6(_, _, Translator::Tayga(_)) => Tayga::called(address),
+            _ => behind_prefix(address),
         }
     }
 

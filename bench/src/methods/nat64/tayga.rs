@@ -1,14 +1,19 @@
 //! Tayga, a NAT64 in user space: it reads packets from a TUN device, and writes them back.
 
 use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Netns, Process, wait};
 
-use super::path::{POOL, PREFIX};
+use super::path::POOL;
 use super::tools;
+
+/// Behind which IPv4 addresses stand: behind 64:ff9b::/96 it takes no address for
+/// documentation, as the server has.
+const PREFIX: &str = "fd00:64::/96";
 
 /// Its device.
 const DEV: &str = "nat64";
@@ -56,6 +61,12 @@ impl Tayga {
         });
         tayga.explain(ready)?;
         Ok(tayga)
+    }
+
+    /// The IPv6 address for an IPv4 address.
+    pub fn called(address: Ipv4Addr) -> Ipv6Addr {
+        let [a, b, c, d] = address.octets().map(u16::from);
+        Ipv6Addr::new(0xfd00, 0x64, 0, 0, 0, 0, a << 8 | b, c << 8 | d)
     }
 
     /// Adds what it said to an error.
