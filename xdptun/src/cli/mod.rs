@@ -41,7 +41,8 @@ use crate::group::Incumbent;
 ///
 /// Run it on both hosts, on the interface that leads to the other host. Every UDP
 /// datagram from or to the given ports leaves as a TCP segment and arrives as the same
-/// datagram.
+/// datagram. On one host alone, xdptun also forwards ports, translates (NAT44, NAT64) and searches
+/// payloads.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {

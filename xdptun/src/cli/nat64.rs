@@ -36,8 +36,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS/PREFIX", default_value_t)]
     pool: Pool,
 
-    /// Interface that leads to IPv4: addresses of the pool leave there with its own, as by
-    /// `xdptun nat`. Without it, whatever else translates the pool does so.
+    /// Interface that leads to IPv4: packets of the pool leave by it with its address, as with
+    /// `xdptun nat`. Without it, another NAT has to translate the pool.
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
@@ -71,8 +71,8 @@ Examples:
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let advice = "one process translates between IPv6 and IPv4, and one for an interface; to do more \
-                  there, write all of it into the file of `xdptun run`";
+    let advice = "one process of a network namespace runs NAT64, and one translates at an interface; to \
+                  do more, write all of it into the file of `xdptun run`";
     arguments
         .options
         .run(arguments.configuration()?, false, advice)

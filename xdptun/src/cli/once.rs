@@ -24,8 +24,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// Take over from the xdptun that runs this command here: to upgrade it or to change its
-    /// options. Sessions go on, and no packet passes by the rules.
+    /// Replace the xdptun that runs this command here, to upgrade it or to change its options. What
+    /// it carries goes on, and no packet bypasses it meanwhile.
     #[arg(long)]
     take_over: bool,
 

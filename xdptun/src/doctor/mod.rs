@@ -15,6 +15,7 @@ mod flows;
 mod gateway;
 mod host;
 mod interface;
+mod nat64;
 mod nftables;
 mod policy;
 mod programs;
@@ -29,6 +30,7 @@ use crate::group::Function;
 use crate::group::pinned;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
+use crate::nat64::Nat64;
 use crate::policy::Policy;
 use crate::tunnel::{Pinned, Tunnel};
 
@@ -129,6 +131,8 @@ struct Subject {
     gateway: Option<crate::gateway::Pinned>,
     /// What the policy has attached, if anything.
     policy: Option<crate::policy::Pinned>,
+    /// What NAT64 has attached, if anything.
+    nat64: Option<crate::nat64::Pinned>,
     /// The owned ports: those of the command line, and those of the attachment.
     ports: Vec<PortRange>,
 }
@@ -149,6 +153,7 @@ impl Subject {
         Ok(Self {
             gateway: crate::gateway::Pinned::open(interface.index)?,
             policy: crate::policy::Pinned::open(interface.index)?,
+            nat64: crate::nat64::Pinned::open(interface.index)?,
             interface,
             pinned,
             ports,
@@ -167,7 +172,7 @@ impl Subject {
     /// Whether the tunnel is attached, or may be: that an interface has another function alone
     /// says that it is not for the tunnel.
     const fn is_for_tunnel(&self) -> bool {
-        let has_others = self.gateway.is_some() || self.policy.is_some();
+        let has_others = self.gateway.is_some() || self.policy.is_some() || self.nat64.is_some();
         self.pinned.is_some() || !has_others || !self.ports.is_empty()
     }
 
@@ -199,6 +204,9 @@ impl Subject {
         }
         if let Some(pinned) = &self.policy {
             findings.extend(policy::check(pinned, seen));
+        }
+        if let Some(pinned) = &self.nat64 {
+            findings.extend(nat64::check(pinned, seen));
         }
         findings
     }
@@ -260,6 +268,7 @@ fn interfaces() -> Result<Vec<String>> {
     let mut indices = Pinned::interfaces()?;
     indices.extend(crate::gateway::Pinned::interfaces()?);
     indices.extend(crate::policy::Pinned::interfaces()?);
+    indices.extend(crate::nat64::Pinned::interfaces()?);
     indices.extend(routes::default_interfaces()?);
     Ok(indices.into_iter().filter_map(name_of).collect())
 }
@@ -268,7 +277,11 @@ fn interfaces() -> Result<Vec<String>> {
 /// another mount namespace.
 fn check_pins() -> Result<Vec<Finding>> {
     let mut findings = check_pins_of::<Tunnel>()?;
-    for others in [check_pins_of::<Policy>()?, check_pins_of::<Gateway>()?] {
+    for others in [
+        check_pins_of::<Policy>()?,
+        check_pins_of::<Gateway>()?,
+        check_pins_of::<Nat64>()?,
+    ] {
         // One command removes what all have left of an interface.
         let others = others.into_iter();
         let others: Vec<Finding> = others.filter(|one| !findings.contains(one)).collect();

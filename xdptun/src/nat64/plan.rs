@@ -117,7 +117,7 @@ impl Plan {
             own_v6: prefix.embed(pool.own()),
             only_global: (prefix.is_well_known() && !nat64.allow_private).into(),
             mtu_v4: nat64.mtu.get() - LONGER,
-            // More than one network of clients can have.
+            // Half, so that clients with answers find room beside those without.
             max_unanswered: clients.div_ceil(2),
             max_per_network: nat64.per_prefix.map_or(quarter(clients), |most| most.get()),
             answered: ticks(self.answered),

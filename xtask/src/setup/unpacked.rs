@@ -20,7 +20,7 @@ struct Unpacked {
     purpose: &'static str,
 }
 
-const ALL: [Unpacked; 4] = [
+const ALL: [Unpacked; 5] = [
     Unpacked {
         package: "coturn",
         program: "usr/bin/turnserver",
@@ -35,6 +35,11 @@ const ALL: [Unpacked; 4] = [
         package: "dnsmasq-base",
         program: "usr/sbin/dnsmasq",
         purpose: "answers DNS queries",
+    },
+    Unpacked {
+        package: "unbound",
+        program: "usr/sbin/unbound",
+        purpose: "gives names IPv6 addresses",
     },
     Unpacked {
         package: "iperf3",

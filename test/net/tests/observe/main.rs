@@ -4,6 +4,7 @@ mod capture;
 mod doctor;
 mod doctor_gateway;
 mod doctor_nat;
+mod doctor_nat64;
 mod flows;
 mod gateway;
 mod json;

@@ -113,7 +113,7 @@ pub enum PolicyProtocol {
 pub enum PolicyAction {
     /// It is counted, and passes.
     Count,
-    /// It is counted and logged (16 lines a second at most), and passes.
+    /// It is counted and logged (up to 16 lines a second for each CPU), and passes.
     Log,
     /// It is dropped.
     Drop,

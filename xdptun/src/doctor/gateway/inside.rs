@@ -148,21 +148,30 @@ pub fn check_masquerade(name: &str, ruleset: &Ruleset) -> Finding {
     finding.mend(format!("nft delete rule {rule}"))
 }
 
-/// Whether a rule translates the source of packets that leave by an interface, as far as it tells.
-fn changes_source(ruleset: &Ruleset, rule: &Rule<'_>, interface: &str) -> bool {
-    let mut parts = rule.statements.iter();
-    let translates = parts.clone().any(|part| {
+/// Whether a rule translates the source of packets, as far as it tells.
+fn translates_source(rule: &Rule<'_>) -> bool {
+    rule.statements.iter().any(|part| {
         let target = iptables_target(part);
         let by_iptables = target.is_some_and(|name| ["MASQUERADE", "SNAT"].contains(&name));
         by_iptables || part.get("masquerade").is_some() || part.get("snat").is_some()
-    });
+    })
+}
+
+/// Whether any rule does.
+pub fn changes_any_source(ruleset: &Ruleset) -> bool {
+    ruleset.all_rules().any(|rule| translates_source(&rule))
+}
+
+/// Whether a rule translates the source of packets that leave by an interface, as far as it tells.
+fn changes_source(ruleset: &Ruleset, rule: &Rule<'_>, interface: &str) -> bool {
+    let mut parts = rule.statements.iter();
     let leaves_elsewhere = parts.any(|part| {
         exit_of(part).is_some_and(|(equal, names)| {
             let names = ruleset.values(rule.table, names);
             equal != is_named(&names, interface)
         })
     });
-    translates && !leaves_elsewhere
+    translates_source(rule) && !leaves_elsewhere
 }
 
 /// What a part of a rule compares the exit with, and whether they have to be equal.

@@ -7,6 +7,9 @@ mod inside;
 mod ports;
 mod routing;
 
+pub use inside::changes_any_source;
+pub use routing::FORWARDING;
+
 use std::net::IpAddr;
 
 use xdptun_common::gateway::rule::BackEnd;
@@ -29,7 +32,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
         Ok(forwards) => {
             let forwards = &forwards;
             for (check, result) in [
-                (routing::FORWARDING, routing::check_forwarding(forwards)),
+                (FORWARDING, routing::check_forwarding(forwards)),
                 (routing::ACCEPT_RA, routing::check_advertisements(forwards)),
                 (back_ends::CHECK, Ok(back_ends::check(forwards))),
                 (ports::SOURCE, ports::check_source(forwards)),
@@ -38,7 +41,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
                 findings.extend(found(check, result));
             }
         }
-        Err(error) => findings.extend(found(routing::FORWARDING, Err(error))),
+        Err(error) => findings.extend(found(FORWARDING, Err(error))),
     }
     match Translation::of(pinned) {
         Ok(None) => {}
@@ -47,7 +50,7 @@ pub fn check(pinned: &Pinned, seen: Option<&Seen>) -> Vec<Finding> {
             for (check, result) in [
                 (inside::OUTSIDE, inside::check_outside(one)),
                 (inside::ROUTES, Ok(inside::check_routes(one))),
-                (routing::FORWARDING, inside::check_forwarding(one)),
+                (FORWARDING, inside::check_forwarding(one)),
                 (inside::PORTS, inside::check_ports(one)),
             ] {
                 findings.extend(found(check, result));

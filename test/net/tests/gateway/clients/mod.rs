@@ -3,4 +3,5 @@
 mod curl;
 mod dig;
 mod iperf3;
+mod names;
 mod ssh;

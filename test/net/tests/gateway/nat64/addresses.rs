@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use xdptun_lab::{Attached, Inside, udp, wait};
-use xdptun_test_net::LIMIT;
 use xdptun_test_net::translated::{
     CLIENTS, address_of, called, clients, counter, nat64, without_ipv4,
 };
+use xdptun_test_net::{LIMIT, status};
 
 /// A socket of a client that was answered.
 fn answered(net: &Inside) -> UdpSocket {
@@ -135,6 +135,33 @@ fn addresses_are_of_the_pool() {
     let address = address_of(&net.gateway, net.a.v6).unwrap();
     let lent = Ipv4Addr::new(10, 64, 0, 2)..=Ipv4Addr::new(10, 64, 0, 6);
     assert!(lent.contains(&address), "{address}");
+    attached.stop().unwrap();
+}
+
+/// With `--iface`, what answers a client goes to the gateway's outside address, and nothing from
+/// there to an address of the pool.
+#[test]
+fn the_pool_is_closed_to_outside_hosts() {
+    let net = Inside::new().unwrap();
+    let attached = nat64(&net, &[]);
+    let socket = answered(&net);
+    let route = ["route", "add", "100.64.0.0/16", "via", "192.0.2.7"];
+    net.router.run("ip", route).unwrap();
+    let [server, _] = &net.outside;
+    let [known, stranger] = [7, 8].map(|port| udp::bind(&server.netns, (server.v4, port)).unwrap());
+    let address = address_of(&net.gateway, net.a.v6).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    stranger.send_to(b"let me in", (address, port)).unwrap();
+    wait::until(LIMIT, "the drop", || {
+        let gateway = status::gateway(&net.gateway, Inside::WAN).unwrap();
+        gateway["counters"]["in_drop_filtered"] == 1
+    })
+    .unwrap();
+    socket.send(b"are you there?").unwrap();
+    let (_, outside) = attached.explain(udp::receive(&known, LIMIT)).unwrap();
+    known.send_to(b"yes", outside).unwrap();
+    let (received, _) = attached.explain(udp::receive(&socket, LIMIT)).unwrap();
+    assert_eq!(received, b"yes", "the first that the client gets");
     attached.stop().unwrap();
 }
 

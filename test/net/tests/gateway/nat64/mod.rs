@@ -4,5 +4,6 @@ mod addresses;
 mod attached;
 mod carried;
 mod crowd;
+mod disguised;
 mod paths;
 mod reload;
