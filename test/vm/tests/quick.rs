@@ -9,11 +9,11 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
 use xdptun_lab::scratch::Scratch;
-use xdptun_lab::{Direct, Family, Inside, Served, secret, udp, xdptun};
+use xdptun_lab::{Attached, Direct, Family, Host, Inside, Served, secret, udp, xdptun};
 use xdptun_test_net::inside::{nat, outside_end, pass};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, socket, status, tcp};
+use xdptun_test_net::{LIMIT, PORT, kernel, socket, status, tcp, translated};
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that
@@ -127,7 +127,7 @@ fn ports_are_forwarded() {
                 "--source",
                 source,
             ];
-            let attached = xdptun::Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
+            let attached = Attached::forward(&net.gateway, Served::WAN, &rule).unwrap();
             let remote = net.listen_at(family, 7000);
             let local = net.client.socket(family, port);
             let (near, far) = (&net.client.netns, &net.back_end.netns);
@@ -180,6 +180,62 @@ fn inside_hosts_are_translated() {
     let [a, b] = &sockets;
     assert_eq!(pass(a, ends[1], b, 4).unwrap(), ends[0]);
     assert_eq!(pass(b, ends[0], a, 5).unwrap(), ends[1]);
+    attached.stop().unwrap();
+}
+
+#[test]
+fn ipv6_only_clients_are_translated() {
+    let net = Inside::new().unwrap();
+    let attached = translated::nat64(&net, &[]);
+    let [outside, _] = &net.outside;
+    let service = outside.socket(Family::V4, 8080);
+    let called = translated::called(outside.v4, 8080);
+    let talk = || {
+        let local = net.a.socket(Family::V6, 20_000);
+        tcp::exchange_through(&net.a.netns, local, called, &outside.netns, service)?;
+        let pinged = called.ip().to_string();
+        net.a.netns.run("ping", ["-c1", "-W5", &pinged])?;
+        let _echo = udp::Server::echo(&outside.netns, service)?;
+        let socket = udp::bind(&net.a.netns, local)?;
+        for length in lengths(Family::V6) {
+            udp::exchange(&socket, called, &udp::pattern(length, 3), LIMIT)?;
+        }
+        translated::all_passed(&net.gateway)
+    };
+    attached.explain(talk()).unwrap();
+    attached.stop().unwrap();
+}
+
+#[test]
+fn payloads_are_searched() {
+    let net = Direct::new().unwrap();
+    let rule = [
+        "--direction",
+        "in",
+        "--contains",
+        "STEPH",
+        "--action",
+        "drop",
+    ];
+    let attached = Attached::policy(&net.b.netns, Host::DEV, &rule).unwrap();
+    let mut dropped = 0;
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        for length in [5, 333, largest(family)] {
+            let mut payload = udp::pattern(length, 5);
+            payload[length - 5..].copy_from_slice(b"STEPH");
+            client.send_to(&payload, server.address()).unwrap();
+            dropped += 1;
+            // What comes after it comes back first.
+            payload[length - 1] = b'!';
+            let exchanged = udp::exchange(&client, server.address(), &payload, LIMIT);
+            attached.explain(exchanged).unwrap();
+        }
+    }
+    let status = xdptun::status(&net.b.netns).unwrap();
+    let counters = &status["policies"][0]["counters"];
+    assert_eq!(counters["in_drop_matched"], dropped, "{counters}");
     attached.stop().unwrap();
 }
 
