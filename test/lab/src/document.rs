@@ -17,6 +17,14 @@ pub fn write_between_markers(document: &str, name: &str, new: &str) -> Result<()
     Ok(())
 }
 
+/// Whether a document of the tree has this text there.
+pub fn is_between_markers(document: &str, name: &str, text: &str) -> Result<bool> {
+    let path = workspace::root().join(document);
+    let whole = fs::read_to_string(&path).with_context(|| format!("{document}: cannot read"))?;
+    let same = replace(&whole, name, text).with_context(|| document.to_owned())?;
+    Ok(same == whole)
+}
+
 fn replace(text: &str, name: &str, table: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
     let missing = || format!("there is no `{}` ... `{end}`", begin.trim_end());

@@ -85,10 +85,16 @@ impl Device {
         ] {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{parameter}"), value);
         }
-        // It has no carrier, and its routes count all the same.
-        for version in ["ipv4", "ipv6"] {
-            let parameter = format!("{version}/conf/{name}/ignore_routes_with_linkdown");
-            let _ = fs::write(format!("/proc/sys/net/{parameter}"), "0");
+        for (version, parameter, value) in [
+            // It has no carrier, and its routes count all the same.
+            ("ipv4", "ignore_routes_with_linkdown", "0"),
+            ("ipv6", "ignore_routes_with_linkdown", "0"),
+            // Errors of IPv6 routers come in by it from its own address (RFC 6791). The kernel takes a
+            // local source for a martian, and drops it.
+            ("ipv4", "accept_local", "1"),
+        ] {
+            let path = format!("/proc/sys/net/{version}/conf/{name}/{parameter}");
+            let _ = fs::write(path, value);
         }
         let index = if_nametoindex(name).with_context(|| format!("{name} vanished"))?;
         netlink::block_on(async |handle| {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::Result;
 
 use super::job::Job;
+use super::jool;
 use super::kernel::{Kernel, busybox};
 use super::machine::{Guest, Hardware};
 use super::programs;
@@ -37,6 +38,11 @@ impl Hypervisor {
         Kernel::get(kernel, &self.apt)?;
         busybox(&self.apt)?;
         programs::get(&self.apt).map(drop)
+    }
+
+    /// Builds Jool for a kernel.
+    pub fn build_jool(&self, kernel: &str) -> Result<()> {
+        jool::build(&Kernel::get(kernel, &self.apt)?, &self.apt)
     }
 
     /// Starts a guest with a job and further arguments of the emulator.

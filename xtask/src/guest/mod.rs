@@ -7,6 +7,7 @@ mod arch;
 mod hypervisor;
 mod initramfs;
 mod job;
+mod jool;
 mod kernel;
 mod machine;
 mod programs;

@@ -95,6 +95,11 @@ pub fn ensure_arm_vm() -> Result<()> {
     install_missing(packages::arm_vm_parts())
 }
 
+/// Installs what building a kernel module needs, silent when nothing is missing.
+pub fn ensure_modules() -> Result<()> {
+    install_missing(packages::module_parts())
+}
+
 fn install_missing(parts: Vec<Part>) -> Result<()> {
     parts
         .into_iter()

@@ -56,6 +56,12 @@ const ARM_GUESTS: Group = Group {
     programs: &[("qemu-system-aarch64", "qemu-system-arm")],
 };
 
+const MODULES: Group = Group {
+    purpose: "to build kernel modules",
+    required: true,
+    programs: &[("make", "make"), ("gcc", "gcc"), ("strip", "binutils")],
+};
+
 const PACKAGES: Group = Group {
     purpose: "to try packages",
     required: true,
@@ -92,6 +98,11 @@ pub(super) fn package_parts() -> Vec<Part> {
 /// Not among [`parts`]: only a guest with an ARM processor needs them.
 pub(super) fn arm_vm_parts() -> Vec<Part> {
     vec![part(&ARM_GUESTS)]
+}
+
+/// Not among [`parts`]: only a comparison with Jool needs them.
+pub(super) fn module_parts() -> Vec<Part> {
+    vec![part(&MODULES)]
 }
 
 /// The Debian packages of the programs that demo, tests and benchmarks run.

@@ -20,6 +20,12 @@ pub const PAIR_SUITE: &str = "nic";
 /// The command that runs [`PAIR_SUITE`].
 pub const RUNS_PAIR: &str = "cargo xtask vm --nic MODEL";
 
+/// The suite that takes Jool in the guest's kernel.
+pub const JOOL_SUITE: &str = "jool";
+
+/// The command that runs [`JOOL_SUITE`].
+pub const RUNS_JOOL: &str = "cargo xtask vm --jool";
+
 /// The command that runs the other suites of `test/vm`.
 pub const RUNS_ALL: &str = "cargo xtask vm -- test";
 

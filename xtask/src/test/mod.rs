@@ -67,10 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let mut totals = Totals::new(SystemTime::now());
-    totals.leave_out(
-        plan.retain_vm(|name| name != guests::PAIR_SUITE),
-        guests::RUNS_PAIR,
-    );
+    leave_out_special(&mut plan, &mut totals);
     totals.leave_out(
         plan.retain_vm(|name| name == guests::QUICK_SUITE),
         guests::RUNS_ALL,
@@ -117,10 +114,7 @@ pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worke
         return Ok(None);
     }
     let mut totals = Totals::new(SystemTime::now());
-    totals.leave_out(
-        plan.retain_vm(|name| name != guests::PAIR_SUITE),
-        guests::RUNS_PAIR,
-    );
+    leave_out_special(&mut plan, &mut totals);
     setup::ensure()?;
     plan.build_subjects(target)?;
     let plan::Suites { mut root, vm, .. } = plan.build(target)?;
@@ -132,11 +126,22 @@ pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worke
     }))
 }
 
-/// Builds the suite that takes two guests.
-pub fn build_pair_suite() -> Result<Suite> {
-    let plan = Plan::discover(&[&format!("-vm {}", guests::PAIR_SUITE)])?;
+/// Leaves out the suites that a command of their own runs.
+fn leave_out_special(plan: &mut Plan, totals: &mut Totals) {
+    for (suite, command) in [
+        (guests::PAIR_SUITE, guests::RUNS_PAIR),
+        (guests::JOOL_SUITE, guests::RUNS_JOOL),
+    ] {
+        totals.leave_out(plan.retain_vm(|name| name != suite), command);
+    }
+}
+
+/// Builds one of these suites.
+pub fn build_special_suite(name: &str) -> Result<Suite> {
+    let plan = Plan::discover(&[&format!("-vm {name}")])?;
     setup::ensure()?;
     plan.build_subjects(None)?;
     let mut suites = plan.build(None)?.vm;
-    suites.pop().context("test/vm has no suite for two guests")
+    let missing = || format!("test/vm has no suite {name}");
+    suites.pop().with_context(missing)
 }

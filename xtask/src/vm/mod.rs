@@ -1,5 +1,6 @@
 //! `cargo xtask vm`: other kernels, emulated.
 
+mod jool;
 mod matrix;
 mod nic;
 mod suites;
@@ -17,26 +18,29 @@ use crate::test;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The guest's processor; another one than this machine's takes static programs
-    #[arg(long, value_enum, default_value_t = Arch::X86_64, conflicts_with_all = ["matrix", "nic"])]
+    #[arg(long, value_enum, default_value_t = Arch::X86_64, conflicts_with_all = ["matrix", "nic", "jool"])]
     arch: Arch,
     /// Series or version of Debian's kernel: 6.1, 6.12, 6.12.95, ...
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// Run the suites under one kernel after the other and print a table
-    #[arg(long, conflicts_with = "kernel")]
+    #[arg(long, group = "table", conflicts_with = "kernel")]
     matrix: bool,
-    /// Write that table into docs/kernels.md
-    #[arg(long, requires = "matrix")]
+    /// Compare NAT64 with Jool, which is built for the guest's kernel, instead of a command
+    #[arg(long, group = "table", conflicts_with_all = ["kernel", "command"])]
+    jool: bool,
+    /// Write that table into docs/kernels.md, or docs/nat64.md
+    #[arg(long, requires = "table")]
     write: bool,
     /// Two guests joined by network cards of this model, instead of a command
-    #[arg(long, value_enum, conflicts_with_all = ["matrix", "command"])]
+    #[arg(long, value_enum, conflicts_with_all = ["matrix", "jool", "command"])]
     nic: Option<nic::Model>,
     /// Minutes until a guest that does not end is ended
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// `test [WORD]...` as `cargo xtask test` takes them, `sh` for a shell, or
     /// a command with its arguments, run as root
-    #[arg(last = true, required_unless_present_any = ["matrix", "nic"])]
+    #[arg(last = true, required_unless_present_any = ["matrix", "nic", "jool"])]
     command: Vec<String>,
 }
 
@@ -58,6 +62,9 @@ impl Args {
 pub fn run(args: &Args) -> Result<()> {
     if let Some(model) = args.nic {
         return nic::run(model, &args.kernel, args.limit());
+    }
+    if args.jool {
+        return jool::run(args.limit(), args.write);
     }
     match args.command.first().map(String::as_str) {
         Some("test") if args.matrix => {

@@ -19,7 +19,7 @@ use xdptun_test_wg::TUNNEL_PORT;
 use crate::debian::Arch;
 use crate::guest::{Guest, Hypervisor, option};
 use crate::setup;
-use crate::test::guests::{report, suites_job};
+use crate::test::guests::{PAIR_SUITE, report, suites_job};
 use crate::test::suite::{Suite, Totals};
 use crate::test::{self, worker};
 
@@ -64,7 +64,7 @@ const ROLES: [&str; 2] = ["leads", "follows"];
 /// Runs the suite on a pair of guests and judges the packets on their wire.
 pub fn run(model: Model, kernel: &str, limit: Duration) -> Result<()> {
     setup::ensure_vm()?;
-    let suite = test::build_pair_suite()?;
+    let suite = test::build_special_suite(PAIR_SUITE)?;
     let files = Scratch::new()?;
     let (socket, capture) = (files.path().join("wire"), files.path().join("capture"));
     let hypervisor = Hypervisor::new(Arch::X86_64);
