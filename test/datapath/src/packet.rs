@@ -409,10 +409,15 @@ impl Packet {
 
     /// IPv4 options: so many words of bytes that no two are alike.
     #[must_use]
-    pub fn ip_options(mut self, words: usize) -> Self {
+    pub fn ip_options(self, words: usize) -> Self {
+        self.v4_options(&payload(words * 4))
+    }
+
+    /// These IPv4 options, in whole words.
+    #[must_use]
+    pub fn v4_options(mut self, options: &[u8]) -> Self {
         if let Network::V4(ip) = &mut self.network {
-            let options = payload(words * 4);
-            ip.options = Ipv4Options::try_from(&*options).expect("ten words at most");
+            ip.options = Ipv4Options::try_from(options).expect("ten words at most");
         }
         self
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use xdptun_common::nat64::outcome::{Count, Outcome as Nat64};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::Program;
 use xdptun_test_datapath::fuzz::attack;
+use xdptun_test_datapath::fuzz::nat64;
 use xdptun_test_datapath::fuzz::rig::Rig;
 use xdptun_test_datapath::fuzz::tally::Tally;
 use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
@@ -156,4 +158,56 @@ fn attacks(rig: &mut Rig) {
         "{guessed} of {} packets are no attack",
         tally.packets()
     );
+}
+
+/// The outcomes of NAT64 that random packets must reach.
+const OF_NAT64: [Nat64; 19] = [
+    Nat64::ToV4,
+    Nat64::ToV4Error,
+    Nat64::ToV4DropOutside,
+    Nat64::ToV4DropPrivate,
+    Nat64::ToV4DropNetwork,
+    Nat64::ToV4DropProtocol,
+    Nat64::ToV4DropFragment,
+    Nat64::ToV4DropMessage,
+    Nat64::ToV4DropExtensions,
+    Nat64::ToV4DropDestination,
+    Nat64::ToV4DropMalformed,
+    Nat64::ToV6,
+    Nat64::ToV6Error,
+    Nat64::ToV6DropPrivate,
+    Nat64::ToV6DropProtocol,
+    Nat64::ToV6DropFragment,
+    Nat64::ToV6DropMessage,
+    Nat64::ToV6DropRedirect,
+    Nat64::ToV6DropMalformed,
+];
+
+#[test]
+fn nat64_translates_back_what_it_translated_and_leaves_alone_what_it_drops() {
+    require_root();
+    // Halves of fragments leave by its loopback device.
+    let net = Direct::new().unwrap();
+    let fuzz = || {
+        let mut program = nat64::program();
+        let mut tally = Tally::default();
+        for iteration in 0..PACKETS {
+            let position = nat64::Position {
+                seed: SEED,
+                iteration,
+            };
+            tally.add_ends(&position.run(&mut program).unwrap());
+        }
+        println!("{}: {} packets\n{tally}", nat64::NAME, tally.packets());
+        let outcomes = OF_NAT64.iter().map(|outcome| outcome.name());
+        let others = [Count::Cut, Count::Refusals].map(Count::name);
+        let ends = [Tally::UNCOUNTED, Tally::RETURNED];
+        let missed: Vec<_> = outcomes
+            .chain(others)
+            .chain(ends)
+            .filter(|end| tally.reached(end) == 0)
+            .collect();
+        assert!(missed.is_empty(), "nat64 never reached {missed:?}");
+    };
+    net.a.netns.enter(fuzz).unwrap();
 }

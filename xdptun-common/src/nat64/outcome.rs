@@ -29,7 +29,7 @@ outcomes! {
     ToV6DropMessage "to_v6_drop_message" Lose "ICMP messages dropped because ICMPv6 has none that says the same, or because they are about no packet that was translated." "";
     ToV6DropRedirect "to_v6_drop_redirect" Lose "ICMP redirects to clients dropped, as IPv6 has none that mean the same: those of this host when clients reach each other by IPv4 addresses." "Nothing to do; `sysctl -w net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.xdptun64.send_redirects=0` ends them.";
     ToV6DropMalformed "to_v6_drop_malformed" Lose "IPv4 packets dropped because their length fields contradict each other or the packet." "Damaged or forged; if it goes on, look with tcpdump where they come from.";
-    ToV6DropTooLong "to_v6_drop_too_long" Lose "UDP datagrams without checksum dropped because they are longer than the 16 KiB that can be added up." "Let the sender compute UDP's checksum.";
+    ToV6DropTooLong "to_v6_drop_too_long" Lose "UDP datagrams without checksum dropped because they are longer than the 16 KiB that can be added up, and fragments because even their halves are too long for the way to clients." "Let the sender compute UDP's checksum; see that the route to the pool has its MTU (`ip route`).";
     ToV6DropAccess "to_v6_drop_access" Lose "IPv4 packets dropped because the kernel refused to let them be changed." "The kernel is short of memory.";
 }
 

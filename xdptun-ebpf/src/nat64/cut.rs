@@ -16,6 +16,8 @@ use crate::host::again::{mark, unmark};
 use crate::host::counters::count;
 use crate::host::interface::interface;
 use crate::nat64::step::refused_v4;
+use crate::nat64::to_v6::is_too_long;
+use crate::nat64::translator::translator;
 use crate::packet::access::View;
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
@@ -26,6 +28,10 @@ use crate::packet::verifier::bounded;
 /// The most bytes that are cut off at once: the kernel removes no 4096. A multiple of eight, as
 /// fragments are.
 const MOST: usize = 4088;
+
+/// The largest offset that a fragment can name, in units of eight bytes. A fragment that goes on
+/// behind it is of no datagram: the second half would start at its beginning again.
+const LAST_OFFSET: u16 = 0x1fff;
 
 /// Sends the first half of a fragment through the hook, as a packet of its own, and makes the packet
 /// at hand the second: [`DONE`], or the index of an outcome.
@@ -46,12 +52,22 @@ fn cut(ctx: &TcContext) -> Result<(), PacketError> {
     let ip: Ipv4Header = View(ctx).read(link_len()).ok_or(PacketError::OutOfBounds)?;
     let payload_len = ip.payload_len().ok_or(PacketError::OutOfBounds)?;
     let part = ip.part().ok_or(PacketError::OutOfBounds)?;
+    let half = bounded::<MOST>((payload_len as u32 / 2).next_multiple_of(8));
+    let half = half.map_or(MOST, |half| half as usize);
+    let offset = part.offset + (half / 8) as u16;
+    if offset > LAST_OFFSET {
+        return Err(PacketError::OutOfBounds);
+    }
+    let rest = payload_len
+        .checked_sub(half)
+        .ok_or(PacketError::OutOfBounds)?;
+    if is_too_long(half.max(rest), translator()?.mtu_v4) {
+        return Err(PacketError::TooLong);
+    }
     let options = ip.header_len() - Ipv4Header::LEN;
     if options > 0 {
         adjust_after_ip(ctx, -(options as i32))?;
     }
-    let half = bounded::<MOST>((payload_len as u32 / 2).next_multiple_of(8));
-    let half = half.map_or(MOST, |half| half as usize);
     let header = |len: usize, part| {
         let whole = ip.with_options(ip.protocol(), 0, Sum::new(), len as u16);
         whole.with_part(part)
@@ -69,10 +85,6 @@ fn cut(ctx: &TcContext) -> Result<(), PacketError> {
     if sent != 0 {
         return Err(PacketError::Access);
     }
-    let rest = payload_len
-        .checked_sub(half)
-        .ok_or(PacketError::OutOfBounds)?;
-    let offset = part.offset + (half / 8) as u16;
     let second = header(rest, Part { offset, ..part });
     adjust_after_ip(ctx, -(half as i32))?;
     store(ctx, link_len(), &second)

@@ -81,12 +81,12 @@ fn to_v6(ctx: &TcContext) -> Result<Step, PacketError> {
     let has_checksum = is_later || protocol != Protocol::UDP || !lacks_checksum(ctx, offset)?;
     match (part, has_checksum) {
         (Some(_), false) => return Ok(Step::Done(Outcome::ToV6DropFragment)),
-        (Some(_), true) if is_too_long(&ip, translator.mtu_v4) => return Ok(Step::TooLong),
+        (Some(_), true) if is_too_long(payload_len, translator.mtu_v4) => return Ok(Step::TooLong),
         (None, false) => {
-            let len = payload_len as u16;
+            let len = datagram_len(ctx, offset, payload_len)?;
             let [source, destination] = addresses;
             let made = Ipv6Header::bare(source, destination, protocol, len);
-            add_checksum(ctx, offset, made.pseudo_header(protocol, len), payload_len)?;
+            add_checksum(ctx, offset, made.pseudo_header(protocol, len), len.into())?;
         }
         _ => {}
     }
@@ -114,10 +114,9 @@ fn to_v6(ctx: &TcContext) -> Result<Step, PacketError> {
     Ok(Step::Done(Outcome::ToV6))
 }
 
-/// Whether a fragment would be too long with the headers of IPv6.
+/// Whether a fragment of so many bytes would be too long with the headers of IPv6.
 #[inline(always)]
-fn is_too_long(ip: &Ipv4Header, mtu_v4: u32) -> bool {
-    let payload_len = ip.payload_len().unwrap_or(0);
+pub const fn is_too_long(payload_len: usize, mtu_v4: u32) -> bool {
     (Ipv4Header::LEN + payload_len + FragmentHeader::LEN) as u32 > mtu_v4
 }
 
@@ -125,6 +124,18 @@ fn is_too_long(ip: &Ipv4Header, mtu_v4: u32) -> bool {
 fn lacks_checksum(ctx: &TcContext, offset: usize) -> Result<bool, PacketError> {
     let udp: UdpHeader = View(ctx).read(offset).ok_or(PacketError::OutOfBounds)?;
     Ok(udp.checksum() == [0; 2])
+}
+
+/// The length of a datagram by its own header, over which its checksum goes (RFC 8200 section 8.1).
+/// Bytes of the packet behind it are none of it: receivers cut them off (`__udp6_lib_rcv`).
+#[inline(always)]
+fn datagram_len(ctx: &TcContext, offset: usize, payload_len: usize) -> Result<u16, PacketError> {
+    let udp: UdpHeader = View(ctx).read(offset).ok_or(PacketError::OutOfBounds)?;
+    let len = udp.length() as usize;
+    if len < UdpHeader::LEN || len > payload_len {
+        return Err(PacketError::OutOfBounds);
+    }
+    Ok(len as u16)
 }
 
 /// Gives a datagram the checksum that it has in IPv6, where it must have one (RFC 8200 section 8.1).

@@ -10,6 +10,7 @@ use xdptun_lab::privilege::require_root;
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::Program;
 use xdptun_test_datapath::fuzz::attack;
+use xdptun_test_datapath::fuzz::nat64;
 use xdptun_test_datapath::fuzz::rig::Rig;
 use xdptun_test_datapath::fuzz::tally::Tally;
 use xdptun_test_datapath::fuzz::{PROGRAMS, Position};
@@ -27,18 +28,15 @@ struct Args {
     /// Run only the iteration of this number, and show it
     #[arg(long, value_name = "ITERATION", requires = "seed")]
     only: Option<u64>,
-    /// Fuzz only this program, or only attack open flows
+    /// Fuzz only this program (of the tunnel, or nat64), or only attack open flows
     #[arg(long, value_parser = names())]
     program: Option<String>,
 }
 
 /// The names of programs that can be fuzzed alone.
-fn names() -> [&'static str; PROGRAMS.len() + 1] {
-    let mut names = [attack::NAME; PROGRAMS.len() + 1];
-    for (name, (_, program)) in names.iter_mut().zip(PROGRAMS) {
-        *name = program;
-    }
-    names
+fn names() -> Vec<&'static str> {
+    let programs = PROGRAMS.iter().map(|(_, name)| *name);
+    programs.chain([nat64::NAME, attack::NAME]).collect()
 }
 
 fn main() -> ExitCode {
@@ -80,6 +78,12 @@ impl Args {
                     },
                 )?,
                 None => self.fuzz(&mut rig, program, name, seed)?,
+            }
+        }
+        if self.is_wanted(nat64::NAME) {
+            match self.only {
+                Some(iteration) => show_nat64(nat64::Position { seed, iteration })?,
+                None => self.nat64(seed)?,
             }
         }
         if !self.is_wanted(attack::NAME) {
@@ -126,6 +130,25 @@ impl Args {
         Ok(())
     }
 
+    fn nat64(&self, seed: u64) -> Result<()> {
+        let mut program = nat64::program();
+        let started = Instant::now();
+        let bar = bar(nat64::NAME, self.packets);
+        let mut tally = Tally::default();
+        for iteration in bar.wrap_iter(0..self.packets) {
+            match (nat64::Position { seed, iteration }).run(&mut program) {
+                Ok(ends) => tally.add_ends(&ends),
+                Err(failure) => {
+                    bar.abandon();
+                    bail!("{failure}");
+                }
+            }
+        }
+        bar.finish_and_clear();
+        conclude(nat64::NAME, started, &tally);
+        Ok(())
+    }
+
     /// Attacks open flows until as many packets were forged.
     fn attack(&self, rig: &mut Rig, seed: u64) -> Result<()> {
         let started = Instant::now();
@@ -155,6 +178,15 @@ fn conclude(name: &str, started: Instant, tally: &Tally) {
     let packets = tally.packets();
     println!("{name}: {packets} packets in {seconds:.0} s, no rule broken");
     print!("{tally}");
+}
+
+/// The same for a packet through NAT64.
+fn show_nat64(position: nat64::Position) -> Result<()> {
+    match position.run(&mut nat64::program()) {
+        Ok(ends) => println!("no rule broken: {ends:?}"),
+        Err(failure) => bail!("{failure}"),
+    }
+    Ok(())
 }
 
 /// The same for an attack.

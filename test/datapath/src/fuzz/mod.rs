@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`attack`] | bursts of an attacker off the path against an open flow |
 //! | [`generate`] | scenes |
+//! | [`nat64`] | the program of NAT64: packets, rules |
 //! | [`reading`] | what a packet is to a strict receiver |
 //! | [`rig`] | the programs, loaded, and what one run brings |
 //! | [`judge`] | the rules, a file for each part of the datapath |
@@ -19,6 +20,7 @@ pub mod attack;
 pub mod generate;
 pub mod judge;
 pub mod minimise;
+pub mod nat64;
 pub mod reading;
 pub mod rig;
 pub mod scene;

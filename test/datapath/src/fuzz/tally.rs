@@ -20,7 +20,7 @@ pub struct Tally {
 impl Tally {
     /// A packet that xdptun does not handle.
     pub const UNCOUNTED: &str = "(none of ours)";
-    /// A datagram that the peer restored to what it was.
+    /// A datagram that the peer restored to what it was, or a packet that was translated back.
     pub const RETURNED: &str = "(there and back)";
     /// A piece that the splitter sent back.
     pub const SENT_HOME: &str = "(sent home)";
@@ -34,16 +34,12 @@ impl Tally {
     pub fn add_forged(&mut self, fate: &Fate) {
         match fate {
             Fate::Futile(ended) => self.add(ended),
-            Fate::Guessed => {
-                self.packets += 1;
-                *self.ends.entry(Self::GUESSED).or_default() += 1;
-            }
+            Fate::Guessed => self.add_ends(&[Self::GUESSED]),
         }
     }
 
     /// Adds one packet.
     pub fn add(&mut self, ended: &Ended) {
-        self.packets += 1;
         let uncounted = match ended.verdict {
             Verdict::Pass => Self::UNCOUNTED,
             Verdict::Redirect => Self::SENT_HOME,
@@ -52,7 +48,17 @@ impl Tally {
         let outcome = ended.outcome.map_or(uncounted, Outcome::name);
         let returned = ended.returned.then_some(Self::RETURNED);
         let sent = ended.sent.map(Sent::name);
-        for name in [Some(outcome), sent, returned].into_iter().flatten() {
+        let ends: Vec<_> = [Some(outcome), sent, returned]
+            .into_iter()
+            .flatten()
+            .collect();
+        self.add_ends(&ends);
+    }
+
+    /// Adds one packet that ended in all these ways.
+    pub fn add_ends(&mut self, ends: &[&'static str]) {
+        self.packets += 1;
+        for name in ends {
             *self.ends.entry(name).or_default() += 1;
         }
     }

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use etherparse::IpNumber;
 use xdptun_common::nat64::outcome::Outcome;
 use xdptun_common::nat64::translator::Translator;
 use xdptun_test_datapath::nat64::{Nat64, translator};
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::{Message, Packet, flags};
+use xdptun_test_datapath::{Message, Packet, Skb, flags};
 
 use crate::{Ends, V4, V6, client};
 
@@ -169,6 +170,32 @@ fn extensions_of_an_error_are_cut_off() {
         [nat64.v6(ROUTER), ends.client[V6]],
     );
     nat64.meets(met).becomes(expected, &["to_v6_error"]);
+}
+
+/// Captures show what was dropped.
+#[test]
+fn a_dropped_error_keeps_its_extension() {
+    let (mut nat64, ends) = Ends::new();
+    for version in [V4, V6] {
+        let (from, to) = match version {
+            V4 => (ends.client[V4], ends.server[V4]),
+            _ => (ends.server[V6], ends.client[V6]),
+        };
+        let inner = Packet::other(from, to, IpNumber::GRE).payload(payload(160));
+        let mut body = inner.without_link().bytes();
+        body.truncate(128);
+        body.extend([0x20, 0, 0, 0, 0, 8, 1, 1, 1, 2, 3, 4]);
+        let (kind, rest) = match version {
+            V4 => ([11, 0], 32 << 16),
+            _ => ([3, 0], 16 << 24),
+        };
+        let met = error(kind, rest, body, [to, from]).bytes();
+        nat64.moved();
+        let (_, after) = nat64.run(&met, Skb::default());
+        let dropped = ["to_v6_drop_message", "to_v4_drop_message"][version];
+        assert_eq!(nat64.moved(), [(dropped, 1)].into());
+        assert_eq!(after, met, "{dropped}");
+    }
 }
 
 /// RFC 6791 section 3.

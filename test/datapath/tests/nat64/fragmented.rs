@@ -97,6 +97,38 @@ fn a_fragment_that_headers_make_too_long_is_cut_in_two() {
     }
 }
 
+/// Its second half would start at an offset that the field has no room for.
+#[test]
+fn a_fragment_that_ends_behind_every_datagram_is_not_cut() {
+    let (mut nat64, ends) = Ends::new();
+    let made = |offset| {
+        let packet = later(ends.server[V4], ends.client[V4]).payload(payload(1456));
+        packet.fragment_of(0x4321, offset, false)
+    };
+    for offset in [0x1fff - 90, 0x1fff] {
+        nat64
+            .meets(made(offset))
+            .is_dropped(Outcome::ToV6DropMalformed);
+    }
+    let last = 0x1fff - 91;
+    nat64.meets(made(last)).made(&["to_v6", "fragments_cut"]);
+}
+
+/// Not even in part: the halves go on as two packets or not at all.
+#[test]
+fn a_fragment_whose_halves_are_too_long_is_dropped() {
+    let (mut nat64, ends) = Ends::new();
+    let made = |len| {
+        let packet = later(ends.server[V4], ends.client[V4]).payload(payload(len));
+        packet.fragment_of(0x4321, 91, false)
+    };
+    let fits = 2 * 1448;
+    nat64.meets(made(fits)).made(&["to_v6", "fragments_cut"]);
+    nat64
+        .meets(made(fits + 8))
+        .is_dropped(Outcome::ToV6DropTooLong);
+}
+
 /// A fragment without transport header.
 fn later(from: std::net::IpAddr, to: std::net::IpAddr) -> Packet {
     let packet = Packet::other(from, to, IpNumber::UDP);

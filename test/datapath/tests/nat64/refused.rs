@@ -172,3 +172,15 @@ fn lengths_that_contradict_are_dropped() {
     let short = ends.to_client(V4, 53, 4000).transport_len(7);
     nat64.meets(short).is_dropped(Outcome::ToV6DropMalformed);
 }
+
+/// No checksum can be computed over it, and receivers drop it.
+#[test]
+fn a_datagram_without_checksum_whose_length_is_wrong_is_dropped() {
+    let (mut nat64, ends) = Ends::new();
+    let datagram = || ends.to_client(V4, 53, 4000).payload(payload(20));
+    for length in [0, 7, 29, u16::MAX] {
+        nat64
+            .meets(datagram().without_checksum().udp_length(length))
+            .is_dropped(Outcome::ToV6DropMalformed);
+    }
+}

@@ -69,6 +69,23 @@ fn a_datagram_without_checksum_gets_one() {
     }
 }
 
+/// The checksum is over what UDP's own length says (RFC 8200 section 8.1).
+#[test]
+fn bytes_behind_a_datagram_are_not_in_its_checksum() {
+    let (mut nat64, ends) = Ends::new();
+    let behind = b"behind".as_slice();
+    for len in [0, 1, 2, 3, 600, 1400] {
+        let made = |version| {
+            let packet = ends.to_client(version, 53, 4000).payload(payload(len));
+            packet.transport_len(8 + len + behind.len())
+        };
+        let followed = |packet: Packet| [&packet.bytes(), behind].concat();
+        nat64
+            .meets(followed(made(V4).without_checksum()))
+            .becomes(followed(made(V6)), &["to_v6"]);
+    }
+}
+
 /// A checksum that comes out as zero is sent in its other form (RFC 768).
 #[test]
 fn a_checksum_of_zero_is_not_none() {

@@ -128,6 +128,17 @@ fn change_transport(
     Ok(Sum::new().word(new).without_word(old))
 }
 
+/// The header of an ICMP message inside. What stands behind the quoted packet is none of it, and not
+/// yet cut off.
+#[inline(always)]
+fn echo_inside(ctx: &TcContext, places: Places) -> Result<IcmpHeader, PacketError> {
+    let (_, rest) = places.checked()?;
+    if rest + IcmpHeader::LEN > places.kept as usize {
+        return Err(PacketError::OutOfBounds);
+    }
+    View(ctx).read(rest).ok_or(PacketError::OutOfBounds)
+}
+
 /// Writes the header of an echo message inside in the other version, with a checksum that changes by
 /// `pseudo_header` besides; by how much the sum of the message changes.
 #[inline(always)]

@@ -10,7 +10,7 @@ use xdptun_common::parse::Bytes as _;
 use xdptun_common::quote::quoted;
 use xdptun_common::wire::{FragmentHeader, IcmpHeader, Ip as _, Ipv4Header, Ipv6Header, Protocol};
 
-use super::{Places, change_echo, change_transport, made, removed};
+use super::{Places, change_echo, change_transport, echo_inside, made, removed};
 use crate::nat64::leases::client;
 use crate::nat64::rewrite::{address_change, checked, replace_header, trim};
 use crate::nat64::step::{Step, number, refused_v4};
@@ -104,10 +104,10 @@ fn judge(ctx: &TcContext) -> Result<Judged, PacketError> {
 #[inline(always)]
 fn write(ctx: &TcContext, places: Places, has_fragment: bool) -> Result<Step, PacketError> {
     let removed = removed(ctx, places)?;
-    trim(ctx, places.kept as usize)?;
     let Some(transport) = transport(ctx, places)? else {
         return Ok(Step::Done(Outcome::ToV6DropMessage));
     };
+    trim(ctx, places.kept as usize)?;
     write_headers(ctx, places, has_fragment, removed, transport)
 }
 
@@ -130,7 +130,7 @@ fn transport(ctx: &TcContext, places: Places) -> Result<Option<Sum>, PacketError
             change_transport(ctx, places, protocol, change).map(Some)
         }
         Protocol::ICMP => {
-            let old: IcmpHeader = View(ctx).read(rest).ok_or(PacketError::OutOfBounds)?;
+            let old = echo_inside(ctx, places)?;
             let new = message::to_v6(&old, 0, u32::MAX).filter(|_| old.echo().is_some());
             let Some(new) = new else {
                 return Ok(None);

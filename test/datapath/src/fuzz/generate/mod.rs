@@ -1,6 +1,6 @@
 //! Scenes: a flow, a packet that has something to do with it, and damage.
 
-mod damage;
+pub(super) mod damage;
 mod error;
 mod flows;
 mod proof;
@@ -189,7 +189,7 @@ fn some_checksum(random: &mut Random, datagram: Packet) -> Packet {
 
 /// Cuts or fills a frame to a length that the kernel runs programs on: a whole
 /// IP header, if the Ethernet type announces one.
-fn fit(frame: &mut Vec<u8>) {
+pub(super) fn fit(frame: &mut Vec<u8>) {
     frame.resize(frame.len().clamp(14, LONGEST), 0);
     let shortest = match frame[12..14] {
         [0x08, 0x00] => 34,
