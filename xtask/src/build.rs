@@ -24,7 +24,9 @@ pub struct Args {
 /// Builds and says where the binary is.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
-    let binary = binary(args.target.as_deref())?;
+    let target = args.target.as_deref();
+    build_binaries(Profile::Dist, target.as_slice())?;
+    let binary = Profile::Dist.binary(target);
     let size = fs::metadata(&binary).with_context(|| format!("{}", binary.display()))?;
     let size = HumanBytes(size.len());
     eprintln!("{size}");
@@ -32,29 +34,51 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary, for another machine if one is named, and says where it is.
+/// Builds the binary for the tests, for another machine if one is named, and says where it is.
 pub fn binary(target: Option<&str>) -> Result<PathBuf> {
-    let mut folder = workspace::target_dir();
-    folder.extend(target);
-    build_binaries(target.as_slice())?;
-    Ok(folder.join(BINARY))
+    build_binaries(Profile::Release, target.as_slice())?;
+    Ok(Profile::Release.binary(target))
 }
 
-/// Builds the binary for other machines, all at once, and says where each is.
-pub fn binaries(targets: &[&str]) -> Result<Vec<PathBuf>> {
-    build_binaries(targets)?;
-    let folders = targets
+/// Builds the binary that is shipped for other machines, all at once, and says where each is.
+pub fn shipped(targets: &[&str]) -> Result<Vec<PathBuf>> {
+    build_binaries(Profile::Dist, targets)?;
+    let binaries = targets
         .iter()
-        .map(|target| workspace::target_dir().join(target));
-    Ok(folders.map(|folder| folder.join(BINARY)).collect())
+        .map(|target| Profile::Dist.binary(Some(target)));
+    Ok(binaries.collect())
 }
 
-/// Where cargo leaves the binary.
-const BINARY: &str = "release/xdptun";
+/// How the binary is built.
+#[derive(Clone, Copy)]
+enum Profile {
+    /// As quickly as an optimized one can be.
+    Release,
+    /// As small as it can be, which takes minutes: what is shipped.
+    Dist,
+}
 
-fn build_binaries(targets: &[&str]) -> Result<()> {
+impl Profile {
+    /// Its name in `Cargo.toml`, and of cargo's folder.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+
+    /// Where cargo leaves the binary.
+    fn binary(self, target: Option<&str>) -> PathBuf {
+        let mut folder = workspace::target_dir();
+        folder.extend(target);
+        folder.join(self.name()).join("xdptun")
+    }
+}
+
+fn build_binaries(profile: Profile, targets: &[&str]) -> Result<()> {
     let mut command = cargo();
-    command.args(["build", "--release", "--locked", "--package", "xdptun"]);
+    command.args(["build", "--profile", profile.name(), "--locked"]);
+    command.args(["--package", "xdptun"]);
     for target in targets {
         setup::ensure_target(target)?;
         command.args(for_target(Some(target)));

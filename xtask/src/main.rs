@@ -57,7 +57,7 @@ struct Cli {
 enum Verb {
     /// Install what is missing to build, show and test; safe to run again
     Setup,
-    /// Build target/release/xdptun
+    /// Build the binary that is shipped, target/dist/xdptun
     Build(build::Args),
     /// Check formatting, lints and documentation, as CI does
     Check(check::Args),

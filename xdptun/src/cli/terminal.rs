@@ -10,9 +10,10 @@ use std::rc::Rc;
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use tracing_subscriber::{Registry, fmt, reload};
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::Outcome;
 
@@ -36,7 +37,7 @@ const LOG: &str = "AYA_LOGS";
 
 /// Log on standard error, announcements on standard output.
 pub struct Terminal {
-    filter: reload::Handle<EnvFilter, Registry>,
+    filter: reload::Handle<Targets, Registry>,
     /// How the operator detaches, for the line `ready:`.
     way_out: &'static str,
     /// The readers of the programs' logs, by group.
@@ -178,16 +179,18 @@ impl Frontend for Terminal {
 }
 
 /// Libraries only warn; their lower levels are of no use to an operator.
-fn filter(level: LogLevel) -> EnvFilter {
+fn filter(level: LogLevel) -> Targets {
     let level = match level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     };
     // The prefix covers `xdptun_ebpf` too, which logs through `log`.
-    EnvFilter::new(format!("warn,xdptun={level}"))
+    Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("xdptun", level)
 }
 
 /// Copies the log of the programs into the log of this process.

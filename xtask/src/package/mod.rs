@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     fs::create_dir_all(&out).with_context(|| format!("{}: cannot make", out.display()))?;
     let triples: Vec<&str> = targets.iter().map(|target| target.triple()).collect();
-    let binaries = build::binaries(&triples)?;
+    let binaries = build::shipped(&triples)?;
     let manual = manual()?;
     let sources = workspace::root().join("xdptun/package");
     let docs = workspace::root().join("docs");
