@@ -5,7 +5,7 @@
 
 use crate::checksum::Sum;
 use crate::tunnel::window::{is_without_df, with_df};
-use crate::wire::{Flags, Ip, Protocol, TcpFields, TcpHeader, UdpHeader};
+use crate::wire::{Flags, Ip, IpVersion, Protocol, TcpFields, TcpHeader, UdpHeader};
 
 /// How much longer a TCP header is than a UDP header: the cost of the disguise, in bytes.
 pub const GROWTH: usize = TcpHeader::LEN - UdpHeader::LEN;
@@ -119,4 +119,16 @@ pub fn restore<I: Ip>(ip: I, tcp: TcpHeader, len: usize, options: Sum) -> Option
         },
         header.with_checksum(checksum),
     ))
+}
+
+/// By how much less the IP header of a datagram adds up to than that of its segment, whose TCP
+/// header and options are `by` bytes longer than a UDP header. That of IPv4 adds up to the same
+/// whatever it says, as its checksum follows.
+#[inline(always)]
+pub const fn lost_by_ip<I: Ip>(by: u16) -> Sum {
+    let (tcp, udp) = (Protocol::TCP.0, Protocol::UDP.0);
+    match I::VERSION {
+        IpVersion::V4 => Sum::new(),
+        IpVersion::V6 => Sum::new().number(by).word([tcp, 0]).without_word([udp, 0]),
+    }
 }

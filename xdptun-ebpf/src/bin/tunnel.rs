@@ -26,12 +26,12 @@ use xdptun_ebpf::host::{split, verdict};
 use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
 use xdptun_ebpf::packet::direction::Direction;
 use xdptun_ebpf::packet::options;
+use xdptun_ebpf::packet::settle::Settle;
 use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
-use xdptun_ebpf::tunnel::disguise::Settle;
 use xdptun_ebpf::tunnel::scope::Tunnel;
 use xdptun_ebpf::tunnel::verdict::{Step, Verdict, refused};
-use xdptun_ebpf::tunnel::{calls, egress, icmp, ingress, rules, vlan};
+use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, rules, vlan};
 
 /// tc egress: datagrams become segments.
 #[classifier]
@@ -45,14 +45,12 @@ pub fn xdptun_egress(ctx: TcContext) -> i32 {
 fn egress(ctx: &TcContext) -> i32 {
     match skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
-            let process = || egress_v4(ctx.raw());
-            let step = around_options::<Ipv4Header>(ctx, Direction::Outbound, process);
-            beside_datagrams::<Ipv4Header>(ctx, step)
+            let in_full = || egress_in_full::<Ipv4Header>(ctx, || egress_v4(ctx.raw()));
+            unless_missed(fast_egress_v4(ctx.raw()), in_full)
         }
         Some(IpVersion::V6) => {
-            let process = || egress_v6(ctx.raw());
-            let step = around_options::<Ipv6Header>(ctx, Direction::Outbound, process);
-            beside_datagrams::<Ipv6Header>(ctx, step)
+            let in_full = || egress_in_full::<Ipv6Header>(ctx, || egress_v6(ctx.raw()));
+            unless_missed(fast_egress_v6(ctx.raw()), in_full)
         }
         None if vlan::hides_datagram(ctx, Direction::Outbound) => {
             verdict::drop(ctx, Outcome::TxDropVlan)
@@ -74,13 +72,13 @@ fn ingress(ctx: &TcContext) -> i32 {
         return TC_ACT_UNSPEC;
     }
     match skb_ip_version(ctx) {
-        Some(IpVersion::V4) if icmp::is_icmp::<Ipv4Header>(ctx) => icmp_ip::<Ipv4Header>(ctx),
-        Some(IpVersion::V6) if icmp::is_icmp::<Ipv6Header>(ctx) => icmp_ip::<Ipv6Header>(ctx),
         Some(IpVersion::V4) => {
-            around_options::<Ipv4Header>(ctx, Direction::Inbound, || ingress_v4(ctx.raw())).to_raw()
+            let in_full = || ingress_in_full::<Ipv4Header>(ctx, || ingress_v4(ctx.raw()));
+            unless_missed(fast_ingress_v4(ctx.raw()), in_full)
         }
         Some(IpVersion::V6) => {
-            around_options::<Ipv6Header>(ctx, Direction::Inbound, || ingress_v6(ctx.raw())).to_raw()
+            let in_full = || ingress_in_full::<Ipv6Header>(ctx, || ingress_v6(ctx.raw()));
+            unless_missed(fast_ingress_v6(ctx.raw()), in_full)
         }
         None if vlan::hides_datagram(ctx, Direction::Inbound) => {
             verdict::drop(ctx, Outcome::RxDropPlainUdp)
@@ -125,6 +123,31 @@ fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
     verdict::end_at_xdp(at, outcome)
 }
 
+/// The verdict of the fast path, or that of the path for all packets.
+#[inline(always)]
+fn unless_missed(fast: i32, in_full: impl FnOnce() -> i32) -> i32 {
+    match Step::from_raw(fast) {
+        Step::Miss => in_full(),
+        step => step.to_raw(),
+    }
+}
+
+/// What becomes of any packet that leaves; `process` is the subprogram of its IP version.
+#[inline(always)]
+fn egress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
+    let step = around_options::<I>(ctx, Direction::Outbound, process);
+    beside_datagrams::<I>(ctx, step)
+}
+
+/// The same for one that arrives.
+#[inline(always)]
+fn ingress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
+    if icmp::is_icmp::<I>(ctx) {
+        return icmp_ip::<I>(ctx);
+    }
+    around_options::<I>(ctx, Direction::Inbound, process).to_raw()
+}
+
 /// Processes a packet, if need be without its options, which are put back before it goes on.
 #[inline(always)]
 fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
@@ -155,12 +178,36 @@ fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
             verdict::drop(ctx, Outcome::TxDropIcmp)
         }
         Step::Message => TC_ACT_UNSPEC,
-        Step::Stash | Step::Done(_) => step.to_raw(),
+        Step::Miss | Step::Stash | Step::Done(_) => step.to_raw(),
     }
 }
 
 // One subprogram for each IP version and direction, so that each has a stack of
 // its own; global ones (the verifier's word), so that it walks each once.
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn fast_egress_v4(skb: *mut __sk_buff) -> i32 {
+    fast::egress::process::<Ipv4Header>(&TcContext::new(skb)).to_raw()
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn fast_egress_v6(skb: *mut __sk_buff) -> i32 {
+    fast::egress::process::<Ipv6Header>(&TcContext::new(skb)).to_raw()
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn fast_ingress_v4(skb: *mut __sk_buff) -> i32 {
+    fast::ingress::process::<Ipv4Header>(&TcContext::new(skb)).to_raw()
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn fast_ingress_v6(skb: *mut __sk_buff) -> i32 {
+    fast::ingress::process::<Ipv6Header>(&TcContext::new(skb)).to_raw()
+}
 
 #[inline(never)]
 #[unsafe(no_mangle)]

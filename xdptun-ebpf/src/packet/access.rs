@@ -10,7 +10,8 @@ use aya_ebpf::bindings::{__sk_buff, xdp_md};
 use aya_ebpf::helpers::generated::{bpf_skb_load_bytes, bpf_xdp_get_buff_len};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::Plain;
-use xdptun_common::parse::Bytes;
+use xdptun_common::parse::{Bytes, Chain, Chains};
+use xdptun_common::wire::Protocol;
 
 use crate::machine::{load, packet_pointer, store};
 
@@ -81,6 +82,23 @@ unsafe impl Packet for XdpContext {
 pub fn buffers_len(ctx: &XdpContext) -> usize {
     // SAFETY: the context is valid for the whole program run.
     unsafe { bpf_xdp_get_buff_len(ctx.ctx) as usize }
+}
+
+/// What the shared parser reads from, the linear part alone. It does not follow extension headers.
+pub struct Linear<'a, P>(pub &'a P);
+
+impl<P: Packet> Bytes for Linear<'_, P> {
+    #[inline(always)]
+    fn read<T: Plain>(&self, offset: usize) -> Option<T> {
+        self.0.read(offset)
+    }
+}
+
+impl<P: Packet> Chains for Linear<'_, P> {
+    #[inline(always)]
+    fn follow(&self, _start: usize, _first: Protocol) -> Option<Chain> {
+        None
+    }
 }
 
 /// What the shared parser reads from.

@@ -11,6 +11,7 @@ pub mod link;
 pub mod options;
 pub mod payload;
 pub mod resize;
+pub mod settle;
 pub mod skb;
 pub mod verifier;
 pub mod version;

@@ -50,11 +50,12 @@ pub fn has_room(ctx: &TcContext, offset: usize, len: usize, by: usize) -> Result
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<0, true>(&TcContext::new(skb), offset as usize, len as usize)
+    walk::<0, true, MAX_LEN>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
 /// Moves `len` bytes from `offset` `BY` bytes towards the end, and adds them up if
-/// `SUM` says so; otherwise the sum is of some of them and means nothing.
+/// `SUM` says so; otherwise the sum is of some of them and means nothing. Neither number
+/// may be more than `MAX`.
 ///
 /// From the end to the start, as old and new place overlap; in pieces that start
 /// at multiples of their length, as the words of the sum must be even. Each
@@ -62,12 +63,12 @@ extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
 /// of the steps before, the verifier would follow what comes after once for each
 /// way through these.
 #[inline(always)]
-pub fn walk<const BY: usize, const SUM: bool>(
+pub fn walk<const BY: usize, const SUM: bool, const MAX: usize>(
     packet: &impl Packet,
     offset: usize,
     len: usize,
 ) -> u32 {
-    if offset > MAX_LEN || len > MAX_LEN {
+    if offset > MAX || len > MAX {
         return 0;
     }
     let mut rest = Sum::new();
@@ -96,7 +97,7 @@ pub fn walk<const BY: usize, const SUM: bool>(
     // Of which the compiler must not know that there are no more than the loop has
     // rounds: it would count to this number alone, and kernel 6.1 forgets its bound.
     let blocks = within(len, !(BLOCK - 1)) / BLOCK;
-    for block in 0..MAX_LEN / BLOCK {
+    for block in 0..MAX / BLOCK {
         if block >= blocks {
             break;
         }
@@ -180,7 +181,7 @@ mod tests {
     fn a_sum_is_of_all_bytes_and_no_other() {
         for len in lengths() {
             let packet = bytes(OFFSET + len + 9);
-            let sum = walk::<0, true>(&Buffer::new(&packet), OFFSET, len);
+            let sum = walk::<0, true, MAX_LEN>(&Buffer::new(&packet), OFFSET, len);
             let expected = Sum::new().bytes(&packet[OFFSET..OFFSET + len]);
             assert_eq!(folded(sum), expected.folded(), "{len} bytes");
         }
@@ -191,7 +192,7 @@ mod tests {
         for len in lengths() {
             let before = bytes(OFFSET + len + GROWTH + 9);
             let packet = Buffer::new(&before);
-            let sum = walk::<GROWTH, true>(&packet, OFFSET, len);
+            let sum = walk::<GROWTH, true, MAX_LEN>(&packet, OFFSET, len);
             let payload = &before[OFFSET..OFFSET + len];
             let after = packet.bytes();
             let moved = OFFSET + GROWTH..OFFSET + GROWTH + len;
@@ -212,7 +213,7 @@ mod tests {
             for missing in 1..=GROWTH {
                 let before = bytes(OFFSET + len + GROWTH - missing);
                 let packet = Buffer::new(&before);
-                walk::<GROWTH, true>(&packet, OFFSET, len);
+                walk::<GROWTH, true, MAX_LEN>(&packet, OFFSET, len);
                 assert_eq!(packet.bytes()[..OFFSET], before[..OFFSET]);
             }
         }

@@ -94,6 +94,22 @@ pub trait Skb {
         !unsafe { (*self.raw()).__bindgen_anon_2.sk }.is_null()
     }
 
+    /// Whether a UDP or TCP socket of this host that is bound to this port sent the packet.
+    #[inline(always)]
+    fn is_of_socket(&self, port: u16) -> bool {
+        /// `AF_INET` and `AF_INET6` of `linux/socket.h`.
+        const FAMILIES: [u32; 2] = [2, 10];
+        // SAFETY: as above.
+        let socket = unsafe { (*self.raw()).__bindgen_anon_2.sk };
+        if socket.is_null() {
+            return false;
+        }
+        // SAFETY: the kernel keeps the socket for as long as the packet; both fields are of
+        // any socket.
+        let (family, bound) = unsafe { ((*socket).family, (*socket).src_port) };
+        FAMILIES.contains(&family) && bound == u32::from(port)
+    }
+
     /// Whether the buffer holds several segments (GSO on the way out, GRO on
     /// the way in).
     #[inline(always)]
@@ -108,6 +124,12 @@ impl Skb for TcContext {
     fn raw(&self) -> *mut __sk_buff {
         self.skb.skb
     }
+}
+
+/// Whether all of the packet lies in its linear part.
+#[inline(always)]
+pub fn is_linear(ctx: &TcContext) -> bool {
+    ctx.start() + ctx.len() as usize <= ctx.end()
 }
 
 /// Whether the skb is `CHECKSUM_PARTIAL`: a device writes a checksum later, that of

@@ -1,12 +1,11 @@
 //! A datagram of an established flow becomes a segment.
 
 use aya_ebpf::programs::TcContext;
-use xdptun_common::Plain;
 use xdptun_common::checksum::Sum;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::{GROWTH, Numbers, PayloadSum, disguise};
 use xdptun_common::tunnel::window::window;
-use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
+use xdptun_common::wire::{Ip, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
 use crate::packet::access::Packet as _;
@@ -14,28 +13,12 @@ use crate::packet::direction::Direction;
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::payload;
-use crate::packet::resize::{adjust_after_ip, set_len, shrink_after_ip};
-use crate::packet::skb::{Skb as _, device_finishes_a_checksum};
-use crate::tunnel::sent;
-use crate::tunnel::shift::{shift, shift_and_sum};
+use crate::packet::resize::{adjust_after_ip, set_len};
+use crate::packet::settle::{Settle, settle};
+use crate::packet::skb::{Skb as _, device_finishes_a_checksum, is_linear};
 use crate::tunnel::table::Entry;
 use crate::tunnel::verdict::refused;
-
-/// Payload bytes that are taken out and put back to settle a pending checksum
-/// (see `settle`): together with the UDP header they must be longer than
-/// the link and IP header, 14 + 20 or 14 + 40 bytes.
-pub trait Settle: Ip {
-    /// Room for them on the stack.
-    type Saved: Plain;
-}
-
-impl Settle for Ipv4Header {
-    type Saved = [u64; 4];
-}
-
-impl Settle for Ipv6Header {
-    type Saved = [u64; 6];
-}
+use crate::tunnel::{sent, shift};
 
 /// Turns the datagram in the packet into the next segment of `flow`. The caller
 /// has found that it is one, in the plain shape, and that it ends where the
@@ -51,10 +34,6 @@ pub fn into_segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Outcome {
         Err(Refusal::PendingInside) => Outcome::TxDropPending,
     }
 }
-
-/// The longest payload that is moved: from there on the kernel, which copies more
-/// bytes at a time, is faster whatever else it does.
-const LONGEST_MOVED: usize = 2048;
 
 /// Why a datagram cannot become a segment.
 enum Refusal {
@@ -80,10 +59,131 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
     let payload_len = usize::from(udp.length())
         .checked_sub(UdpHeader::LEN)
         .ok_or(PacketError::OutOfBounds)?;
-    let payload = make_room::<I>(ctx, at, &ip, udp, payload_len)?;
+    let way = way(ctx, at, &ip, udp, payload_len)?;
+    if way.is_behind {
+        make_room_behind(ctx, at, payload_len)?;
+    }
+    let payload = make_room::<I>(ctx, at, payload_len, way, shift::apart)?;
+    write_headers(ctx, flow, ip, udp, payload)?;
+    Ok(())
+}
+
+/// How room for the TCP header is made, and where the sum of the payload comes from.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Whether the room is behind the packet, and the payload moves into it.
+    ///
+    /// The room comes from either end of the packet. In front of what a socket of
+    /// this host sends there is just enough for the link header, and the kernel would
+    /// copy the packet to a larger buffer; behind it there is some, as buffers have
+    /// rounded sizes. Then moving the payload is cheaper. What is forwarded, or comes
+    /// from WireGuard in the kernel, has room in front.
+    pub is_behind: bool,
+    /// Whether a device was to write the checksum.
+    pub is_pending: bool,
+    /// Whether the checksum is complete, and so speaks for the payload.
+    pub speaks: bool,
+}
+
+/// Whether the checksum of a datagram is still to be written by a device. A complete one
+/// that looks like a pending one makes work, but no difference; unless one inside is pending,
+/// as in one of 65536 lengths and pairs of addresses in a tunnel, whose packets are then
+/// refused.
+#[inline(always)]
+pub fn is_pending<I: Ip>(ip: &I, udp: UdpHeader) -> bool {
+    udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending()
+}
+
+/// Finds the way for any datagram, whose UDP header starts at `offset`.
+#[inline(always)]
+fn way<I: Settle>(
+    ctx: &TcContext,
+    offset: usize,
+    ip: &I,
+    udp: UdpHeader,
+    payload_len: usize,
+) -> Result<Way, Refusal> {
+    // Zero says "no checksum" (RFC 768); TCP must have one.
+    let absent = udp.checksum() == [0, 0];
+    let is_pending = is_pending(ip, udp);
+    let field = offset + UdpHeader::CHECKSUM_OFFSET;
+    let finishes = || device_finishes_a_checksum(ctx, field).ok_or(PacketError::Access);
+    if absent && finishes()? {
+        return Err(Refusal::PendingInside);
+    }
+    let is_behind = payload_len <= shift::LONGEST
+        && ctx.has_socket()
+        && is_linear(ctx)
+        // One of a packet inside may be finished where it is, but not moved.
+        && (is_pending || absent || !finishes()?);
+    Ok(Way {
+        is_behind,
+        is_pending,
+        speaks: !is_pending && !absent,
+    })
+}
+
+/// Makes room for the TCP header behind a datagram, whose UDP header starts at `offset`. If
+/// that fails, nothing has changed.
+#[inline(always)]
+pub fn make_room_behind(
+    ctx: &TcContext,
+    offset: usize,
+    payload_len: usize,
+) -> Result<(), PacketError> {
+    set_len(ctx, offset + TcpHeader::LEN + payload_len)
+}
+
+/// Makes room for the TCP header in front of the payload, from that behind it if there is, and
+/// tells what is known of the payload's sum. `offset` is where the UDP header starts; `shift` is
+/// one of [`shift`].
+#[inline(always)]
+pub fn make_room<I: Settle>(
+    ctx: &TcContext,
+    offset: usize,
+    payload_len: usize,
+    way: Way,
+    shift: impl FnOnce(&TcContext, usize, usize, bool) -> Result<Sum, PacketError>,
+) -> Result<PayloadSum, PacketError> {
+    let payload = offset + UdpHeader::LEN;
+    // Where the checksum speaks, the sum is zero and not left out: the compiler would spill
+    // what has no value, and the verifier refuses to load that.
+    let sum = match (way.is_behind, way.speaks) {
+        (true, speaks) => shift(ctx, payload, payload_len, !speaks)?,
+        (false, false) => payload::sum(ctx, payload, payload_len)?,
+        (false, true) => Sum::new(),
+    };
+    let room = if way.is_behind {
+        TcpHeader::LEN
+    } else {
+        UdpHeader::LEN
+    };
+    if way.is_pending {
+        settle::<I>(ctx, offset, [room, TcpHeader::LEN], payload_len)?;
+    } else if !way.is_behind {
+        adjust_after_ip(ctx, GROWTH as i32)?;
+    }
+    Ok(if way.speaks {
+        PayloadSum::InUdpChecksum
+    } else {
+        PayloadSum::Known(sum)
+    })
+}
+
+/// Writes the headers of the flow's next segment, for which there is room, over those of the
+/// datagram.
+#[inline(always)]
+pub fn write_headers<I: Ip>(
+    ctx: &TcContext,
+    flow: &Entry,
+    ip: I,
+    udp: UdpHeader,
+    payload: PayloadSum,
+) -> Result<(), PacketError> {
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let now = now();
-    let (sequence, acknowledgment, count) = flow.send_datagram(payload_len as u32, now);
+    let payload_len = udp.length().wrapping_sub(UdpHeader::LEN as u16);
+    let (sequence, acknowledgment, count) = flow.send_datagram(u32::from(payload_len), now);
     let numbers = Numbers {
         sequence,
         acknowledgment,
@@ -98,101 +198,6 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
     let len = udp.length().wrapping_add(GROWTH as u16);
     sent::remember(&ip, &tcp, len, now);
     ctx.write(link_len(), ip).ok_or(PacketError::OutOfBounds)?;
-    ctx.write(at, tcp).ok_or(PacketError::OutOfBounds)?;
-    Ok(())
-}
-
-/// Makes room for the TCP header in front of the payload, and tells what is
-/// known of the payload's sum. `offset` is where the UDP header starts.
-///
-/// The room comes from either end of the packet. In front of what a socket of
-/// this host sends there is just enough for the link header, and the kernel would
-/// copy the packet to a larger buffer; behind it there is some, as buffers have
-/// rounded sizes. Then moving the payload is cheaper. What is forwarded, or comes
-/// from WireGuard in the kernel, has room in front.
-#[inline(always)]
-fn make_room<I: Settle>(
-    ctx: &TcContext,
-    offset: usize,
-    ip: &I,
-    udp: UdpHeader,
-    payload_len: usize,
-) -> Result<PayloadSum, Refusal> {
-    // Zero says "no checksum" (RFC 768); TCP must have one.
-    let absent = udp.checksum() == [0, 0];
-    // A complete checksum that looks like a pending one makes work, but no
-    // difference; unless one inside is pending, as in one of 65536 lengths and pairs
-    // of addresses in a tunnel, whose packets are then refused.
-    let pending = udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending();
-    let field = offset + UdpHeader::CHECKSUM_OFFSET;
-    let finishes = || device_finishes_a_checksum(ctx, field).ok_or(PacketError::Access);
-    if absent && finishes()? {
-        return Err(Refusal::PendingInside);
-    }
-    let behind = payload_len <= LONGEST_MOVED
-        && ctx.has_socket()
-        && ctx.start() + ctx.len() as usize <= ctx.end()
-        // One of a packet inside may be finished where it is, but not moved.
-        && (pending || absent || !finishes()?);
-    let payload = offset + UdpHeader::LEN;
-    if behind {
-        set_len(ctx, payload + payload_len + GROWTH)?;
-    }
-    // Whether its checksum speaks for the payload. Where it does, the sum is zero and
-    // not left out: the compiler would spill what has no value, and the verifier refuses
-    // to load that.
-    let speaks = !pending && !absent;
-    let sum = match (speaks, behind) {
-        (false, true) => shift_and_sum(ctx, payload, payload_len)?,
-        (false, false) => payload::sum(ctx, payload, payload_len)?,
-        (true, true) => {
-            shift(ctx, payload, payload_len)?;
-            Sum::new()
-        }
-        (true, false) => Sum::new(),
-    };
-    let room = if behind {
-        TcpHeader::LEN
-    } else {
-        UdpHeader::LEN
-    };
-    if pending {
-        settle::<I>(ctx, offset, room, payload_len)?;
-    } else if !behind {
-        adjust_after_ip(ctx, GROWTH as i32)?;
-    }
-    Ok(if speaks {
-        PayloadSum::InUdpChecksum
-    } else {
-        PayloadSum::Known(sum)
-    })
-}
-
-/// Ends a pending checksum and leaves room for the TCP header, where there was
-/// `room` between the IP header and the payload.
-///
-/// BPF cannot move `csum_start`, and the device would write its sum into the TCP
-/// header. But when the packet is shrunk past `csum_start`, the kernel's own pull
-/// drops the pending sum (`skb_postpull_rcsum`): so the room and some payload are
-/// taken out, and the TCP header and the same payload are put back.
-#[inline(always)]
-fn settle<I: Settle>(
-    ctx: &TcContext,
-    offset: usize,
-    room: usize,
-    payload_len: usize,
-) -> Result<(), PacketError> {
-    let saved_len = size_of::<I::Saved>();
-    if payload_len < saved_len {
-        set_len(ctx, offset + room + saved_len)?;
-    }
-    let saved: I::Saved = ctx.read(offset + room).ok_or(PacketError::OutOfBounds)?;
-    shrink_after_ip(ctx, room + saved_len)?;
-    adjust_after_ip(ctx, (TcpHeader::LEN + saved_len) as i32)?;
-    ctx.write(offset + TcpHeader::LEN, saved)
-        .ok_or(PacketError::OutOfBounds)?;
-    if payload_len < saved_len {
-        set_len(ctx, offset + TcpHeader::LEN + payload_len)?;
-    }
-    Ok(())
+    ctx.write(link_len() + I::LEN, tcp)
+        .ok_or(PacketError::OutOfBounds)
 }

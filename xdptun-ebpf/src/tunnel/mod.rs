@@ -10,6 +10,7 @@
 //! | [`disguise`] | a datagram becomes a segment |
 //! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
 //! | [`events`] | tells the daemon of waiting datagrams, and of changes of flows |
+//! | [`fast`] | data of established flows, in one piece |
 //! | [`fragments`] | datagrams in fragments, which are dropped |
 //! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
@@ -37,6 +38,7 @@ pub mod defaults;
 pub mod disguise;
 pub mod egress;
 pub mod events;
+pub mod fast;
 pub mod fragments;
 pub mod group;
 pub mod icmp;

@@ -2,31 +2,30 @@
 
 use aya_ebpf::bindings::BPF_F_ADJ_ROOM_NO_CSUM_RESET;
 use aya_ebpf::bindings::bpf_adj_room_mode::BPF_ADJ_ROOM_NET;
-use aya_ebpf::helpers::generated::bpf_csum_update;
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::checksum::Sum;
-use xdptun_common::tunnel::translate::{GROWTH, restore};
+use xdptun_common::tunnel::translate::{GROWTH, lost_by_ip, restore};
 use xdptun_common::wire::{EthernetHeader, Ip, TcpHeader, UdpHeader};
 
 use crate::packet::access::Packet;
 use crate::packet::error::PacketError;
 use crate::packet::link::{has_ethernet, link_len};
 use crate::packet::resize::cut_head;
-use crate::packet::skb::Skb as _;
 
-/// A packet from which bytes after the IP header can be removed. The caller
-/// writes the IP header again; the link header stays.
+/// A packet from which bytes behind the IP header can be removed.
 pub trait Cut: Packet {
-    /// Removes `by` bytes.
-    fn cut_after_ip(&self, by: usize) -> Result<(), PacketError>;
+    /// Removes `by` bytes behind the fixed IP header, in whose place `ip` comes; the link header
+    /// stays.
+    fn cut_after_ip<I: Ip>(&self, ip: I, by: usize) -> Result<(), PacketError>;
 
-    /// Tells the kernel that bytes were written, whose sum is now larger by `by`.
-    fn sum_changed(&self, by: Sum);
+    /// Adds `by` to the word at `at`, which will be cut: by so much less does the rest add up to.
+    fn balance(&self, at: usize, by: Sum) -> Option<()>;
 }
 
 impl Cut for TcContext {
     #[inline(always)]
-    fn cut_after_ip(&self, by: usize) -> Result<(), PacketError> {
+    fn cut_after_ip<I: Ip>(&self, ip: I, by: usize) -> Result<(), PacketError> {
+        self.write(link_len(), ip).ok_or(PacketError::OutOfBounds)?;
         // The datagram's checksum is right exactly if the segment's was, so what the device
         // found, if it verified that, still holds.
         let flags = u64::from(BPF_F_ADJ_ROOM_NO_CSUM_RESET);
@@ -34,29 +33,31 @@ impl Cut for TcContext {
             .map_err(|_| PacketError::Resize)
     }
 
+    /// A device may have added up the whole packet (`CHECKSUM_COMPLETE`). The kernel takes what
+    /// is cut from its sum, and learns of nothing else.
     #[inline(always)]
-    fn sum_changed(&self, by: Sum) {
-        // A device may have added up the whole packet (CHECKSUM_COMPLETE); the
-        // helper refuses if none has, and then nothing is to be done.
-        // SAFETY: the context is valid.
-        unsafe { bpf_csum_update(self.raw(), by.unfolded()) };
+    fn balance(&self, at: usize, by: Sum) -> Option<()> {
+        let word: [u8; 2] = self.read(at)?;
+        self.write(at, by.word(word).folded())
     }
 }
 
 impl Cut for XdpContext {
     #[inline(always)]
-    fn cut_after_ip(&self, by: usize) -> Result<(), PacketError> {
-        if !has_ethernet() {
-            return cut_head(self, by);
+    fn cut_after_ip<I: Ip>(&self, ip: I, by: usize) -> Result<(), PacketError> {
+        if has_ethernet() {
+            let link: EthernetHeader = self.read(0).ok_or(PacketError::OutOfBounds)?;
+            self.write(by, link).ok_or(PacketError::OutOfBounds)?;
         }
-        let link: EthernetHeader = self.read(0).ok_or(PacketError::OutOfBounds)?;
-        cut_head(self, by)?;
-        self.write(0, link).ok_or(PacketError::OutOfBounds)
+        self.write(by + link_len(), ip)
+            .ok_or(PacketError::OutOfBounds)?;
+        cut_head(self, by)
     }
 
+    /// The kernel makes no use of a device's sum after XDP.
     #[inline(always)]
-    fn sum_changed(&self, _by: Sum) {
-        // The kernel makes no use of a device's sum after XDP.
+    fn balance(&self, _at: usize, _by: Sum) -> Option<()> {
+        Some(())
     }
 }
 
@@ -77,21 +78,27 @@ pub fn into_datagram<I: Ip>(packet: &impl Cut) -> Result<(), PacketError> {
     let options_len = tcp.header_len().saturating_sub(TcpHeader::LEN);
     let options =
         sum_options(packet, at + TcpHeader::LEN, options_len).ok_or(PacketError::OutOfBounds)?;
-    let (new_ip, udp) = restore(ip, tcp, len, options).ok_or(PacketError::OutOfBounds)?;
-    packet.cut_after_ip(GROWTH + options_len)?;
-    let overwritten: UdpHeader = packet.read(at).ok_or(PacketError::OutOfBounds)?;
-    packet
-        .write(link_len(), new_ip)
-        .ok_or(PacketError::OutOfBounds)?;
-    packet.write(at, udp).ok_or(PacketError::OutOfBounds)?;
-    packet.sum_changed(
-        Sum::new()
-            .value(&new_ip)
-            .without(Sum::new().value(&ip))
-            .value(&udp)
-            .without(Sum::new().value(&overwritten)),
-    );
-    Ok(())
+    let restored = restore(ip, tcp, len, options).ok_or(PacketError::OutOfBounds)?;
+    replace(packet, restored, GROWTH + options_len)
+}
+
+/// Writes the headers of the datagram over the end of those of the segment, behind whose IP
+/// header `by` bytes too many are. All is written before anything moves: afterwards the
+/// verifier would want every bound checked again.
+#[inline(always)]
+pub fn replace<I: Ip>(
+    packet: &impl Cut,
+    (ip, udp): (I, UdpHeader),
+    by: usize,
+) -> Result<(), PacketError> {
+    let at = link_len() + I::LEN;
+    let overwritten: UdpHeader = packet.read(at + by).ok_or(PacketError::OutOfBounds)?;
+    packet.write(at + by, udp).ok_or(PacketError::OutOfBounds)?;
+    let lost = lost_by_ip::<I>(by as u16)
+        .value(&overwritten)
+        .without(Sum::new().value(&udp));
+    packet.balance(at, lost).ok_or(PacketError::OutOfBounds)?;
+    packet.cut_after_ip(ip, by)
 }
 
 /// Options come from a middlebox: ours have none on data.
@@ -150,23 +157,24 @@ mod tests {
     }
 
     impl Cut for Summed {
-        fn cut_after_ip(&self, by: usize) -> Result<(), PacketError> {
-            // As `bpf_skb_adjust_room`: both headers move up, the sum loses what is gone.
-            let headers = self.packet.bytes();
-            let ip_len = match headers[EthernetHeader::LEN] >> 4 {
-                4 => Ipv4Header::LEN,
-                _ => Ipv6Header::LEN,
-            };
+        /// As `bpf_skb_adjust_room`: the sum loses what is cut, both headers move up.
+        fn cut_after_ip<I: Ip>(&self, ip: I, by: usize) -> Result<(), PacketError> {
+            let at = EthernetHeader::LEN + I::LEN;
+            self.write(EthernetHeader::LEN, ip)
+                .ok_or(PacketError::OutOfBounds)?;
+            let bytes = self.packet.bytes();
+            let cut = Sum::new().bytes(&bytes[at..at + by]);
+            self.sum.set(self.sum.get().without(cut));
             self.packet.cut_head(by);
-            for (offset, byte) in headers[..EthernetHeader::LEN + ip_len].iter().enumerate() {
+            for (offset, byte) in bytes[..at].iter().enumerate() {
                 self.write(offset, *byte).ok_or(PacketError::OutOfBounds)?;
             }
-            self.sum.set(sum(&self.packet));
             Ok(())
         }
 
-        fn sum_changed(&self, by: Sum) {
-            self.sum.set(self.sum.get().combine(by));
+        fn balance(&self, at: usize, by: Sum) -> Option<()> {
+            let word: [u8; 2] = self.read(at)?;
+            self.write(at, by.word(word).folded())
         }
     }
 

@@ -10,18 +10,31 @@ use crate::packet::error::PacketError;
 use crate::packet::payload::{has_room, walk};
 use crate::packet::skb::Skb as _;
 
-/// Moves `len` bytes from `offset`, which must be even. The caller has made room for them.
+/// The longest payload that is moved: from there on the kernel, which copies more
+/// bytes at a time, is faster whatever else it does.
+pub const LONGEST: usize = 2048;
+
+/// Moves `len` bytes from `offset`, which must be even, and adds them up on the way if `sums`
+/// says so. The caller has made room for them.
 #[inline(always)]
-pub fn shift(ctx: &TcContext, offset: usize, len: usize) -> Result<(), PacketError> {
+pub fn here(ctx: &TcContext, offset: usize, len: usize, sums: bool) -> Result<Sum, PacketError> {
     has_room(ctx, offset, len, GROWTH)?;
-    xdptun_shift(ctx.raw(), offset as u32, len as u32);
-    Ok(())
+    if !sums {
+        walk::<GROWTH, false, LONGEST>(ctx, offset, len);
+        return Ok(Sum::new());
+    }
+    let sum = walk::<GROWTH, true, LONGEST>(ctx, offset, len);
+    Ok(Sum::new().words(sum.to_ne_bytes()))
 }
 
-/// Moves bytes as [`shift`] does, and adds them up on the way.
+/// The same in subprograms, for callers that have no stack to spare.
 #[inline(always)]
-pub fn shift_and_sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, PacketError> {
+pub fn apart(ctx: &TcContext, offset: usize, len: usize, sums: bool) -> Result<Sum, PacketError> {
     has_room(ctx, offset, len, GROWTH)?;
+    if !sums {
+        xdptun_shift(ctx.raw(), offset as u32, len as u32);
+        return Ok(Sum::new());
+    }
     let sum = xdptun_shift_and_sum(ctx.raw(), offset as u32, len as u32);
     Ok(Sum::new().words(sum.to_ne_bytes()))
 }
@@ -29,16 +42,14 @@ pub fn shift_and_sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, 
 // Global functions (the verifier's word), which the verifier walks once and not
 // once for each way that leads to them.
 
-/// See [`shift`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<GROWTH, false>(&TcContext::new(skb), offset as usize, len as usize)
+    walk::<GROWTH, false, LONGEST>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
-/// See [`shift_and_sum`].
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<GROWTH, true>(&TcContext::new(skb), offset as usize, len as usize)
+    walk::<GROWTH, true, LONGEST>(&TcContext::new(skb), offset as usize, len as usize)
 }

@@ -69,6 +69,8 @@ impl Verdict {
 /// functions that return a number, so it travels as one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// Nothing was decided, nothing changed: process the packet in full.
+    Miss,
     /// Return this verdict of tc.
     Done(i32),
     /// Stash the options, and process the packet again.
@@ -80,6 +82,7 @@ pub enum Step {
 }
 
 /// The numbers of the steps that are no verdict.
+const MISS: i32 = 0x7863;
 const STASH: i32 = 0x7864;
 const SEGMENT: i32 = 0x7865;
 const MESSAGE: i32 = 0x7866;
@@ -91,6 +94,7 @@ const _: () = {
         assert!(matches!(Step::from_raw(verdict), Step::Done(same) if same == verdict));
         verdict += 1;
     }
+    assert!(matches!(Step::from_raw(Step::Miss.to_raw()), Step::Miss));
     assert!(matches!(Step::from_raw(Step::Stash.to_raw()), Step::Stash));
     assert!(matches!(
         Step::from_raw(Step::Segment.to_raw()),
@@ -111,6 +115,7 @@ impl Step {
     pub const fn to_raw(self) -> i32 {
         match self {
             Self::Done(verdict) => verdict,
+            Self::Miss => MISS,
             Self::Stash => STASH,
             Self::Segment => SEGMENT,
             Self::Message => MESSAGE,
@@ -121,6 +126,7 @@ impl Step {
     #[inline(always)]
     pub const fn from_raw(number: i32) -> Self {
         match number {
+            MISS => Self::Miss,
             STASH => Self::Stash,
             SEGMENT => Self::Segment,
             MESSAGE => Self::Message,

@@ -7,17 +7,13 @@
 use aya_ebpf::programs::XdpContext;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
-use xdptun_common::wire::{Ip, Protocol, TcpHeader};
+use xdptun_common::wire::{Ip, Protocol};
 
-use crate::host::clock::now;
 use crate::host::interface::Interface;
-use crate::packet::access::{Packet as _, View};
-use crate::packet::direction::Direction;
+use crate::packet::access::View;
 use crate::packet::link::link_len;
-use crate::tunnel::ingress::segment;
-use crate::tunnel::table::find;
-use crate::tunnel::verdict::refused;
-use crate::tunnel::{restore, rules};
+use crate::tunnel::fast::ingress::restore_established;
+use crate::tunnel::rules;
 
 /// Handles one packet of IP version `I`, `len` bytes long, of that interface; `None` if it is left
 /// to the stack.
@@ -28,9 +24,7 @@ pub fn process<I: Ip>(ctx: &XdpContext, at: Interface, len: usize) -> Option<Out
         return None;
     }
     match located.protocol {
-        Protocol::TCP if located.shape == Shape::Plain => {
-            restore_established(ctx, at, len, &located)
-        }
+        Protocol::TCP if located.shape == Shape::Plain => segment(ctx, at, len, &located),
         Protocol::UDP => {
             let ports = located.ports(&View(ctx))?;
             (rules::owns_either(ports) && rules::is_peer(located.ip.source()))
@@ -41,7 +35,7 @@ pub fn process<I: Ip>(ctx: &XdpContext, at: Interface, len: usize) -> Option<Out
 }
 
 #[inline(always)]
-fn restore_established<I: Ip>(
+fn segment<I: Ip>(
     ctx: &XdpContext,
     interface: Interface,
     len: usize,
@@ -52,24 +46,9 @@ fn restore_established<I: Ip>(
     if len > link_len() + interface.mtu() as usize {
         return None;
     }
-    let at = link_len() + I::LEN;
-    if len < at + located.len {
+    let ports = located.ports(&View(ctx))?;
+    if !rules::owns_either(ports) {
         return None;
     }
-    let tcp: TcpHeader = ctx.read(at)?;
-    let ports = (tcp.source(), tcp.destination());
-    if !rules::owns_either(ports) || tcp.header_len() != TcpHeader::LEN {
-        return None;
-    }
-    let flow = find(&located.inbound(ports))?;
-    let segment = segment(&tcp, located.len)?;
-    let now = now();
-    if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
-        return None;
-    }
-    flow.receive_datagram(&segment, now);
-    Some(match restore::into_datagram::<I>(ctx) {
-        Ok(()) => Outcome::RxRestored,
-        Err(error) => refused(error, Direction::Inbound),
-    })
+    restore_established(ctx, len, located)
 }

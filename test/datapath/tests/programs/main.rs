@@ -27,6 +27,7 @@ mod restored;
 mod runner;
 mod share;
 mod shrink_twice;
+mod sockets;
 mod split;
 mod stack;
 mod tagged;

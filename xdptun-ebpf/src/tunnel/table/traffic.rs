@@ -14,6 +14,12 @@ use crate::packet::direction::{Direction, link_to_peer};
 use aya_ebpf::programs::TcContext;
 
 impl Entry {
+    /// Whether datagrams have left.
+    #[inline(always)]
+    pub fn has_sent(self) -> bool {
+        word!(self, tx_packets).load() != 0
+    }
+
     /// Whether the datagram that has just left is the first answer to a peer that opened
     /// the flow. Two CPUs that send the first two at once may both miss it.
     #[inline(always)]

@@ -1,0 +1,69 @@
+//! tc ingress and XDP: a segment of an established flow becomes a datagram.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::checksum::Sum;
+use xdptun_common::parse::{Located, Shape, locate};
+use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::translate::{GROWTH, restore};
+use xdptun_common::wire::{Ip, Protocol, TcpHeader};
+
+use crate::host::clock::now;
+use crate::packet::access::Linear;
+use crate::packet::direction::Direction;
+use crate::packet::link::link_len;
+use crate::packet::skb::Skb as _;
+use crate::tunnel::ingress::segment;
+use crate::tunnel::restore::{Cut, replace};
+use crate::tunnel::rules;
+use crate::tunnel::table::find;
+use crate::tunnel::verdict::{Step, Verdict, refused};
+
+/// What becomes of a packet of IP version `I` at tc.
+#[inline(always)]
+pub fn process<I: Ip>(ctx: &TcContext) -> Step {
+    let Some(located) = locate::<I>(&Linear(ctx), link_len()) else {
+        return Step::Miss;
+    };
+    if located.shape != Shape::Plain {
+        return Step::Miss;
+    }
+    let Some(ports) = located.ports(&Linear(ctx)) else {
+        return Step::Miss;
+    };
+    match located.protocol {
+        Protocol::UDP | Protocol::TCP if !rules::owns_either(ports) => Step::PASS,
+        Protocol::TCP if !ctx.is_super_packet() && !ctx.has_tag() => {
+            match restore_established(ctx, ctx.len() as usize, &located) {
+                Some(outcome) => Verdict::Ended(outcome).carry_out::<I>(ctx),
+                None => Step::Miss,
+            }
+        }
+        _ => Step::Miss,
+    }
+}
+
+/// Restores the datagram of a segment of an owned port, in a packet of `len` bytes; `None` if it
+/// is missed.
+#[inline(always)]
+pub fn restore_established<I: Ip>(
+    packet: &impl Cut,
+    len: usize,
+    located: &Located<I>,
+) -> Option<Outcome> {
+    let tcp: TcpHeader = packet.read(located.offset)?;
+    if tcp.header_len() != TcpHeader::LEN || len < located.offset + located.len {
+        return None;
+    }
+    let segment = segment(&tcp, located.len)?;
+    let flow = find(&located.inbound((tcp.source(), tcp.destination())))?;
+    let now = now();
+    if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
+        return None;
+    }
+    let restored = restore(located.ip, tcp, located.len, Sum::new())?;
+    flow.receive_datagram(&segment, now);
+    Some(match replace(packet, restored, GROWTH) {
+        Ok(()) => Outcome::RxRestored,
+        Err(error) => refused(error, Direction::Inbound),
+    })
+}
