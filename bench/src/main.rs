@@ -11,6 +11,7 @@
 //! | [`route`] | ways for datagrams from one host to another |
 //! | [`forwarded`] | datagrams with room before their headers |
 //! | [`phantun`] | a way by another program |
+//! | [`floor`] | programs that do the least that a tunnel must |
 //! | [`kernel`] | run times of programs, and programs that price helpers |
 //! | [`load`] | the load generator |
 //! | [`cpu`] | processor time of the machine |
@@ -20,6 +21,7 @@
 
 mod cpu;
 mod document;
+mod floor;
 mod forwarded;
 mod harness;
 mod kernel;

@@ -9,6 +9,7 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use nix::unistd::Pid;
 use xdptun_lab::{Attached, Direct, Family, Host, Process, udp};
 
+use crate::floor::Floor;
 use crate::kernel::{Counting, Programs};
 
 /// The owned port.
@@ -25,6 +26,8 @@ pub struct Route {
     pub net: Direct,
     /// Sender and receiver, where xdptun is.
     attached: Option<[Attached; 2]>,
+    /// The same of the floor.
+    floor: Option<[Floor; 2]>,
     /// Where programs take datagrams and give them back, if they do that on the
     /// hosts themselves.
     tunnel: Option<Tunnel>,
@@ -47,6 +50,7 @@ impl Route {
             name: "direct",
             net: Direct::new()?,
             attached: None,
+            floor: None,
             tunnel: None,
         })
     }
@@ -57,6 +61,7 @@ impl Route {
             name,
             net,
             attached: None,
+            floor: None,
             tunnel: Some(tunnel),
         }
     }
@@ -69,6 +74,21 @@ impl Route {
             name,
             net,
             attached: Some(attached),
+            floor: None,
+            tunnel: None,
+        })
+    }
+
+    /// The floor on both hosts, restoring by `ingress`.
+    pub fn floor(name: &'static str, ingress: &str) -> Result<Self> {
+        let net = Direct::new()?;
+        let floor = [&net.a, &net.b].map(|host| Floor::attach(host, PORT, ingress));
+        let [a, b] = floor;
+        Ok(Self {
+            name,
+            net,
+            attached: None,
+            floor: Some([a?, b?]),
             tunnel: None,
         })
     }
@@ -92,6 +112,9 @@ impl Route {
 
     /// The time that the programs of sender and receiver have spent so far.
     pub fn programs(&self) -> Result<[Programs; 2]> {
+        if let Some([a, b]) = &self.floor {
+            return Ok([a.programs()?, b.programs()?]);
+        }
         let of = |host| Programs::of_process(self.process(host)?);
         Ok([of(0)?, of(1)?])
     }

@@ -14,7 +14,7 @@ use object::elf::SHT_STRTAB;
 
 const PACKAGE: &str = "xdptun-ebpf";
 /// The functions: each is a feature of the package, and a program with the object as its file.
-const OBJECTS: [&str; 5] = ["tunnel", "policy", "gateway", "nat64", "count"];
+const OBJECTS: [&str; 6] = ["tunnel", "policy", "gateway", "nat64", "count", "floor"];
 
 fn main() {
     if let Err(message) = build() {

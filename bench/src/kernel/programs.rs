@@ -6,6 +6,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result, ensure};
+use aya::Ebpf;
 use aya::programs::{ProgramInfo, loaded_programs};
 use aya::sys::{Stats, enable_stats};
 use nix::unistd::Pid;
@@ -65,6 +66,15 @@ impl Programs {
             found.insert(name.to_owned(), spent(&text)?);
         }
         Ok(Self(found))
+    }
+
+    /// Reads the loaded programs of an object.
+    pub fn of_object(object: &Ebpf) -> Result<Self> {
+        let loaded = object
+            .programs()
+            .filter_map(|(name, program)| Some((name, program.fd().ok()?)));
+        let spent = loaded.map(|(name, program)| Ok((name.to_owned(), of_descriptor(program)?)));
+        Ok(Self(spent.collect::<Result<_>>()?))
     }
 
     /// The kernel's information about the programs of a process.

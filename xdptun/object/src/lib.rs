@@ -18,3 +18,6 @@ pub static NAT64: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "
 
 /// The same of a function that only counts: for the tests; nothing that is shipped refers to it.
 pub static COUNT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/count"));
+
+/// The same of the least that a tunnel must do: for the measurements, as `COUNT` for the tests.
+pub static FLOOR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/floor"));

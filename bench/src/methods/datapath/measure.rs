@@ -7,8 +7,8 @@ use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::Family;
 
 use super::{
-    BEHIND_XDP, EGRESS, HELPER, INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, PIECES, RUNS,
-    SPLITTER, case, foreign,
+    BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_TC,
+    INGRESS_XDP, Input, LENGTHS, METRIC, PIECES, RUNS, SPLITTER, case, foreign,
 };
 use crate::forwarded::Forwarded;
 use crate::harness::{Harness, Round};
@@ -16,17 +16,24 @@ use crate::kernel::{Counting, Micro, PRICED, Programs, time_of};
 use crate::load::{Load, Pace, carry, first_delivery};
 use crate::route::Route;
 
-/// A path with something to forward on it.
+/// A path, perhaps with something to forward on it.
 struct Rig {
     route: Route,
-    forwarded: Forwarded,
+    forwarded: Option<Forwarded>,
 }
 
 impl Rig {
     fn new(name: &'static str, ingress: &str) -> Result<Self> {
         let route = Route::xdptun(name, ingress)?;
-        let forwarded = Forwarded::new(&route.net)?;
+        let forwarded = Some(Forwarded::new(&route.net)?);
         Ok(Self { route, forwarded })
+    }
+
+    fn floor(name: &'static str, ingress: &str) -> Result<Self> {
+        Ok(Self {
+            route: Route::floor(name, ingress)?,
+            forwarded: None,
+        })
     }
 
     /// Sends one kind of datagrams; the programs before and after.
@@ -40,10 +47,10 @@ impl Rig {
         let receiver = self.route.receiver(family)?;
         self.route.net.offload("tx", input.is_partial())?;
         if input.has_room() {
-            self.forwarded.open(family, &receiver)?;
+            let forwarded = self.forwarded.as_ref().context("nothing is forwarded")?;
+            forwarded.open(family, &receiver)?;
             let before = self.route.programs()?;
-            self.forwarded
-                .send(family, length, input.is_partial(), count)?;
+            forwarded.send(family, length, input.is_partial(), count)?;
             return Ok([before, self.route.programs()?]);
         }
         let sender = self.route.sender(family)?;
@@ -69,6 +76,10 @@ impl Rig {
 pub fn measure(harness: &mut Harness) -> Result<()> {
     let _counting = Counting::start()?;
     let (tc, xdp) = (Rig::new("tc", "tc")?, Rig::new("XDP", "xdp")?);
+    let floor = [
+        Rig::floor("floor, tc", "tc")?,
+        Rig::floor("floor, XDP", "xdp")?,
+    ];
     let direct = Route::direct()?;
     let micros: Vec<Micro> = PRICED
         .iter()
@@ -85,6 +96,9 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
             for length in LENGTHS {
                 for input in Input::ALL {
                     programs(round, [&tc, &xdp], (family, length, input), count)?;
+                    if input.has_floor() {
+                        floor_programs(round, &floor, (family, length, input), count)?;
+                    }
                 }
             }
         }
@@ -122,6 +136,25 @@ fn programs(
     round.keep(&case, INGRESS_XDP, &[(METRIC, restored.each()?)]);
     let behind = after.since(&before, "xdptun_ingress")?;
     round.keep(&case, BEHIND_XDP, &[(METRIC, behind.each()?)]);
+    Ok(())
+}
+
+/// The same through the floor.
+fn floor_programs(
+    round: &mut Round<'_>,
+    [tc, xdp]: &[Rig; 2],
+    (family, length, input): (Family, usize, Input),
+    count: u64,
+) -> Result<()> {
+    let case = case(family, length, input);
+    let [[out_before, in_before], [out_after, in_after]] = tc.send(family, length, input, count)?;
+    let egress = out_after.since(&out_before, "floor_egress")?;
+    round.keep(&case, FLOOR_EGRESS, &[(METRIC, egress.each()?)]);
+    let ingress = in_after.since(&in_before, "floor_ingress")?;
+    round.keep(&case, FLOOR_INGRESS_TC, &[(METRIC, ingress.each()?)]);
+    let [[_, before], [_, after]] = xdp.send(family, length, input, count)?;
+    let restored = after.since(&before, "floor_xdp")?;
+    round.keep(&case, FLOOR_INGRESS_XDP, &[(METRIC, restored.each()?)]);
     Ok(())
 }
 

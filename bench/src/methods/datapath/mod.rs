@@ -30,6 +30,13 @@ const INGRESS_TC: &str = "ingress, tc";
 const INGRESS_XDP: &str = "ingress, XDP";
 const BEHIND_XDP: &str = "ingress, tc behind XDP";
 const HELPER: &str = "helper";
+/// The same programs of the floor.
+const FLOOR_EGRESS: &str = "floor, egress, tc";
+const FLOOR_INGRESS_TC: &str = "floor, ingress, tc";
+const FLOOR_INGRESS_XDP: &str = "floor, ingress, XDP";
+
+/// What a restoring program may take, in times of the floor.
+const INGRESS_GOAL: Goal = Goal::AtMost(1.4);
 
 /// How a datagram reaches the egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +69,14 @@ impl Input {
         }
     }
 
-    /// The time that egress may take for 1,400 bytes.
-    const fn goal(self) -> Option<Goal> {
-        match self {
-            Self::Complete | Self::CompleteWithRoom => Some(Goal::AtMost(120.0)),
-            Self::PartialWithRoom => Some(Goal::AtMost(300.0)),
-            Self::Partial | Self::Gso => None,
-        }
+    /// What egress may take, in times of the floor.
+    const fn goal(self) -> Goal {
+        Goal::AtMost(if self.is_partial() { 1.15 } else { 1.5 })
+    }
+
+    /// Whether the floor is measured with it.
+    const fn has_floor(self) -> bool {
+        matches!(self, Self::Complete | Self::Partial)
     }
 
     const fn has_room(self) -> bool {

@@ -4,20 +4,21 @@ use anyhow::Result;
 use xdptun_lab::Family;
 
 use super::{
-    BEHIND_XDP, EGRESS, HELPER, INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER,
-    case, foreign,
+    BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_GOAL,
+    INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER, case, foreign,
 };
 use crate::document::Section;
 use crate::kernel::PRICED;
 use crate::plot::Bars;
-use crate::results::Measured;
+use crate::results::{Measured, paired};
 use crate::statistics::Summary;
-use crate::table::{Goal, Table, number, spread};
+use crate::table::{Table, number, spread};
 
 /// The tables of the document.
 pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     Ok(vec![
         Section::new("datapath", programs_table(measured).to_string()).with_plot(plot(measured)),
+        Section::new("floor", floor_table(measured).to_string()),
         Section::new("helpers", helpers_table(measured).to_string()),
         Section::new("parts", parts_table(measured).to_string()),
         Section::new("foreign", foreign_table(measured)?.to_string()),
@@ -47,41 +48,75 @@ fn programs_table(measured: &Measured) -> Table {
     let mut table = Table::new(&[
         "datagram",
         EGRESS,
-        "goal",
         INGRESS_TC,
-        "goal",
         INGRESS_XDP,
-        "goal",
         BEHIND_XDP,
         SPLITTER,
     ]);
+    for case in cases() {
+        let of = |program| without_counting(measured, &case, program);
+        let shown = |program| of(program).map_or_else(String::new, |s| spread(Some(s)));
+        let programs = [EGRESS, INGRESS_TC, INGRESS_XDP, BEHIND_XDP, SPLITTER];
+        let cells = programs.map(shown);
+        table.row([case.clone()].into_iter().chain(cells));
+    }
+    table
+}
+
+/// The names of all datagrams.
+fn cases() -> Vec<String> {
+    let mut cases = Vec::new();
     for family in Family::BOTH {
         for length in LENGTHS {
-            for input in Input::ALL {
+            cases.extend(Input::ALL.map(|input| case(family, length, input)));
+        }
+    }
+    cases
+}
+
+/// The programs beside those of the floor.
+fn floor_table(measured: &Measured) -> Table {
+    let mut table = Table::new(&[
+        "datagram",
+        FLOOR_EGRESS,
+        "egress of the floor",
+        "goal",
+        FLOOR_INGRESS_TC,
+        "tc of the floor",
+        "goal",
+        FLOOR_INGRESS_XDP,
+        "XDP of the floor",
+        "goal",
+    ]);
+    for family in Family::BOTH {
+        for length in LENGTHS {
+            for input in Input::ALL.into_iter().filter(|input| input.has_floor()) {
                 let case = case(family, length, input);
-                let of = |program| without_counting(measured, &case, program);
-                let judge = |program, goal: Option<Goal>| match (of(program), goal) {
-                    (Some(found), Some(goal)) => goal.judge(Some(found)),
-                    _ => String::new(),
-                };
-                let shown = |program| of(program).map_or_else(String::new, |s| spread(Some(s)));
-                let inbound = Some(Goal::AtMost(120.0));
-                let outbound = input.goal().filter(|_| length == 1400);
-                table.row([
-                    case.clone(),
-                    shown(EGRESS),
-                    judge(EGRESS, outbound),
-                    shown(INGRESS_TC),
-                    judge(INGRESS_TC, inbound),
-                    shown(INGRESS_XDP),
-                    judge(INGRESS_XDP, inbound),
-                    shown(BEHIND_XDP),
-                    shown(SPLITTER),
-                ]);
+                let mut cells = vec![case.clone()];
+                for (program, floor, goal) in [
+                    (EGRESS, FLOOR_EGRESS, input.goal()),
+                    (INGRESS_TC, FLOOR_INGRESS_TC, INGRESS_GOAL),
+                    (INGRESS_XDP, FLOOR_INGRESS_XDP, INGRESS_GOAL),
+                ] {
+                    let ratio = of_floor(measured, &case, [program, floor]);
+                    cells.push(spread(without_counting(measured, &case, floor)));
+                    cells.push(spread(ratio));
+                    cells.push(goal.judge(ratio));
+                }
+                table.row(cells);
             }
         }
     }
     table
+}
+
+/// The time of a program over that of the floor's, both without counting, in each round.
+fn of_floor(measured: &Measured, case: &str, paths: [&str; 2]) -> Option<Summary> {
+    let counting = counting(measured)?.median;
+    let [program, floor] = paths.map(|path| measured.values(case, path, METRIC));
+    let ratio = |program: f64, floor: f64| (program - counting) / (floor - counting);
+    let ratios = paired(&program, &floor, ratio);
+    Summary::of(ratios.into_iter().map(|(_, ratio)| ratio))
 }
 
 /// The part of each run that counting takes: the run time of a program that does
