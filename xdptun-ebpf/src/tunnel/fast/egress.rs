@@ -9,6 +9,7 @@ use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Protocol, UdpHeader};
 
 use crate::host::interface::interface;
+use crate::machine::opaque;
 use crate::packet::access::Linear;
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
@@ -51,7 +52,8 @@ fn datagram<I: Settle>(
 ) -> Option<Outcome> {
     let at = located.offset;
     let udp: UdpHeader = Linear(ctx).read(at)?;
-    let len = usize::from(udp.length());
+    // Kernel 6.1 does not know that a number of 16 bits in network byte order has no more.
+    let len = opaque(udp.length().into()) as usize & 0xffff;
     let payload_len = len.checked_sub(UdpHeader::LEN)?;
     if ctx.is_super_packet()
         || ctx.has_tag()
