@@ -23,7 +23,7 @@ fn data_of_an_ipv6_only_client_passes_both_ways() {
 
 /// One connection and four, datagrams that fit and datagrams of three fragments; from the client,
 /// and from the server (`--reverse`).
-fn measure_all(net: &Through) -> Result<()> {
+pub fn measure_all(net: &Through) -> Result<()> {
     let datagrams = ["--udp", "--bitrate", "50M"];
     for (mebibytes, options) in [
         (20, &[][..]),
@@ -49,10 +49,11 @@ fn measure(net: &Through, mebibytes: u64, options: &[&str]) -> Result<()> {
     server.wait_for_line("Server listening", LIMIT)?;
     let mut command = program(&net.client.netns);
     command.args(["--json", "--connect-timeout", "5000"]);
-    command.arg("--client").arg(net.called.ip().to_string());
+    command.arg("--client").arg(net.host());
     command.arg("--port").arg(net.called.port().to_string());
     command.arg("--bytes").arg(format!("{mebibytes}M"));
-    let client = Process::spawn(command.args(options))?;
+    command.args(options);
+    let client = Process::spawn(&mut net.by_client(command))?;
     let said = server.with_output(client.wait_success(LIMIT * 3))?;
     let said: Value = serde_json::from_str(&said.join("\n")).context("no JSON")?;
     let bytes = |sum: &str| said["end"][sum]["bytes"].as_u64().unwrap_or_default();

@@ -3,22 +3,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Host, Inside, Process, wait, workspace};
+use xdptun_test_net::through::{self, Named, Through};
 use xdptun_test_net::translated::{self, CLIENTS, behind_prefix};
 use xdptun_test_net::{LIMIT, cli, unpacked};
+
+use super::{iperf3, ssh};
 
 /// The name of the server; unbound itself answers for `test`.
 const NAME: &str = "server.example.net";
 
 /// Where clients ask: the gateway.
 const RESOLVER: &str = "fd00:7::1";
-
-/// Runs a program ($2 and so on) that finds the resolver in a file ($1).
-const WITH_RESOLVER: &str = "mount --bind \"$1\" /etc/resolv.conf; shift; exec \"$@\"";
 
 #[test]
 fn names_lead_an_ipv6_only_client_to_ipv4() {
@@ -35,11 +34,18 @@ fn talk(net: &Inside) -> Result<()> {
     let [server, _] = &net.outside;
     let names = serve_names(server)?;
     let unbound = make_addresses(net, folder, server)?;
-    let made = ask_by_name(net, folder, server);
+    let resolver = folder.join("resolv.conf");
+    fs::write(&resolver, format!("nameserver {RESOLVER}\n"))?;
+    let name = NAME.to_owned();
+    let through = through::to_ipv4(net, Some(Named { name, resolver }));
+    let made = ask_by_name(&through, folder)
+        .and_then(|()| ssh::run_commands(&through))
+        .and_then(|()| iperf3::measure_all(&through));
     names.with_output(unbound.with_output(made))
 }
 
-fn ask_by_name(net: &Inside, folder: &Path, server: &Host) -> Result<()> {
+fn ask_by_name(net: &Through, folder: &Path) -> Result<()> {
+    let server = &net.server;
     let address = behind_prefix(server.v4).to_string();
     for (name, addresses) in [
         (NAME, vec![address.as_str()]),
@@ -47,10 +53,10 @@ fn ask_by_name(net: &Inside, folder: &Path, server: &Host) -> Result<()> {
         ("ipv4only.arpa", vec!["64:ff9b::c000:aa"]),
     ] {
         let dig = ["dig", "-r", "+short", "+tries=1", "AAAA", name];
-        let found = run(net, folder, &dig)?;
+        let found = run(net, &dig)?;
         ensure!(found == addresses, "{name}: {found:?}");
     }
-    run(net, folder, &["ping", "-c", "1", "-W", "5", NAME])?;
+    run(net, &["ping", "-c", "1", "-W", "5", NAME])?;
     let served = folder.join("served");
     fs::create_dir(&served)?;
     fs::write(served.join("page"), "by name\n")?;
@@ -61,7 +67,7 @@ fn ask_by_name(net: &Inside, folder: &Path, server: &Host) -> Result<()> {
     web.wait_for_line("Serving HTTP", LIMIT)?;
     let url = format!("http://{NAME}/page");
     let curl = ["curl", "--disable", "--noproxy", "*", "--silent", "--fail"];
-    let page = web.with_output(run(net, folder, &[&curl[..], &[&url]].concat()))?;
+    let page = web.with_output(run(net, &[&curl[..], &[&url]].concat()))?;
     ensure!(page == ["by name"], "{page:?}");
     Ok(())
 }
@@ -114,12 +120,10 @@ fn make_addresses(net: &Inside, folder: &Path, server: &Host) -> Result<Process>
 }
 
 /// What a program of the client prints.
-fn run(net: &Inside, folder: &Path, program: &[&str]) -> Result<Vec<String>> {
-    let resolver = folder.join("resolv.conf");
-    fs::write(&resolver, format!("nameserver {RESOLVER}\n"))?;
-    let mut command: Command = net.a.netns.command("unshare");
-    command.args(["--mount", "sh", "-ec", WITH_RESOLVER, "sh"]);
-    let ended = cli::finish(command.arg(&resolver).args(program))?;
+fn run(net: &Through, program: &[&str]) -> Result<Vec<String>> {
+    let mut command = net.client.netns.command(program[0]);
+    command.args(&program[1..]);
+    let ended = cli::finish(&mut net.by_client(command))?;
     ensure!(ended.code == Some(0), "{program:?}: {ended:#?}");
     Ok(ended.stdout)
 }

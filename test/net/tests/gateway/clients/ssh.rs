@@ -48,7 +48,7 @@ fn commands_of_an_ipv6_only_client_run() {
 }
 
 /// The first tells which connection it has, the second sends back what it gets.
-fn run_commands(net: &Through) -> Result<()> {
+pub fn run_commands(net: &Through) -> Result<()> {
     let scratch = Scratch::new()?;
     let folder = scratch.path();
     let server = serve(net, folder)?;
@@ -137,8 +137,8 @@ fn ssh(net: &Through, folder: &Path, command: &str) -> Result<Option<i32>> {
         shell.args(["-o", option]);
     }
     shell.arg("-p").arg(net.called.port().to_string());
-    shell.arg(format!("root@{}", net.called.ip()));
-    let ended = cli::finish(shell.arg(command))?;
+    shell.arg(format!("root@{}", net.host())).arg(command);
+    let ended = cli::finish(&mut net.by_client(shell))?;
     // 255 is ssh's own.
     ensure!(ended.code != Some(255), "ssh: {ended:#?}");
     Ok(ended.code)
