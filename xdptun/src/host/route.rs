@@ -95,6 +95,61 @@ pub fn routes() -> Result<Vec<Route>> {
     Ok(all)
 }
 
+/// A route to a network that leads to no other host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The network.
+    pub to: IpNet,
+    /// What the kernel does with its packets, as `ip route` names it.
+    pub kind: &'static str,
+    /// Index of the interface that has it, if it is an address of this host.
+    pub interface: Option<u32>,
+}
+
+/// The routes of both versions at which packets end: those of this host's own addresses, and those
+/// that refuse.
+///
+/// # Errors
+///
+/// If the kernel does not tell.
+pub fn ends() -> Result<Vec<End>> {
+    let mut all = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        all.extend(messages(family)?.iter().filter_map(end));
+    }
+    Ok(all)
+}
+
+fn end(route: &RouteMessage) -> Option<End> {
+    let kind = match route.header.kind {
+        RouteType::Local => "local",
+        RouteType::BlackHole => "blackhole",
+        RouteType::Unreachable => "unreachable",
+        RouteType::Prohibit => "prohibit",
+        _ => return None,
+    };
+    let interface = route.attributes.iter().find_map(|one| match one {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    });
+    Some(End {
+        to: destination(route)?,
+        kind,
+        interface: interface.filter(|_| kind == "local"),
+    })
+}
+
+/// The network that a route is to; `None` of a default route.
+fn destination(route: &RouteMessage) -> Option<IpNet> {
+    let to = route.attributes.iter().find_map(|one| match one {
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(IpAddr::V4(*to)),
+        RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some(IpAddr::V6(*to)),
+        _ => None,
+    });
+    let to = IpNet::new(to?, route.header.destination_prefix_length).ok()?;
+    (to.prefix_len() > 0).then_some(to)
+}
+
 fn messages(family: AddressFamily) -> Result<Vec<RouteMessage>> {
     netlink::block_on(async |handle| {
         let mut request = RouteMessage::default();
@@ -135,20 +190,11 @@ pub fn interfaces_into(networks: impl IntoIterator<Item = Ipv4Net>) -> Result<Wa
 /// The network that a route leads to, with each interface by which it does; none if it leads
 /// nowhere or everywhere.
 fn leads(route: &RouteMessage) -> Vec<Route> {
-    let attributes = || route.attributes.iter();
-    let to = attributes().find_map(|one| {
-        let to = match one {
-            RouteAttribute::Destination(RouteAddress::Inet(to)) => IpAddr::V4(*to),
-            RouteAttribute::Destination(RouteAddress::Inet6(to)) => IpAddr::V6(*to),
-            _ => return None,
-        };
-        IpNet::new(to, route.header.destination_prefix_length).ok()
-    });
-    let to = to.filter(|to| route.header.kind == RouteType::Unicast && to.prefix_len() > 0);
+    let to = destination(route).filter(|_| route.header.kind == RouteType::Unicast);
     let Some(to) = to else {
         return Vec::new();
     };
-    let interfaces = attributes().flat_map(|one| match one {
+    let interfaces = route.attributes.iter().flat_map(|one| match one {
         RouteAttribute::Oif(index) => vec![*index],
         RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
         _ => Vec::new(),
@@ -189,6 +235,17 @@ mod tests {
                 interface,
             });
             assert_eq!(leads(&route), Vec::from_iter(expected), "{route:?}");
+        }
+        for (kind, prefix, expected) in [
+            (RouteType::Local, 32, Some(("local", Some(3)))),
+            (RouteType::BlackHole, 8, Some(("blackhole", None))),
+            (RouteType::Prohibit, 0, None),
+            (RouteType::Unicast, 8, None),
+            (RouteType::Broadcast, 32, None),
+        ] {
+            let route = route(kind, to, prefix, Some(3));
+            let found = end(&route).map(|end| (end.kind, end.interface));
+            assert_eq!(found, expected, "{route:?}");
         }
     }
 }

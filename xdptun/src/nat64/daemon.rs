@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use super::plan::Plan;
-use super::{Attached, sweep};
+use super::plan::{DEVICE, Plan};
+use super::{Attached, preflight, sweep};
 use crate::error::Result;
 use crate::group::orders::next;
 use crate::group::{End, Order, Orders, Reason};
@@ -23,6 +23,7 @@ const REST: u32 = 20;
 /// Runs until an order ends it, or the device goes. Can be called again after a pause.
 pub async fn run(
     attached: &mut Attached,
+    plan: &Plan,
     missing: &[String],
     orders: &mut Orders<Reason<Plan>>,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
@@ -36,7 +37,7 @@ pub async fn run(
                 Order::Stop => End::Stopped,
                 Order::Pause(reason) => End::Paused(reason),
             }),
-            () = links.next() => {}
+            () = links.next() => keep_routes(plan),
             () = sleep_until(sweep_at) => {
                 let began = Instant::now();
                 if let Err(error) = sweep::sweep(&mut attached.maps).await {
@@ -48,5 +49,18 @@ pub async fn run(
         if attached.interfaces_changed(missing) {
             return Ok(End::InterfacesChanged);
         }
+    }
+}
+
+/// Puts routes and addresses of the device back if they are gone. Nothing else tells the daemon of a
+/// device that was down for a moment.
+fn keep_routes(plan: &Plan) {
+    match preflight::has_lost_routes(plan) {
+        Ok(false) => {}
+        Ok(true) => match plan.device().ensure() {
+            Ok(_) => warn!("{DEVICE} had lost its routes or addresses, and has them again"),
+            Err(error) => warn!("cannot put back the routes of {DEVICE}: {error:#}"),
+        },
+        Err(error) => warn!("cannot see whether {DEVICE} has its routes: {error:#}"),
     }
 }

@@ -113,12 +113,12 @@ impl Function for Nat64 {
 
     async fn run(
         attached: &mut Attached,
-        _: &Plan,
+        plan: &Plan,
         missing: &[String],
         orders: &mut Orders<Reason<Plan>>,
         (): &(),
         ready: impl FnOnce(&mut Attached) -> Result<()>,
     ) -> Result<End<Reason<Plan>>> {
-        daemon::run(attached, missing, orders, ready).await
+        daemon::run(attached, plan, missing, orders, ready).await
     }
 }

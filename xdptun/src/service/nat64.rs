@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
+use nix::net::if_::if_nametoindex;
+
 use super::states::{InterfaceState, waited_for};
 use super::{FunctionFrontend, Service};
 use crate::config::Config;
 use crate::error::{Result, bail};
 use crate::group::check::check;
 use crate::group::{self, Handle, Incumbent, already, detach};
-use crate::nat64::{DEVICE, Nat64, Plan, preflight};
+use crate::nat64::{DEVICE, Nat64, Pinned, Plan, preflight};
 
 /// The group of NAT64.
 pub struct RunningNat64 {
@@ -26,7 +28,11 @@ impl Service {
     pub(super) fn plan_nat64(&self, config: &Config) -> Result<Option<Plan>> {
         let plan = Plan::of(config);
         if let Some(plan) = &plan {
-            preflight::refuse_routed(plan)?;
+            let translates = match if_nametoindex(DEVICE) {
+                Ok(ifindex) => Pinned::exists(ifindex)?,
+                Err(_) => false,
+            };
+            preflight::refuse_routed(plan, translates)?;
         }
         Ok(plan)
     }
@@ -44,7 +50,7 @@ impl Service {
                 bail!(AlreadyAttached, "{}", already(DEVICE))
             }
             // Without a device there is nothing to contradict.
-            _ if nix::net::if_::if_nametoindex(DEVICE).is_err() => Ok(()),
+            _ if if_nametoindex(DEVICE).is_err() => Ok(()),
             _ => check::<Nat64>(&plan.options(), DEVICE),
         }
     }

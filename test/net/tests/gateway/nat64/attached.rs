@@ -34,7 +34,7 @@ fn nothing_is_left_in_the_end() {
     attached.stop().unwrap();
     assert_eq!(traces(&net), before);
     // The same after a killed process.
-    let remains = nat64_again(&net).kill().unwrap();
+    let remains = nat64_again(&net, &[]).kill().unwrap();
     let detach = ["detach", "--iface", Attached::NAT64];
     xdptun::run_in(&net.gateway, &detach).unwrap();
     assert_eq!(traces(&net), before);
@@ -42,7 +42,7 @@ fn nothing_is_left_in_the_end() {
 }
 
 /// As [`nat64`], where hosts have lost IPv4 already.
-fn nat64_again(net: &Inside) -> Attached {
+fn nat64_again(net: &Inside, more: &[&str]) -> Attached {
     let arguments = [
         "--inside",
         CLIENTS,
@@ -50,9 +50,18 @@ fn nat64_again(net: &Inside) -> Attached {
         Inside::WAN,
         "--allow-private",
     ];
-    let attached = Attached::nat64(&net.gateway, &arguments).unwrap();
+    let attached = Attached::nat64(&net.gateway, &[&arguments, more].concat()).unwrap();
     attached.wait_all_ready(&[Inside::WAN]).unwrap();
     attached
+}
+
+/// Waits for a line of the log.
+fn wait_warning(attached: &Attached, text: &str) {
+    let is_there = || {
+        let lines = attached.process().stderr();
+        lines.iter().any(|line| line.contains(text))
+    };
+    wait::until(LIMIT, text, is_there).unwrap();
 }
 
 #[test]
@@ -91,6 +100,77 @@ fn a_prefix_or_a_pool_that_is_routed_elsewhere_is_refused_with_the_device() {
             .run("ip", [&[version, "route", "del"], &route[..]].concat())
             .unwrap();
     }
+}
+
+/// Routes that lead nowhere, and an address of the host itself.
+#[test]
+fn a_prefix_or_a_pool_with_a_route_that_ends_is_refused() {
+    let net = Inside::new().unwrap();
+    for (version, route, expected) in [
+        (
+            "-6",
+            &["blackhole", "64:ff9b::/96"][..],
+            "is of type blackhole",
+        ),
+        (
+            "-4",
+            &["unreachable", "100.64.7.0/24"],
+            "is of type unreachable",
+        ),
+        ("-4", &["prohibit", "100.64.0.0/16"], "is of type prohibit"),
+        (
+            "-4",
+            &["local", "100.64.9.9", "dev", Inside::LAN],
+            "is an address of this host",
+        ),
+    ] {
+        let change = |verb| {
+            net.gateway
+                .run("ip", [&[version, "route", verb], route].concat())
+                .unwrap();
+        };
+        change("add");
+        let before = traces(&net);
+        let said = refused(&net, &[]);
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(traces(&net), before);
+        change("del");
+    }
+}
+
+/// The kernel removes the routes of a device that is set down.
+#[test]
+fn a_device_that_was_down_has_its_routes_again() {
+    let net = Inside::new().unwrap();
+    let attached = nat64(&net, &[]);
+    let [server, _] = &net.outside;
+    let _echo = udp::Server::echo(&server.netns, (server.v4, 7)).unwrap();
+    let before = traces(&net);
+    for state in ["down", "up"] {
+        net.gateway
+            .run("ip", ["link", "set", Attached::NAT64, state])
+            .unwrap();
+    }
+    wait_warning(&attached, "has them again");
+    assert_eq!(traces(&net), before);
+    let socket = udp::bind(&net.a.netns, (net.a.v6, 0)).unwrap();
+    udp::exchange(&socket, called(server.v4, 7), b"again", LIMIT).unwrap();
+    attached.stop().unwrap();
+}
+
+/// Somebody routes a part of the pool elsewhere, after the start.
+#[test]
+fn what_translates_already_goes_on_beside_a_route_elsewhere() {
+    let net = Inside::new().unwrap();
+    let attached = nat64(&net, &[]);
+    net.gateway
+        .run("ip", ["route", "add", "100.64.7.0/24", "dev", Inside::LAN])
+        .unwrap();
+    let successor = nat64_again(&net, &["--take-over"]);
+    let warned = format!("the route to 100.64.7.0/24 leads to {}", Inside::LAN);
+    wait_warning(&successor, &warned);
+    successor.stop().unwrap();
+    drop(attached);
 }
 
 #[test]
