@@ -18,7 +18,7 @@ impl Floor {
     /// `xdp`.
     pub fn attach(host: &Host, port: u16, ingress: &str) -> Result<Self> {
         let mut ebpf = EbpfLoader::new()
-            .load(xdptun_object::FLOOR)
+            .load(&xdptun_object::FLOOR.bytes())
             .context("cannot load the floor")?;
         let mut ports: Array<_, u64> = ebpf
             .take_map("FLOOR_PORTS")

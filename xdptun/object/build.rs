@@ -6,9 +6,12 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
@@ -53,9 +56,14 @@ fn build() -> Result<(), String> {
         let object = target_dir.join(&target).join("release").join(name);
         let stripped = without_debug_sections(&object)
             .map_err(|error| format!("cannot strip {}: {error}", object.display()))?;
-        let embedded = out.join(name);
-        std::fs::write(&embedded, stripped)
-            .map_err(|error| format!("cannot write {}: {error}", embedded.display()))?;
+        let deflated = deflated(&stripped)
+            .map_err(|error| format!("cannot compress {}: {error}", object.display()))?;
+        // As it is for tests, compressed to embed.
+        for (file, bytes) in [(name.to_owned(), stripped), (format!("{name}.z"), deflated)] {
+            let file = out.join(file);
+            std::fs::write(&file, bytes)
+                .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        }
     }
     Ok(())
 }
@@ -128,6 +136,13 @@ fn without_debug_sections(object: &Path) -> Result<Vec<u8>, Box<dyn std::error::
     let mut stripped = Vec::new();
     builder.write(&mut stripped)?;
     Ok(stripped)
+}
+
+/// A quarter of the size (zlib, RFC 1950).
+fn deflated(object: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(object)?;
+    encoder.finish()
 }
 
 /// A compiler that has the sources of `core` beside it.

@@ -79,6 +79,15 @@ fn build_binaries(profile: Profile, targets: &[&str]) -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--profile", profile.name(), "--locked"]);
     command.args(["--package", "xdptun"]);
+    if matches!(profile, Profile::Dist) {
+        let script = workspace::root().join("xdptun/package/aborts.ld");
+        let script = script.to_str().context("the path is not UTF-8")?;
+        let flags = [
+            "-Cforce-unwind-tables=no",
+            &format!("-Clink-arg=-T{script}"),
+        ];
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    }
     for target in targets {
         setup::ensure_target(target)?;
         command.args(for_target(Some(target)));

@@ -37,7 +37,7 @@ pub fn load(
     for map in pinned() {
         loader.map_pin_path(map, directory.join(map));
     }
-    let loaded = loader.load(GATEWAY);
+    let loaded = loader.load(&GATEWAY.bytes());
     let mut ebpf = loaded.context("cannot load the kernel side")?;
     let local = LocalMap::take(&mut ebpf)?;
     Ok((ebpf, Own { local }))

@@ -26,6 +26,6 @@ pub fn load(
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));
     }
-    let loaded = loader.load(NAT64);
+    let loaded = loader.load(&NAT64.bytes());
     Ok((loaded.context("cannot load the kernel side")?, ()))
 }

@@ -19,5 +19,7 @@ pub fn load(options: &Options<Settings>, interface: &Interface, directory: &Path
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));
     }
-    loader.load(POLICY).context("cannot load the kernel side")
+    loader
+        .load(&POLICY.bytes())
+        .context("cannot load the kernel side")
 }

@@ -127,5 +127,7 @@ fn load_object(
             loader.map_pin_path(map, directory.join(map));
         }
     }
-    loader.load(TUNNEL).context("cannot load the kernel side")
+    loader
+        .load(&TUNNEL.bytes())
+        .context("cannot load the kernel side")
 }

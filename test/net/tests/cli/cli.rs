@@ -216,7 +216,7 @@ fn what_a_killed_process_left_can_be_detached() {
 /// until dropped.
 fn occupy_xdp(host: &Host, mode: XdpMode) -> Ebpf {
     let attach = || {
-        let mut ebpf = Ebpf::load(xdptun_object::TUNNEL).unwrap();
+        let mut ebpf = Ebpf::load(&xdptun_object::TUNNEL.bytes()).unwrap();
         let program = ebpf.program_mut("xdptun_xdp").unwrap();
         let program: &mut Xdp = program.try_into().unwrap();
         program.load().unwrap();

@@ -385,7 +385,7 @@ fn peers_without_a_route_are_told() {
 
 /// The programs of xdptun, renamed so that they count as another program's.
 fn others() -> Ebpf {
-    let mut object = xdptun_object::TUNNEL.to_vec();
+    let mut object = xdptun_object::TUNNEL.bytes();
     let (own, other) = (b"xdptun_", b"others_");
     for start in 0..object.len() - own.len() {
         if object[start..].starts_with(own) {

@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 39] = [
+const FILES: [(&str, &str); 48] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/sysusers.d/xdptun.conf"),
@@ -32,14 +32,18 @@ const FILES: [(&str, &str); 39] = [
     ("-rw-r--r--", "./usr/share/doc/xdptun/configuration.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/copyright"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/examples/eth0.env"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/forward.md"),
     (
         "-rw-r--r--",
         "./usr/share/doc/xdptun/grafana-dashboard.json",
     ),
     ("-rw-r--r--", "./usr/share/doc/xdptun/json.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/kernels.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/nat.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/nat64.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/operating.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/packages.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/policy.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/security.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/third-party.txt.gz"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/troubleshooting.md"),
@@ -56,8 +60,13 @@ const FILES: [(&str, &str); 39] = [
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-doctor.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-explain.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-flows.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-forward.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-nat.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-nat64.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-policy.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-reload.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-run.1.gz"),
+    ("-rw-r--r--", "./usr/share/man/man1/xdptun-sessions.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-status.1.gz"),
     ("-rw-r--r--", "./usr/share/man/man1/xdptun-watch.1.gz"),
     ("d", "./etc/xdptun/"),
@@ -93,10 +102,12 @@ fn assert_listing(listing: &str, prefix: &str) {
     }
 }
 
-/// Requires a static program for a processor: no `PT_INTERP`, which names the
+/// Requires a small, static program for a processor: no `PT_INTERP`, which names the
 /// loader of dynamic ones.
 fn assert_static(elf: &[u8], machine: u16) {
     const PT_INTERP: u32 = 3;
+    const MOST: usize = 5_000_000;
+    assert!(elf.len() <= MOST, "{} bytes", elf.len());
     let number = |at: usize, length: usize| {
         let mut bytes = [0; 8];
         bytes[..length].copy_from_slice(&elf[at..at + length]);

@@ -18,7 +18,7 @@ const PORT: u16 = 8000;
 /// Where the program is that the archive and the image hold.
 fn program() -> PathBuf {
     let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    workspace::target_dir().join(triple).join("release")
+    workspace::target_dir().join(triple).join("dist")
 }
 
 /// A root with nothing but what is copied, read-only, with the mounts of the manifest

@@ -19,7 +19,7 @@ pub fn walk(page: &mut Page) {
          of test/package does what they do",
         &[
             "podman build --file xdptun/package/Containerfile --tag xdptun:0.1.0 \
-             target/x86_64-unknown-linux-musl/release",
+             target/x86_64-unknown-linux-musl/dist",
             "sudo mkdir -p /run/xdptun",
             "sudo podman run --detach --name xdptun --network host --pid host --read-only \
              --cap-drop all --cap-add BPF,NET_ADMIN,NET_RAW,PERFMON \

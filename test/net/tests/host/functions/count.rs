@@ -103,7 +103,7 @@ impl Function for Count {
         directory: &Path,
     ) -> error::Result<(Ebpf, ())> {
         let globals = Globals::of(options, interface)?;
-        let ebpf = globals.loader(Some(directory)).load(COUNT)?;
+        let ebpf = globals.loader(Some(directory)).load(&COUNT.bytes())?;
         Ok((ebpf, ()))
     }
 
