@@ -2,9 +2,9 @@
 //! frames arrive and where.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
@@ -114,6 +114,30 @@ impl Relay {
     /// From now on everything passes as it is.
     pub fn pass(&self) {
         self.program(|frame| vec![frame]);
+    }
+
+    /// From now on everything passes as it is, this much later.
+    pub fn delay(&self, by: Duration) {
+        let (under_way, arriving) = mpsc::channel::<(Instant, Carried)>();
+        // The program holds the other end of the channel: the relay's end is the thread's.
+        let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+        thread::spawn(move || {
+            for (due, frame) in arriving {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                if let Err(error) = shared.deliver(&frame) {
+                    eprintln!("delayed frame: {error:#}");
+                    shared.lock().failure = Some(error);
+                }
+            }
+        });
+        self.program(move |frame| {
+            // The thread is gone only when the relay is.
+            let _ = under_way.send((Instant::now() + by, frame));
+            Vec::new()
+        });
     }
 
     /// Lets a frame arrive that neither host sent.

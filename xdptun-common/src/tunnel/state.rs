@@ -306,8 +306,9 @@ pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
 
 /// After how many ticks without a sign of the peer its sequence number may be any: more
 /// was lost meanwhile than the window holds, and the acknowledgement number alone tells
-/// that a segment is the peer's. On a flow that is idle that is one number of 2^32.
-pub const SILENCE: u32 = 64;
+/// that a segment is the peer's. On a flow that is idle that is one number of 2^32. A peer that
+/// only acknowledges is heard of more often.
+pub const SILENCE: u32 = 512;
 
 /// How far one segment moves the number that we acknowledge, in bytes. After a loss of
 /// more it takes some segments to catch up. A probe or challenge of the peer corrects what

@@ -22,7 +22,7 @@ fn an_acknowledgement_leaves_by_the_interface() {
     let capture = Capture::start(&net.b.netns, Host::DEV).unwrap();
     let rows = || {
         let mut rows = Vec::new();
-        for (name, bytes, sent_ms) in [("bytes", 65_536 - 200, 0), ("time", 0, 40)] {
+        for (name, bytes, sent_ms) in [("bytes", 262_144 - 200, 0), ("time", 0, 480)] {
             for path in crate::paths() {
                 let plain = path.inbound().payload(payload(200));
                 let with_options = plain.clone().ip_options(3).extension(60.into(), 2);

@@ -48,6 +48,12 @@ pub fn in_state(mut flow: Flow, state: State) -> Flow {
     flow
 }
 
+/// The peer ended the flow.
+pub fn closed(flow: &mut Flow, at: Moment) {
+    flow.state = State::Closed as u32;
+    flow.received_at = at.ns();
+}
+
 /// The flow begins again with this number.
 pub fn begun(flow: &mut Flow, at: Moment, iss: u32) {
     flow.iss = iss;

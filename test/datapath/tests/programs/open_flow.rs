@@ -9,7 +9,7 @@ use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OLDEST_ACK;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 
-use crate::effects::{in_state, restored};
+use crate::effects::{closed, in_state, restored};
 use crate::{datapath, paths};
 
 /// How far a segment may lie from what is expected.
@@ -55,7 +55,7 @@ fn a_reset_counts_with_the_exact_number_only() {
                 case(at, 0)
                     .drops(Outcome::RxRst)
                     .reports(Kind::Reset, path.key())
-                    .changes(path.key(), |flow| flow.state = State::Closed as u32)
+                    .changes(path.key(), |flow| closed(flow, at))
                     .changes(path.key(), |flow| flow.link = path.outbound().link())
             }));
             for ahead in [1, u32::MAX, 5000, WINDOW, WINDOW.wrapping_neg()] {
@@ -112,10 +112,9 @@ fn a_fin_ends_the_flow() {
                 .sends(Sent::Fin)
                 .reports(Kind::Finished, key)
                 .changes(key, |flow| {
-                    flow.state = State::Closed as u32;
+                    closed(flow, at);
                     flow.rcv_nxt = rcv_nxt;
                     flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
-                    flow.received_at = at.ns();
                 })
         }));
         rows.push(row(format!("{path:?} answer to ours"), move |at| {
@@ -128,9 +127,8 @@ fn a_fin_ends_the_flow() {
                 .sends(Sent::Ack)
                 .reports(Kind::Finished, key)
                 .changes(key, |flow| {
-                    flow.state = State::Closed as u32;
+                    closed(flow, at);
                     flow.rcv_nxt = rcv_nxt;
-                    flow.received_at = at.ns();
                 })
         }));
         for ahead in [1, u32::MAX - 1, 60_000] {
@@ -357,7 +355,7 @@ fn data_after_a_silence() {
     for program in Program::INBOUND {
         for path in paths() {
             for ahead in [WINDOW + 1, 1 << 30, (WINDOW + 41).wrapping_neg()] {
-                for (ms, silent) in [(50, false), (80, true)] {
+                for (ms, silent) in [(500, false), (560, true)] {
                     let name = format!("{program:?} {path:?} {ahead:#x}, {ms} ms");
                     rows.push(row(name, move |at| {
                         let mut flow = path.established(at);

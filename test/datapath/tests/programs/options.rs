@@ -11,7 +11,7 @@ use xdptun_test_datapath::path::syn_options;
 use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};
 
 use crate::datapath;
-use crate::effects::{acknowledged, in_state};
+use crate::effects::{acknowledged, closed, in_state};
 use crate::established::disguises;
 use crate::opening::{opens, reopens, waits};
 use crate::restored::{restores, segment};
@@ -277,7 +277,7 @@ fn control_segments_with_options() {
                     .flow(key, flow)
                     .drops(Outcome::RxRst)
                     .reports(Kind::Reset, key)
-                    .changes(key, |flow| flow.state = State::Closed as u32)
+                    .changes(key, |flow| closed(flow, at))
             }),
             row(name("FIN"), move |at| {
                 let flow = path.established(at);
@@ -289,10 +289,9 @@ fn control_segments_with_options() {
                     .sends(Sent::Fin)
                     .reports(Kind::Finished, key)
                     .changes(key, |flow| {
-                        flow.state = State::Closed as u32;
+                        closed(flow, at);
                         flow.rcv_nxt = rcv_nxt;
                         flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
-                        flow.received_at = at.ns();
                     })
             }),
             row(name("probe"), move |at| {

@@ -233,7 +233,7 @@ fn with_tcp_options() {
 #[test]
 fn although_its_acknowledgement_is_lost() {
     let mut rows: Vec<Row> = Vec::new();
-    for (name, unacknowledged, sent_ms) in [("by bytes", 65_536 - 200, 0), ("by time", 0, 40)] {
+    for (name, unacknowledged, sent_ms) in [("by bytes", 262_144 - 200, 0), ("by time", 0, 480)] {
         for path in paths() {
             rows.push(row(format!("{path:?}, due {name}"), move |at| {
                 let mut flow = path.established(at);

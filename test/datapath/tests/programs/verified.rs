@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
-use xdptun_common::tunnel::state::State;
 use xdptun_lab::checksum::transport_sum;
 use xdptun_lab::{Direct, Host, link};
 use xdptun_test_datapath::packet::payload;
@@ -13,6 +12,7 @@ use xdptun_test_datapath::{
     Case, Config, Datapath, Family, Moment, Packet, Path, Row, check, flags, row,
 };
 
+use crate::effects::closed;
 use crate::{datapath, paths};
 
 /// The peer's initial sequence number.
@@ -204,7 +204,7 @@ fn a_damaged_segment_does_nothing_to_a_flow() {
                 .flow(path.key(), flow)
                 .drops(Outcome::RxRst)
                 .reports(Kind::Reset, path.key())
-                .changes(path.key(), |flow| flow.state = State::Closed as u32)
+                .changes(path.key(), |flow| closed(flow, at))
                 .changes(path.key(), |flow| flow.link = path.outbound().link())
         }));
     }
@@ -369,7 +369,7 @@ fn a_flow_has_proven_its_addresses() {
                 .flow(path.key(), flow)
                 .drops(Outcome::RxRst)
                 .reports(Kind::Reset, path.key())
-                .changes(path.key(), |flow| flow.state = State::Closed as u32)
+                .changes(path.key(), |flow| closed(flow, at))
                 .changes(path.key(), |flow| flow.link[6..12].fill(0))
         }));
     }

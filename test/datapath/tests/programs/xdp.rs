@@ -107,10 +107,10 @@ fn a_segment_whose_acknowledgement_is_due() {
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         let table = [
-            ("bytes", 65_536 - 100, 0, true),
-            ("fewer bytes", 65_536 - 101, 0, false),
-            ("time", 0, 40, true),
-            ("less time", 0, 39, false),
+            ("bytes", 262_144 - 100, 0, true),
+            ("fewer bytes", 262_144 - 101, 0, false),
+            ("time", 0, 480, true),
+            ("less time", 0, 470, false),
             ("bytes ahead", 100u32.wrapping_neg(), 1000, false),
         ];
         let by_each = |program| table.map(|due| (program, due));

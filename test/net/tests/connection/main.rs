@@ -9,3 +9,4 @@ mod recovery;
 mod retransmission;
 mod router;
 mod simultaneous;
+mod sparse;

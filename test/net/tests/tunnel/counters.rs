@@ -9,7 +9,7 @@ use xdptun_test_net::wire::{Wire, describe, segments};
 use xdptun_test_net::{LIMIT, PORT, raw, socket, status};
 
 /// Three datagrams there and back. The only thing that depends on the machine's
-/// speed is how many acknowledgements are due after 40 ms, so these are counted
+/// speed is how many acknowledgements are due after 480 ms, so these are counted
 /// on the wire.
 #[test]
 fn three_datagrams_there_and_back() {

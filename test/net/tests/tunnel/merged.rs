@@ -166,7 +166,7 @@ fn through_generic_xdp() {
 }
 
 /// Changes the host's flow with this peer so that no acknowledgement is due for an hour. One
-/// is due if the host last sent a segment 40 ms ago, so this moves that time into the future.
+/// is due if the host last sent a segment 480 ms ago, so this moves that time into the future.
 /// The next segment that the host sends sets it back to the present. The daemon takes a time
 /// in the future for the present.
 fn owe_no_acknowledgement(host: &Host, peer: SocketAddr) {

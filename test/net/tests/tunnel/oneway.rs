@@ -12,7 +12,7 @@ use xdptun_test_net::wire::{describe, distance, packets};
 use xdptun_test_net::{LIMIT, PORT, socket, status};
 
 /// Unacknowledged bytes after which an acknowledgement is due.
-const ACK_BYTES: u32 = 64 * 1024;
+const ACK_BYTES: u32 = 256 * 1024;
 const PAYLOAD: usize = 1400;
 
 /// The receiver's own view: after every segment, how much of what has come it

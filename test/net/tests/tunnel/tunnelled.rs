@@ -64,7 +64,7 @@ fn a_checksum_inside_is_finished_where_it_is() {
             }
             let count = lengths.len() as u64;
             // Nothing else, whatever else a pause brings: an acknowledgement is due
-            // after 40 ms, and fails if what came has a pending checksum itself.
+            // after 480 ms, and fails if what came has a pending checksum itself.
             let after = scene.counters();
             for name in ["tx_disguised", "rx_restored"] {
                 assert_eq!(after[name] - before[name], count, "{family}: {name}");

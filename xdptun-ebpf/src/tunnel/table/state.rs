@@ -106,6 +106,11 @@ impl Entry {
             word!(self, snd_nxt).store(after.snd_nxt);
         }
         word!(self, rcv_nxt).store(after.rcv_nxt);
+        if matches!(after.state, State::Closed) {
+            // The daemon keeps the entry for a while from now on. A peer that opens the flow again
+            // needs nothing of its share then.
+            self.received(now);
+        }
         if matches!(before, State::Closed) && after.state != before {
             word!(self, opened_at).store(now);
             word!(self, syn_at).store(0);

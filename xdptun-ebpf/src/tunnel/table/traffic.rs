@@ -2,7 +2,7 @@
 
 use xdptun_common::flow::seq::{after, distance};
 use xdptun_common::flow::tick::Tick;
-use xdptun_common::tunnel::ack::{ACK_BYTES, ACK_DELAY_NS};
+use xdptun_common::tunnel::ack;
 use xdptun_common::tunnel::handshake::{Segment, next_expected};
 use xdptun_common::tunnel::state::{RESTARTED, answer};
 use xdptun_common::wire::IpFields;
@@ -71,9 +71,8 @@ impl Entry {
     #[inline(always)]
     pub fn ack_due(self, segment: &Segment, now: u64) -> bool {
         let unacknowledged = distance(segment.end(), word!(self, acked).load());
-        unacknowledged > 0
-            && (unacknowledged.unsigned_abs() >= ACK_BYTES
-                || now.saturating_sub(word!(self, sent_at).load()) >= ACK_DELAY_NS)
+        let quiet = now.saturating_sub(word!(self, sent_at).load());
+        ack::is_due(unacknowledged, quiet)
     }
 
     /// Notes a valid segment without data.

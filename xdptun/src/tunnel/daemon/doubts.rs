@@ -5,23 +5,26 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::state::{Flow, RESTARTED};
+use xdptun_common::tunnel::state::Flow;
 
+use super::round_trip::RoundTrip;
 use crate::host::clock::since;
 
-/// How long the daemon probes a peer, at every sweep, before the path counts as dead:
-/// in all less than the second after which most applications try again.
-const ASKED: Duration = Duration::from_millis(500);
-/// How many probes there must be at least, even if sweeps are rare.
-const TIMES: u32 = 3;
+/// How long the daemon probes a peer before the path counts as dead: in all less than the second
+/// after which most applications try again.
+const ASKED: Duration = Duration::from_millis(350);
+/// How many probes it sends in that time, and how many there must be at least, even if sweeps are
+/// rare.
+const TIMES: u32 = 4;
+const TIMES_AT_LEAST: u32 = 3;
 /// How many further peers the daemon probes in a second, and in one sweep. All flows may
 /// lead to one host, which answers 16,384 probes per second and CPU.
-const QUESTIONS_A_SECOND: u32 = 8192;
-const QUESTIONS_AT_ONCE: u32 = 2048;
+const QUESTIONS_A_SECOND: u32 = 16384;
+const QUESTIONS_AT_ONCE: u32 = 4096;
 /// As [`ASKED`], if the peer opened the flow: the peer should open it again first. A SYN of
 /// this host may lead nowhere (a NAT). If two SYNs cross, a firewall that still knows the
 /// old connection drops both.
-const ASKED_OF_CALLER: Duration = Duration::from_millis(1500);
+const ASKED_OF_CALLER: Duration = Duration::from_millis(750);
 /// As [`ASKED`], if the daemon opened the flow again less than [`SLOW`] ago and the round trip
 /// is unknown: the path may be slow, not dead.
 const ASKED_AGAIN: Duration = Duration::from_secs(2);
@@ -84,8 +87,8 @@ impl Doubts {
         }
     }
 
-    /// Notes a probe to the peer of a doubtful flow in this sweep; `false` if the peer has to
-    /// wait for a later sweep.
+    /// Whether the peer of a doubtful flow is to be probed in this sweep, or has to wait for a
+    /// later one. Notes the probe.
     pub fn ask(&self, round: &mut Round, key: &FlowKey, flow: &Flow) -> bool {
         let mut question = match self.asked(key, flow) {
             Some(asked) => *asked,
@@ -99,9 +102,11 @@ impl Doubts {
                 }
             }
         };
-        question.times += 1;
+        let pause = self.patience(key, flow, round.now) / TIMES;
+        let is_due = since(round.now, question.at) >= pause * question.times;
+        question.times += u32::from(is_due);
         round.asked.insert(*key, question);
-        true
+        is_due
     }
 
     /// Notes that the daemon opens a flow again.
@@ -118,33 +123,24 @@ impl Doubts {
 
     /// Whether the path of a flow counts as dead.
     pub fn is_dead(&self, key: &FlowKey, flow: &Flow, now: u64) -> bool {
+        self.asked(key, flow).is_some_and(|asked| {
+            let patience = self.patience(key, flow, now);
+            asked.times >= TIMES_AT_LEAST && since(now, asked.at) > patience
+        })
+    }
+
+    /// How long the daemon probes the peer of a flow before its path counts as dead.
+    fn patience(&self, key: &FlowKey, flow: &Flow, now: u64) -> Duration {
         let is_new = |at| since(now, at) < SLOW;
         let may_be_slow = self.reopened.get(key).copied().is_some_and(is_new);
-        let patience = match round_trip(flow) {
+        let round_trip = RoundTrip::of(flow);
+        match round_trip {
             RoundTrip::AtLeast(_) | RoundTrip::Unknown if may_be_slow => ASKED_AGAIN,
-            RoundTrip::Known(time) | RoundTrip::AtLeast(time) => ASKED.max(3 * time),
+            RoundTrip::Known(time) | RoundTrip::AtLeast(time) => {
+                ASKED.max(3 * time).max(round_trip.allowed())
+            }
             RoundTrip::Unknown => ASKED_OF_CALLER,
-        };
-        self.asked(key, flow)
-            .is_some_and(|asked| asked.times >= TIMES && since(now, asked.at) > patience)
-    }
-}
-
-/// The round trip time of a path, as the handshake measured it.
-enum RoundTrip {
-    Known(Duration),
-    /// This host sent more than one SYN; the answer may be to the first.
-    AtLeast(Duration),
-    /// The peer opened the flow.
-    Unknown,
-}
-
-fn round_trip(flow: &Flow) -> RoundTrip {
-    let time = since(flow.established_at, flow.syn_at);
-    match flow.syns & !RESTARTED {
-        _ if flow.syn_at == 0 => RoundTrip::Unknown,
-        1 => RoundTrip::Known(time),
-        _ => RoundTrip::AtLeast(time),
+        }
     }
 }
 
@@ -210,12 +206,46 @@ mod tests {
             unanswered_at,
             times,
         };
-        doubts.asked.insert(key, asked(SECOND, TIMES));
+        doubts.asked.insert(key, asked(SECOND / 2, TIMES));
         assert!(!doubts.is_dead(&key, &flow, NOW), "the peer's turn");
         doubts.asked.insert(key, asked(2 * SECOND, TIMES));
         assert!(doubts.is_dead(&key, &flow, NOW));
-        doubts.asked.insert(key, asked(2 * SECOND, TIMES - 1));
+        doubts
+            .asked
+            .insert(key, asked(2 * SECOND, TIMES_AT_LEAST - 1));
         assert!(!doubts.is_dead(&key, &flow, NOW), "hardly asked");
+    }
+
+    /// A slow path brings an answer late, and is not asked more often for it.
+    #[test]
+    fn a_peer_is_probed_four_times_before_its_path_counts_as_dead() {
+        const MS: u64 = SECOND / 1000;
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 8000));
+        let key = FlowKey::new(address, address);
+        for (round_trip, asked, dead) in [
+            (10, [0, 100, 200, 300], 400),
+            (560, [0, 500, 900, 1300], 1700),
+        ] {
+            let mut flow = flow(State::Established, 2);
+            flow.established_at = flow.syn_at + round_trip * MS;
+            let mut doubts = Doubts::default();
+            let mut probes = Vec::new();
+            let died = (0..).step_by(100).find(|ms| {
+                let now = NOW + ms * MS;
+                let is_dead = doubts.is_dead(&key, &flow, now);
+                let mut round = doubts.begin(now);
+                if !is_dead && doubts.ask(&mut round, &key, &flow) {
+                    probes.push(*ms);
+                }
+                doubts.end(round);
+                is_dead
+            });
+            assert_eq!(
+                (&probes[..], died),
+                (&asked[..], Some(dead)),
+                "{round_trip} ms"
+            );
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod inject;
 mod need;
 mod observer;
 mod refusals;
+mod round_trip;
 #[cfg(test)]
 mod sample;
 mod sweep;
@@ -63,8 +64,9 @@ impl Default for Timers {
     }
 }
 
-/// The pause between two sweeps. It grows so that sweeps take at most one part in
-/// `SWEEP_SHARE` of the time, up to `SWEEP_AT_LEAST`.
+/// The pause between two sweeps. It grows so that reading the table takes at most one part in
+/// `SWEEP_SHARE` of the time, up to `SWEEP_AT_LEAST`. What a sweep sends has limits of its own, and
+/// flows that wait for it must not wait the longer, the more there are.
 const SWEEP: Duration = Duration::from_millis(100);
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(2);
 const SWEEP_SHARE: u32 = 10;
@@ -216,9 +218,7 @@ impl<'a> Daemon<'a> {
                     }
                 }
                 () = sleep_until(next_sweep) => {
-                    let begun = Instant::now();
-                    self.sweep();
-                    let pause = begun.elapsed() * SWEEP_SHARE;
+                    let pause = self.sweep() * SWEEP_SHARE;
                     next_sweep = Instant::now() + pause.clamp(SWEEP, SWEEP_AT_LEAST);
                 }
             }

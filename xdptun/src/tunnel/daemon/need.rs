@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use xdptun_common::tunnel::ack::answered_at;
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::state::{Flow, REMEMBERED, State};
 
 use super::Timers;
+use super::round_trip::RoundTrip;
 use crate::host::clock::since;
 
 /// How long a closed flow stays in the table: longer than any run of a program that may
@@ -21,10 +23,8 @@ const UNUSED: Duration = Duration::from_secs(5);
 const FINISHING: Duration = Duration::from_secs(5);
 /// How long after a FIN the next one follows.
 const FIN_AGAIN: Duration = Duration::from_millis(500);
-/// How long a datagram may go unanswered before the daemon probes the peer. The peer
-/// answers most datagrams, not all, within
-/// [`xdptun_common::tunnel::ack::ACK_DELAY_NS`].
-const DOUBT: Duration = Duration::from_millis(250);
+/// How much later than expected an answer may come before the daemon probes the peer.
+const DOUBT: Duration = Duration::from_millis(20);
 
 /// What a flow needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,9 @@ pub fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
 
 /// Whether the peer should have answered a datagram by now.
 pub fn is_doubtful(flow: &Flow, now: u64) -> bool {
-    flow.unanswered_at > flow.received_at && since(now, flow.unanswered_at) > DOUBT
+    let answered_at = answered_at(flow.unanswered_at, flow.received_at);
+    flow.unanswered_at > flow.received_at
+        && since(now, answered_at) > RoundTrip::of(flow).allowed() + DOUBT
 }
 
 #[cfg(test)]
@@ -179,6 +181,38 @@ mod tests {
         }
         flow.received_at = NOW;
         assert_eq!(decide_dead(&flow), Need::Nothing, "answered");
+    }
+
+    /// The peer may delay its answer for 480 ms, and what it answers may leave as late.
+    #[test]
+    fn an_answer_may_be_delayed_and_under_way() {
+        const MS: u64 = SECOND / 1000;
+        for (name, round_trip, syns, answered, unanswered, probed) in [
+            ("long after the last answer", 100, 1, 5000, 600, false),
+            ("and 1 ms later", 100, 1, 5000, 601, true),
+            ("soon after the last answer", 100, 1, 1080, 1079, false),
+            ("and 1 ms later", 100, 1, 1081, 1079, true),
+            ("a slow path", 600, 1, 5000, 1100, false),
+            ("and 1 ms later", 600, 1, 5000, 1101, true),
+            (
+                "the answer may be to the first SYN",
+                100,
+                2,
+                5000,
+                1100,
+                false,
+            ),
+            ("and 1 ms later", 100, 2, 5000, 1101, true),
+        ] {
+            let mut flow = flow(State::Established, 10);
+            (flow.syns, flow.established_at) = (syns, flow.syn_at + round_trip * MS);
+            (flow.received_at, flow.unanswered_at) = (NOW - answered * MS, NOW - unanswered * MS);
+            let need = match probed {
+                true => Need::Send(Request::Probe),
+                false => Need::Nothing,
+            };
+            assert_eq!(decide(&flow), need, "{name}: {unanswered} ms ago");
+        }
     }
 
     #[test]

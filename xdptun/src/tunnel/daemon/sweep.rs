@@ -72,8 +72,9 @@ impl Daemon<'_> {
         removed.unwrap_or(false)
     }
 
-    /// Gives every flow what it needs, and corrects the counts of the programs.
-    pub(super) fn sweep(&mut self) {
+    /// Gives every flow what it needs, and corrects the counts of the programs. Returns how long
+    /// it took to read the table.
+    pub(super) fn sweep(&mut self) -> Duration {
         let now = monotonic_ns();
         let before = self.attached.maps.opened();
         let tidies = since(now, self.tidied) > TIDY;
@@ -83,7 +84,7 @@ impl Daemon<'_> {
             Ok(flows) => flows,
             Err(error) => {
                 warn!("{error:#}");
-                return;
+                return since(monotonic_ns(), now);
             }
         };
         let after = self.attached.maps.opened();
@@ -96,10 +97,12 @@ impl Daemon<'_> {
                 warn!("cannot remove addresses without flows: {error}");
             }
         }
+        let looked = since(monotonic_ns(), now);
         let left = self.serve_all(&flows, now);
         if let Err(error) = self.settle(before, after, &left) {
             warn!("cannot count the flows: {error}");
         }
+        looked
     }
 
     /// Tells the programs how many flows are left, relative to their counts before and after

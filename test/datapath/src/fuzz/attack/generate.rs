@@ -86,8 +86,8 @@ fn flow(random: &mut Random, path: Path, at: Moment) -> Flow {
         // In the middle of a period of 512 ticks, or long ago.
         since: at.tick().wrapping_sub(random.pick(&[200, 750, 100_000])),
     };
-    // After 67 ms of silence a sequence number may be any.
-    flow.received_at = at.before_ms(random.pick(&[0, 5, 200, 5000]));
+    // After 537 ms of silence a sequence number may be any.
+    flow.received_at = at.before_ms(random.pick(&[0, 5, 200, 900, 5000]));
     flow.sent_at = at.before_ms(1);
     flow.answers_earned_at = match random.once_in(4) {
         true => at.tick().wrapping_add(ANSWERS * ANSWER_AGAIN),

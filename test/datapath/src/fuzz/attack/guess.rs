@@ -182,7 +182,7 @@ mod tests {
     fn guesses(silent: bool, flags: u8, ahead: u32, acknowledged: u32) -> bool {
         let (path, at) = (Path::server(Family::V4), Moment::now());
         let flow = Flow {
-            received_at: at.before_ms(if silent { 100 } else { 5 }),
+            received_at: at.before_ms(if silent { 600 } else { 5 }),
             ..path.established(at)
         };
         let sequence = flow.rcv_nxt.wrapping_add(ahead);

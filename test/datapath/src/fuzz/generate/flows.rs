@@ -56,15 +56,15 @@ fn flow(random: &mut Random, path: Path, at: Moment) -> Flow {
     let behind = random.weighted(&[
         (6, 0),
         (1, 1000),
-        (1, 65_535),
-        (1, 65_536),
-        (1, 100_000),
+        (1, 262_143),
+        (1, 262_144),
+        (1, 400_000),
         (1, 1 << 31),
     ]);
     flow.acked = flow.rcv_nxt.wrapping_sub(behind);
     // On both sides of the delayed ACK and of the steps of the back-off of SYNs,
     // no nearer than the clock may tick before the program looks at it.
-    flow.sent_at = at.before_ms(random.pick(&[0, 5, 20, 41, 100_000]));
+    flow.sent_at = at.before_ms(random.pick(&[0, 5, 400, 481, 100_000]));
     flow.syn_at = at.before_ms(random.pick(&[0, 450, 501, 950, 1001, 2001]));
     flow.syns = random.pick(&[0, 1, 2, 3, 100]);
     if random.once_in(8) {

@@ -257,9 +257,9 @@ pub fn is_recent(number: u32, flow: &Flow, at: Moment) -> bool {
     number.wrapping_sub(oldest) <= flow.snd_nxt.wrapping_sub(oldest)
 }
 
-/// Whether nothing came from the peer for 67 ms.
+/// Whether nothing came from the peer for 537 ms.
 pub const fn is_silent(flow: &Flow, at: Moment) -> bool {
-    passed(at, (flow.received_at >> 20) as u32) > 64
+    passed(at, (flow.received_at >> 20) as u32) > 512
 }
 
 /// Ticks of 2^20 ns since then.
