@@ -4,7 +4,8 @@
 //! Every segment acknowledges all that has come, so two-way traffic needs no others. A pure ACK is
 //! an answer to one datagram, the first that comes
 //! * when [`ACK_BYTES`] have not been acknowledged, one part in 256 of the window: a router that
-//!   follows windows drops none;
+//!   follows windows drops none. [`EARLY_BYTES`] at first, for such a router has seen no window but
+//!   that of the SYN-ACK, at most 64 KiB, until it sees an ACK, and the first ones may be lost;
 //! * or [`ACK_DELAY_NS`] after this host's last segment: less than the 500 ms that RFC 9293
 //!   section 3.8.6.3 allows. It asks for an ACK of every second full-sized segment as well, which
 //!   no router enforces.
@@ -18,6 +19,8 @@ use crate::flow::tick::Tick;
 
 /// How many unacknowledged bytes make a pure ACK due.
 pub const ACK_BYTES: u32 = 256 * 1024;
+/// The same while the [`AckMarks`] are new.
+pub const EARLY_BYTES: u32 = 32 * 1024;
 /// How long after its last segment a host acknowledges what comes, in nanoseconds.
 pub const ACK_DELAY_NS: u64 = 480_000_000;
 
@@ -26,8 +29,9 @@ pub const ACK_DELAY_NS: u64 = 480_000_000;
 /// again are acknowledged: zero or fewer.
 #[inline(always)]
 #[must_use]
-pub const fn is_due(unacknowledged: i32, quiet: u64) -> bool {
-    unacknowledged > 0 && (unacknowledged.unsigned_abs() >= ACK_BYTES || quiet >= ACK_DELAY_NS)
+pub const fn is_due(unacknowledged: i32, is_early: bool, quiet: u64) -> bool {
+    let bytes = if is_early { EARLY_BYTES } else { ACK_BYTES };
+    unacknowledged > 0 && (unacknowledged.unsigned_abs() >= bytes || quiet >= ACK_DELAY_NS)
 }
 
 /// The time until which a peer whose path takes no time has answered a datagram that left at
@@ -75,6 +79,13 @@ impl AckMarks {
         }
     }
 
+    /// Whether the connection, or the present period, began less than a period ago.
+    #[inline(always)]
+    #[must_use]
+    pub const fn are_new(&self, now: Tick) -> bool {
+        now.since(self.since) < Self::PERIOD
+    }
+
     /// The oldest acknowledgement number that is taken now.
     #[inline(always)]
     #[must_use]
@@ -109,17 +120,19 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_due_for_bytes_or_after_a_pause() {
-        for (unacknowledged, quiet, due) in [
-            (262_144, 0, true),
-            (262_143, 0, false),
-            (1, 480 * MS, true),
-            (1, 480 * MS - 1, false),
-            (0, 1000 * MS, false),
-            (-1, 1000 * MS, false),
-            (i32::MIN, 1000 * MS, false),
+        for (unacknowledged, early, quiet, due) in [
+            (262_144, false, 0, true),
+            (262_143, false, 0, false),
+            (32_768, true, 0, true),
+            (32_767, true, 0, false),
+            (1, false, 480 * MS, true),
+            (1, true, 480 * MS - 1, false),
+            (0, true, 1000 * MS, false),
+            (-1, true, 1000 * MS, false),
+            (i32::MIN, true, 1000 * MS, false),
         ] {
-            let is_due = is_due(unacknowledged, quiet);
-            assert_eq!(is_due, due, "{unacknowledged} bytes, {quiet} ns");
+            let is_due = is_due(unacknowledged, early, quiet);
+            assert_eq!(is_due, due, "{unacknowledged} bytes, {early}, {quiet} ns");
         }
     }
 
@@ -132,7 +145,7 @@ mod tests {
                 let first = *unanswered.get_or_insert(now);
                 let by = answered_at(first * MS, answered * MS);
                 assert!(now * MS <= by, "every {gap} ms: not by {now} ms");
-                if is_due(1, (now - answered) * MS) {
+                if is_due(1, false, (now - answered) * MS) {
                     (answered, unanswered) = (now, None);
                 }
             }

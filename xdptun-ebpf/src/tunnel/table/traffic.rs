@@ -72,7 +72,8 @@ impl Entry {
     pub fn ack_due(self, segment: &Segment, now: u64) -> bool {
         let unacknowledged = distance(segment.end(), word!(self, acked).load());
         let quiet = now.saturating_sub(word!(self, sent_at).load());
-        ack::is_due(unacknowledged, quiet)
+        let is_early = self.ack_marks().are_new(Tick::at(now));
+        ack::is_due(unacknowledged, is_early, quiet)
     }
 
     /// Notes a valid segment without data.
