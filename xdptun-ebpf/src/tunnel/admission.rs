@@ -11,9 +11,8 @@ use crate::tunnel::cookie::{gave, next_iss};
 use crate::tunnel::proof::is_proven;
 use crate::tunnel::rules::has_secret;
 
-/// Runs the state machine: `decision` comes with the endpoint before the
-/// segment. A subprogram, as both IP versions share it.
-#[inline(never)]
+/// Runs the state machine: `decision` comes with the endpoint before the segment.
+#[inline(always)]
 pub fn decide(
     skb: *mut __sk_buff,
     key: &FlowKey,
@@ -21,6 +20,26 @@ pub fn decide(
     now: u64,
     decision: &mut Reaction,
 ) {
+    xdptun_decide(skb, key, segment, now, decision);
+}
+
+/// See [`decide`]. A global function (the verifier's word), which the verifier walks once and
+/// not once for each way that leads to it. For all it knows the pointers may be null.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_decide(
+    skb: *mut __sk_buff,
+    key: *const FlowKey,
+    segment: *const Segment,
+    now: u64,
+    decision: *mut Reaction,
+) -> u32 {
+    // SAFETY: either null or what `decide` was given.
+    let (Some(key), Some(segment), Some(decision)) =
+        (unsafe { (key.as_ref(), segment.as_ref(), decision.as_mut()) })
+    else {
+        return 0;
+    };
     let mut before = decision.endpoint;
     if before.state == State::Closed {
         before.iss = next_iss(&before, key, now);
@@ -31,6 +50,7 @@ pub fn decide(
         now,
     };
     *decision = receive(before, segment, &listener);
+    0
 }
 
 /// The rules of a port for its callers.

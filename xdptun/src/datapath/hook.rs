@@ -2,6 +2,7 @@
 //! program.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
@@ -9,7 +10,7 @@ use aya::programs::tc::{
     NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcError, TcHandle,
 };
 use aya::programs::xdp::XdpLink;
-use aya::programs::{ProgramError, SchedClassifier, Xdp, XdpMode};
+use aya::programs::{Program, ProgramError, SchedClassifier, Xdp, XdpMode};
 use nix::libc;
 use xdptun_common::attachment::{FilterPlace, IngressMode};
 
@@ -59,9 +60,34 @@ fn load_tc<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier
     }
 }
 
+/// Loads the programs that an interface in this mode needs, all at once: the verifier, which
+/// works on one core, takes most of the time of a start. A program that the kernel refuses is
+/// refused again when it is attached, which tells why.
+pub fn load_ahead(ebpf: &mut Ebpf, programs: &Programs, mode: Option<XdpMode>) {
+    let xdp = programs.xdp.as_ref().zip(mode);
+    let xdp = xdp.map(|(programs, mode)| match mode {
+        XdpMode::Skb => programs.linear,
+        _ => programs.frags,
+    });
+    let on_interface = programs.on_interface().map(|(_, name)| name);
+    let needed: Vec<_> = on_interface.chain(programs.splitter).chain(xdp).collect();
+    thread::scope(|scope| {
+        for (name, program) in ebpf.programs_mut() {
+            if needed.contains(&name) {
+                scope.spawn(|| match program {
+                    Program::Xdp(program) => program.load(),
+                    Program::SchedClassifier(program) => program.load(),
+                    _ => Ok(()),
+                });
+            }
+        }
+    });
+}
+
 /// Loads every program and attaches none; returns whether the kernel translated all of
 /// them for the processor (JIT).
 pub fn load_all(ebpf: &mut Ebpf, programs: &Programs) -> Result<bool> {
+    load_ahead(ebpf, programs, Some(XdpMode::Driver));
     let mut translated = true;
     if let Some(programs) = &programs.xdp {
         let loaded = load_xdp(ebpf, programs, XdpMode::Driver)?;
@@ -260,7 +286,7 @@ fn link_path(directory: &Path, program: &str) -> PathBuf {
 
 fn program<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
 where
-    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let Some(program) = ebpf.program_mut(name) else {
         bail!(Other, "the object has no program {name}");

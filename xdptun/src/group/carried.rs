@@ -13,7 +13,7 @@ use super::pinned::{kept_as, name_bytes};
 use crate::config::{IngressChoice, TcChoice};
 use crate::datapath::clsact;
 use crate::datapath::engine_maps::EngineMaps;
-use crate::datapath::hook::{Held, Place, attach_tc, attach_xdp, xdp_mode};
+use crate::datapath::hook::{Held, Place, attach_tc, attach_xdp, load_ahead, xdp_mode};
 use crate::datapath::order::others;
 use crate::datapath::pins::{self, link_name};
 use crate::datapath::programs::{Programs, TcProgram};
@@ -193,6 +193,8 @@ impl<F: Function> Hooks<'_, F> {
         splitter: Option<&Splitter>,
         mut attachment: Attachment,
     ) -> Result<Attachment> {
+        let mode = mode_of(&attachment).and_then(xdp_mode);
+        load_ahead(&mut self.loaded.ebpf, F::PROGRAMS, mode);
         self.engine.set_attachment(interface.index, attachment)?;
         let directory = pins::member(self.group, interface.index);
         let xdp = F::PROGRAMS.xdp.as_ref();
@@ -200,7 +202,7 @@ impl<F: Function> Hooks<'_, F> {
             self.admit(interface, splitter, &without_xdp(&attachment))?;
         }
         // XDP first, for it is what a driver may refuse.
-        if let (Some(xdp), Some(mode)) = (xdp, mode_of(&attachment).and_then(xdp_mode)) {
+        if let (Some(xdp), Some(mode)) = (xdp, mode) {
             attach_xdp(
                 &mut self.loaded.ebpf,
                 xdp,
