@@ -120,19 +120,6 @@ impl Measured {
         )
     }
 
-    /// The same of one path with one kind of traffic over another.
-    pub fn ratio_of_cases(
-        &self,
-        [case, of]: [&str; 2],
-        path: &str,
-        metric: &str,
-    ) -> Option<Summary> {
-        ratios(
-            &self.values(case, path, metric),
-            &self.values(of, path, metric),
-        )
-    }
-
     /// Names in the order in which they were measured first.
     pub fn names(&self, name: impl Fn(&Sample) -> &str) -> Vec<&str> {
         let mut names = Vec::new();

@@ -46,8 +46,13 @@ pub struct Tunnel {
 impl Route {
     /// Datagrams as they are.
     pub fn direct() -> Result<Self> {
+        Self::direct_as("direct")
+    }
+
+    /// The same by another name.
+    pub fn direct_as(name: &'static str) -> Result<Self> {
         Ok(Self {
-            name: "direct",
+            name,
             net: Direct::new()?,
             attached: None,
             floor: None,

@@ -107,6 +107,46 @@ impl Goal {
     }
 }
 
+/// What a figure has to keep.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bar {
+    /// The limit that must hold, where the goal is beyond it.
+    must: Option<Goal>,
+    goal: Goal,
+}
+
+impl Bar {
+    /// A goal and no more.
+    pub const fn goal(goal: Goal) -> Self {
+        Self { must: None, goal }
+    }
+
+    /// Not less than these.
+    pub const fn at_least(must: f64, goal: f64) -> Self {
+        Self {
+            must: Some(Goal::AtLeast(must)),
+            goal: Goal::AtLeast(goal),
+        }
+    }
+
+    /// Not more than these.
+    pub const fn at_most(must: f64, goal: f64) -> Self {
+        Self {
+            must: Some(Goal::AtMost(must)),
+            goal: Goal::AtMost(goal),
+        }
+    }
+
+    /// The limits and whether a median keeps them.
+    pub fn judge(self, summary: Option<Summary>) -> String {
+        let goal = self.goal.judge(summary);
+        match self.must {
+            Some(must) => format!("{}; goal {goal}", must.judge(summary)),
+            None => goal,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,6 +38,8 @@ enum What {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
+    /// How long it takes to attach and to detach
+    Start,
     /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
     /// Forwarded TCP connections, one and many, by xdptun and by others

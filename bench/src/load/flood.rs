@@ -28,6 +28,15 @@ pub enum Pace {
     PerSecond(f64),
 }
 
+/// How the receiver waits for datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It sleeps, and has to be woken: the more often, the more time it has.
+    Sleep,
+    /// It asks again at once, and costs the sender nothing.
+    Spin,
+}
+
 /// The traffic to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -35,6 +44,8 @@ pub struct Load {
     pub length: usize,
     /// How fast.
     pub pace: Pace,
+    /// How it is waited for.
+    pub wait: Wait,
     /// No longer than this.
     pub time: Duration,
     /// No more than this.
@@ -86,7 +97,10 @@ pub fn carry_by(
     load: Load,
     send: impl FnMut(usize) -> std::io::Result<usize>,
 ) -> Result<Throughput> {
-    receiver.set_read_timeout(Some(SILENCE))?;
+    match load.wait {
+        Wait::Sleep => receiver.set_read_timeout(Some(SILENCE))?,
+        Wait::Spin => receiver.set_nonblocking(true)?,
+    }
     let (received, sending) = (AtomicU64::new(0), AtomicBool::new(true));
     let before = busy_seconds()?;
     let (sent, received_meanwhile) = thread::scope(|scope| {
@@ -98,6 +112,7 @@ pub fn carry_by(
         anyhow::Ok((sent?, meanwhile))
     })?;
     let cpu_seconds = busy_seconds()? - before;
+    receiver.set_nonblocking(false)?;
     Ok(Throughput {
         sent: sent.0,
         received: received.into_inner(),
@@ -111,12 +126,14 @@ pub fn carry_by(
 fn drain(socket: &UdpSocket, received: &AtomicU64, sending: &AtomicBool) -> Result<()> {
     pin(End::Receiver)?;
     let mut batch = Batch::new(LARGEST);
+    let mut heard = Instant::now();
     loop {
         match batch.receive(socket).context("cannot receive")? {
             Some(count) => {
                 received.fetch_add(count as u64, Ordering::Relaxed);
+                heard = Instant::now();
             }
-            None if sending.load(Ordering::Relaxed) => {}
+            None if sending.load(Ordering::Relaxed) || heard.elapsed() < SILENCE => {}
             None => return Ok(()),
         }
     }

@@ -12,6 +12,6 @@ mod ping;
 mod search;
 
 pub use batch::Batch;
-pub use flood::{Load, Pace, carry, carry_by};
+pub use flood::{Load, Pace, Wait, carry, carry_by};
 pub use ping::{first_delivery, round_trips};
 pub use search::highest_lossless;

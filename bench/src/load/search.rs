@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::flood::{Load, Pace, Throughput, carry};
+use super::flood::{Load, Pace, Throughput, Wait, carry};
 
 /// The share of datagrams that may be lost.
 const ALLOWED_LOSS: f64 = 0.005;
@@ -27,6 +27,7 @@ pub fn highest_lossless(
         let load = Load {
             length,
             pace: Pace::PerSecond(rate),
+            wait: Wait::Sleep,
             time,
             count: u64::MAX,
         };

@@ -9,6 +9,7 @@ mod nat;
 mod nat64;
 mod peers;
 mod policy;
+mod start;
 mod tcp;
 mod udp;
 mod web;
@@ -36,6 +37,8 @@ pub enum Method {
     Udp,
     /// One flow to 60,000: rates, time of the programs, memory
     Flows,
+    /// How long it takes to attach and to detach
+    Start,
     /// Bare UDP, by xdptun and by other programs of its kind
     Peers,
     /// Forwarded TCP connections, one and many, by xdptun and by others
@@ -58,6 +61,7 @@ impl Method {
             Self::Datapath => datapath::measure,
             Self::Udp => udp::measure,
             Self::Flows => flows::measure,
+            Self::Start => start::measure,
             Self::Peers => peers::measure,
             Self::Forward => forward::measure,
             Self::Nat => nat::measure,
@@ -73,7 +77,7 @@ impl Method {
         match self {
             Self::Nat => 3,
             Self::Wg | Self::H3 | Self::Peers | Self::Forward | Self::Nat64 | Self::Policy => 5,
-            Self::Datapath | Self::Udp | Self::Flows => 7,
+            Self::Datapath | Self::Udp | Self::Flows | Self::Start => 7,
         }
     }
 
@@ -85,6 +89,7 @@ impl Method {
             Self::Datapath => datapath::sections(measured),
             Self::Udp => udp::sections(measured),
             Self::Flows => flows::sections(measured),
+            Self::Start => start::sections(measured),
             Self::Peers => peers::sections(measured),
             Self::Forward => forward::sections(measured),
             Self::Nat => nat::sections(measured),

@@ -145,6 +145,17 @@ pub fn offload(netns: &Netns, dev: &str, feature: &str, on: bool) -> Result<()> 
     Ok(())
 }
 
+/// Whether an offload is on, by the name that `ethtool -k` lists it under.
+pub fn offloads(netns: &Netns, dev: &str, feature: &str) -> Result<bool> {
+    let listed = netns.run("ethtool", ["-k", dev])?;
+    let line = listed.lines().find_map(|line| {
+        let (name, state) = line.trim().split_once(": ")?;
+        (name == feature).then_some(state)
+    });
+    let state = line.with_context(|| format!("{dev}: ethtool lists no {feature}"))?;
+    Ok(state.starts_with("on"))
+}
+
 /// Sets the largest IP packet the interface carries, in bytes.
 pub fn set_mtu(netns: &Netns, dev: &str, mtu: u32) -> Result<()> {
     netns.run("ip", ["link", "set", dev, "mtu", &mtu.to_string()])?;

@@ -13,7 +13,7 @@ use super::{
 use crate::forwarded::Forwarded;
 use crate::harness::{Harness, Round};
 use crate::kernel::{Counting, Micro, PRICED, Programs, time_of};
-use crate::load::{Load, Pace, carry, first_delivery};
+use crate::load::{Load, Pace, Wait, carry, first_delivery};
 use crate::route::Route;
 
 /// A path, perhaps with something to forward on it.
@@ -58,6 +58,7 @@ impl Rig {
         let mut load = Load {
             length,
             pace: Pace::Saturated,
+            wait: Wait::Sleep,
             time: Duration::from_secs(5),
             count,
         };
@@ -189,6 +190,7 @@ fn price(round: &mut Round<'_>, direct: &Route, micro: &Micro, count: u64) -> Re
     let load = Load {
         length: 1400,
         pace: Pace::Saturated,
+        wait: Wait::Sleep,
         time: Duration::from_secs(5),
         count,
     };

@@ -6,7 +6,7 @@ mod tables;
 
 use xdptun_lab::Family;
 
-use crate::table::Goal;
+use crate::table::Bar;
 
 pub use measure::measure;
 pub use tables::sections;
@@ -36,7 +36,7 @@ const FLOOR_INGRESS_TC: &str = "floor, ingress, tc";
 const FLOOR_INGRESS_XDP: &str = "floor, ingress, XDP";
 
 /// What a restoring program may take, in times of the floor.
-const INGRESS_GOAL: Goal = Goal::AtMost(1.4);
+const INGRESS_BAR: Bar = Bar::at_most(1.7, 1.4);
 
 /// How a datagram reaches the egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,11 @@ impl Input {
     }
 
     /// What egress may take, in times of the floor.
-    const fn goal(self) -> Goal {
-        Goal::AtMost(if self.is_partial() { 1.15 } else { 1.5 })
+    const fn bar(self) -> Bar {
+        match self.is_partial() {
+            true => Bar::at_most(1.25, 1.15),
+            false => Bar::at_most(2.0, 1.5),
+        }
     }
 
     /// Whether the floor is measured with it.

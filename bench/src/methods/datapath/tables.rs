@@ -4,7 +4,7 @@ use anyhow::Result;
 use xdptun_lab::Family;
 
 use super::{
-    BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_GOAL,
+    BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_BAR,
     INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER, case, foreign,
 };
 use crate::document::Section;
@@ -93,15 +93,15 @@ fn floor_table(measured: &Measured) -> Table {
             for input in Input::ALL.into_iter().filter(|input| input.has_floor()) {
                 let case = case(family, length, input);
                 let mut cells = vec![case.clone()];
-                for (program, floor, goal) in [
-                    (EGRESS, FLOOR_EGRESS, input.goal()),
-                    (INGRESS_TC, FLOOR_INGRESS_TC, INGRESS_GOAL),
-                    (INGRESS_XDP, FLOOR_INGRESS_XDP, INGRESS_GOAL),
+                for (program, floor, bar) in [
+                    (EGRESS, FLOOR_EGRESS, input.bar()),
+                    (INGRESS_TC, FLOOR_INGRESS_TC, INGRESS_BAR),
+                    (INGRESS_XDP, FLOOR_INGRESS_XDP, INGRESS_BAR),
                 ] {
                     let ratio = of_floor(measured, &case, [program, floor]);
                     cells.push(spread(without_counting(measured, &case, floor)));
                     cells.push(spread(ratio));
-                    cells.push(goal.judge(ratio));
+                    cells.push(bar.judge(ratio));
                 }
                 table.row(cells);
             }

@@ -91,6 +91,11 @@ impl Host {
         link::offload(&self.netns, Self::DEV, feature, on)
     }
 
+    /// Whether an offload of the interface is on, by the name that `ethtool -k` lists it under.
+    pub fn offloads(&self, feature: &str) -> Result<bool> {
+        link::offloads(&self.netns, Self::DEV, feature)
+    }
+
     /// Leaves the host with IPv6 alone, whose packets go to this router.
     pub fn without_ipv4(&self, router: Ipv6Addr) -> Result<()> {
         let run = |arguments: &[&str]| self.netns.run("ip", arguments);
