@@ -15,6 +15,7 @@
 use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
+use aya_log_ebpf::macro_support::{Level, level_enabled};
 use xdptun_common::report::copy::Hook;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
@@ -46,11 +47,11 @@ fn egress(ctx: &TcContext) -> i32 {
     match skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
             let in_full = || egress_in_full::<Ipv4Header>(ctx, || egress_v4(ctx.raw()));
-            unless_missed(fast_egress_v4(ctx.raw()), in_full)
+            unless_missed(|| fast_egress_v4(ctx.raw()), in_full)
         }
         Some(IpVersion::V6) => {
             let in_full = || egress_in_full::<Ipv6Header>(ctx, || egress_v6(ctx.raw()));
-            unless_missed(fast_egress_v6(ctx.raw()), in_full)
+            unless_missed(|| fast_egress_v6(ctx.raw()), in_full)
         }
         None if vlan::hides_datagram(ctx, Direction::Outbound) => {
             verdict::drop(ctx, Outcome::TxDropVlan)
@@ -74,11 +75,11 @@ fn ingress(ctx: &TcContext) -> i32 {
     match skb_ip_version(ctx) {
         Some(IpVersion::V4) => {
             let in_full = || ingress_in_full::<Ipv4Header>(ctx, || ingress_v4(ctx.raw()));
-            unless_missed(fast_ingress_v4(ctx.raw()), in_full)
+            unless_missed(|| fast_ingress_v4(ctx.raw()), in_full)
         }
         Some(IpVersion::V6) => {
             let in_full = || ingress_in_full::<Ipv6Header>(ctx, || ingress_v6(ctx.raw()));
-            unless_missed(fast_ingress_v6(ctx.raw()), in_full)
+            unless_missed(|| fast_ingress_v6(ctx.raw()), in_full)
         }
         None if vlan::hides_datagram(ctx, Direction::Inbound) => {
             verdict::drop(ctx, Outcome::RxDropPlainUdp)
@@ -123,10 +124,15 @@ fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
     verdict::end_at_xdp(at, outcome)
 }
 
-/// The verdict of the fast path, or that of the path for all packets.
+/// The verdict of the fast path, or that of the path for all packets, which alone writes a line of
+/// each to the log.
 #[inline(always)]
-fn unless_missed(fast: i32, in_full: impl FnOnce() -> i32) -> i32 {
-    match Step::from_raw(fast) {
+fn unless_missed(fast: impl FnOnce() -> i32, in_full: impl FnOnce() -> i32) -> i32 {
+    let step = match level_enabled(Level::Trace) {
+        true => Step::Miss,
+        false => Step::from_raw(fast()),
+    };
+    match step {
         Step::Miss => in_full(),
         step => step.to_raw(),
     }

@@ -49,6 +49,8 @@ fn measure(net: &Through, mebibytes: u64, options: &[&str]) -> Result<()> {
     server.wait_for_line("Server listening", LIMIT)?;
     let mut command = program(&net.client.netns);
     command.args(["--json", "--connect-timeout", "5000"]);
+    // Less than is sent: it may end while the buffers of all connections are full.
+    command.args(["--window", "128K"]);
     command.arg("--client").arg(net.host());
     command.arg("--port").arg(net.called.port().to_string());
     command.arg("--bytes").arg(format!("{mebibytes}M"));
