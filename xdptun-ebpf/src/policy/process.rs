@@ -110,7 +110,7 @@ fn look<I: Ip>(ctx: &TcContext, direction: u32) -> Option<u32> {
         return hide(*set);
     }
     let header_len = header_len(ctx, &located)?;
-    let len = located.len.checked_sub(header_len)?;
+    let len = told_len(ctx, &located)?.checked_sub(header_len)?;
     if len == 0 || len > MAX_PAYLOAD {
         return None;
     }
@@ -166,6 +166,23 @@ extern "C" fn policy_look_tagged(skb: *mut __sk_buff) -> u32 {
 #[inline(always)]
 fn is_untold<I: Ip>(located: &Located<I>) -> bool {
     I::VERSION == IpVersion::V6 && located.shape == Shape::LaterFragment
+}
+
+/// How many bytes of transport header and payload there are: of UDP those that its length tells,
+/// for receivers take no others. They take all if it tells none (`__udp6_lib_rcv` in the kernel's
+/// `net/ipv6/udp.c`).
+#[inline(always)]
+fn told_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
+    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+        return Some(located.len);
+    }
+    let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
+    let udp: UdpHeader = View(ctx).read(at)?;
+    // Kernel 6.1 does not know that a number of 16 bits in network byte order has no more.
+    Some(match opaque(udp.length().into()) as usize & 0xffff {
+        0 => located.len,
+        told => told.min(located.len),
+    })
 }
 
 /// How many bytes of the transport header stand before the payload: none in a later fragment.

@@ -15,7 +15,9 @@ use crate::config::{
 /// A client finds the IPv4 address 198.51.100.7 at 64:ff9b::198.51.100.7; DNS64 (as of unbound) gives
 /// it such addresses for names. Each client gets an IPv4 address of the pool. An eBPF program
 /// translates TCP, UDP and ICMP on a device of its own, `xdptun64`, to which the prefix and the pool
-/// are routed. This host has to route (`sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`).
+/// are routed. A client gives its address back after the longer of `--udp-timeout` and
+/// `--tcp-timeout` without a packet of its own. This host has to route (`sysctl -w
+/// net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`).
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

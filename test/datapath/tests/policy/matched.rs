@@ -14,11 +14,16 @@ const LONGEST: usize = 3400;
 
 #[track_caller]
 fn check(policy: &mut Policy, packet: &Packet, matches: bool) {
+    check_frame(policy, packet.bytes(), matches);
+}
+
+#[track_caller]
+fn check_frame(policy: &mut Policy, frame: Vec<u8>, matches: bool) {
     let expected = match matches {
         true => Ended::so(Verdict::Drop, &["in_drop_matched"]),
         false => Ended::so(Verdict::Pass, &["in_searched"]),
     };
-    assert_eq!(policy.comes_in(packet), expected);
+    assert_eq!(policy.comes_in(frame), expected);
 }
 
 /// At the start, around the edge of a chunk, and on the last byte; one byte less is no match.
@@ -93,6 +98,25 @@ fn a_match_lies_within_the_offsets() {
         let mut policy = Policy::new(&[one]);
         for packet in [datagram, segment].map(|make| make(Family::V4, payload)) {
             check(&mut policy, &packet, matches);
+        }
+    }
+}
+
+/// Receivers take no more of a datagram than its length tells, and all if it tells none.
+#[test]
+fn the_length_of_a_datagram_ends_its_payload() {
+    const HEADER: u16 = 8;
+    let mut policy = Policy::new(&[rule(Action::Drop, &[b"STEPH"])]);
+    for (family, at) in [(Family::V4, 38), (Family::V6, 58)] {
+        for (told, matches) in [
+            (HEADER + 9, true),
+            (HEADER + 8, false),
+            (HEADER + 900, true),
+            (0, true),
+        ] {
+            let mut frame = datagram(family, b"0123STEPH").bytes();
+            frame[at..at + 2].copy_from_slice(&told.to_be_bytes());
+            check_frame(&mut policy, frame, matches);
         }
     }
 }

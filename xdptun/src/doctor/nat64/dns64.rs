@@ -4,10 +4,11 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
+use nix::net::if_::if_nametoindex;
 
 use crate::doctor::{Finding, some_of};
 use crate::error::{Context as _, Error, Result};
@@ -21,56 +22,82 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// So many are asked, as the C library does (`MAXNS`).
 const MAX_RESOLVERS: usize = 3;
 
-/// What resolvers answered, each with the addresses that it gave.
-type Answers = Vec<(IpAddr, Vec<Ipv6Addr>)>;
+/// What a resolver says of the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// Its IPv6 addresses.
+    Addresses(Vec<Ipv6Addr>),
+    /// An error that tells nothing of the name, as that it answers this host no questions
+    /// (RFC 1035 section 4.1.1).
+    Error(u8),
+}
+
+impl Answer {
+    fn addresses(&self) -> &[Ipv6Addr] {
+        match self {
+            Self::Addresses(addresses) => addresses,
+            Self::Error(_) => &[],
+        }
+    }
+}
+
+/// What each resolver answered; `None` if it did not.
+type Answers = Vec<(IpAddr, Option<Answer>)>;
 
 /// Asks the resolvers of this host. Clients may have others.
 pub fn check(prefix: Ipv6Net) -> Result<Vec<Finding>> {
     let text = fs::read_to_string("/etc/resolv.conf").context("/etc/resolv.conf")?;
-    let resolvers = resolvers(&text);
-    let mut answers = Answers::new();
-    for resolver in &resolvers {
-        if let Ok(addresses) = ask(SocketAddr::new(*resolver, 53)) {
-            answers.push((*resolver, addresses));
-        }
-    }
-    Ok(vec![judge(prefix, &resolvers, &answers)])
+    let resolvers = resolvers(&text).into_iter();
+    let answers = resolvers.map(|resolver| (resolver.ip(), ask(resolver).ok()));
+    Ok(vec![judge(prefix, &answers.collect())])
 }
 
 /// The resolvers that `resolv.conf` names.
-fn resolvers(text: &str) -> Vec<IpAddr> {
+fn resolvers(text: &str) -> Vec<SocketAddr> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some("nameserver")).then(|| words.next())?
     });
-    let addresses = named.filter_map(|word| word.parse().ok());
-    addresses.take(MAX_RESOLVERS).collect()
+    named.filter_map(resolver).take(MAX_RESOLVERS).collect()
 }
 
-fn judge(prefix: Ipv6Net, resolvers: &[IpAddr], answers: &Answers) -> Finding {
+/// A resolver by its address, with the name or index of an interface behind one that only its
+/// link knows (`fe80::1%eth0`).
+fn resolver(word: &str) -> Option<SocketAddr> {
+    const PORT: u16 = 53;
+    let Some((address, zone)) = word.split_once('%') else {
+        return Some(SocketAddr::new(word.parse().ok()?, PORT));
+    };
+    let index = zone.parse().ok().or_else(|| if_nametoindex(zone).ok())?;
+    Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
+}
+
+fn judge(prefix: Ipv6Net, answers: &Answers) -> Finding {
     const CLIENTS: &str = "if clients ask other resolvers, those count";
-    if answers.is_empty() {
-        let what = match resolvers {
+    let told = |answer: &Option<Answer>| matches!(answer, Some(Answer::Addresses(_)));
+    if !answers.iter().any(|(_, answer)| told(answer)) {
+        let what = match answers.as_slice() {
             [] => "/etc/resolv.conf names no resolver".to_owned(),
-            all => format!("no resolver of this host answers ({})", some_of(all)),
+            all => format!(
+                "no resolver of this host tells of ipv4only.arpa ({})",
+                failures(all)
+            ),
         };
         return Finding::warn(
             DNS64,
             format!("{what}, so DNS64 was not looked at; {CLIENTS}"),
         );
     }
-    let made = |(resolver, addresses): &(IpAddr, Vec<Ipv6Addr>)| {
-        let address = addresses.first()?;
-        Some((*resolver, *address))
-    };
-    let is_behind = |(_, addresses): &&(IpAddr, Vec<Ipv6Addr>)| {
-        addresses.iter().any(|one| prefix.contains(one))
-    };
-    if let Some((resolver, _)) = answers.iter().find(is_behind) {
+    let given = answers.iter().flat_map(|(resolver, answer)| {
+        let addresses = answer.iter().flat_map(Answer::addresses);
+        addresses.map(|address| (*resolver, *address))
+    });
+    let is_behind = |(_, address): &(IpAddr, Ipv6Addr)| prefix.contains(address);
+    if let Some((resolver, _)) = given.clone().find(is_behind) {
         let what = format!("the resolver {resolver} gives names IPv6 addresses behind {prefix}");
         return Finding::ok(DNS64, what);
     }
-    if let Some((resolver, address)) = answers.iter().find_map(made) {
+    if let Some((resolver, address)) = given.clone().next() {
         return Finding::warn(
             DNS64,
             format!(
@@ -80,7 +107,8 @@ fn judge(prefix: Ipv6Net, resolvers: &[IpAddr], answers: &Answers) -> Finding {
             ),
         );
     }
-    let asked: Vec<IpAddr> = answers.iter().map(|(resolver, _)| *resolver).collect();
+    let asked = answers.iter().filter(|(_, answer)| told(answer));
+    let asked: Vec<IpAddr> = asked.map(|(resolver, _)| *resolver).collect();
     Finding::warn(
         DNS64,
         format!(
@@ -91,8 +119,19 @@ fn judge(prefix: Ipv6Net, resolvers: &[IpAddr], answers: &Answers) -> Finding {
     )
 }
 
-/// The IPv6 addresses that a resolver has for `ipv4only.arpa`.
-fn ask(resolver: SocketAddr) -> Result<Vec<Ipv6Addr>> {
+/// What kept resolvers from telling anything.
+fn failures(answers: &[(IpAddr, Option<Answer>)]) -> String {
+    let failures = answers.iter().map(|(resolver, answer)| match answer {
+        Some(Answer::Error(2)) => format!("{resolver} fails"),
+        Some(Answer::Error(5)) => format!("{resolver} refuses"),
+        Some(Answer::Error(code)) => format!("{resolver} answers with error {code}"),
+        Some(Answer::Addresses(_)) | None => format!("{resolver} does not answer"),
+    });
+    failures.collect::<Vec<_>>().join(", ")
+}
+
+/// What a resolver says of `ipv4only.arpa`.
+fn ask(resolver: SocketAddr) -> Result<Answer> {
     let any: IpAddr = match resolver {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -111,8 +150,8 @@ fn ask(resolver: SocketAddr) -> Result<Vec<Ipv6Addr>> {
         }
         socket.set_read_timeout(Some(left)).map_err(asked)?;
         let len = socket.recv(&mut buffer).map_err(asked)?;
-        if let Some(addresses) = addresses(&buffer[..len], id) {
-            return Ok(addresses);
+        if let Some(answer) = parse(&buffer[..len], id) {
+            return Ok(answer);
         }
     }
 }
@@ -132,17 +171,21 @@ fn question(id: [u8; 2]) -> Vec<u8> {
     [&header[..], NAME, &AAAA, &INTERNET].concat()
 }
 
-/// The IPv6 addresses of an answer; `None` if it is none to this question.
-fn addresses(answer: &[u8], id: [u8; 2]) -> Option<Vec<Ipv6Addr>> {
+/// What an answer says; `None` if it is none to this question.
+fn parse(answer: &[u8], id: [u8; 2]) -> Option<Answer> {
     const IS_ANSWER: u8 = 0x80;
-    // No error, and no such name: a resolver that refuses or fails tells nothing about the name.
+    // No error, and no such name.
     const TELLING: [u8; 2] = [0, 3];
     let (header, mut rest) = answer.split_at_checked(12)?;
     let asked = [NAME, &AAAA, &INTERNET].concat();
-    if header[..2] != id || header[2] & IS_ANSWER == 0 || header[4..6] != [0, 1] {
+    if header[..2] != id || header[2] & IS_ANSWER == 0 {
         return None;
     }
-    if !TELLING.contains(&(header[3] & 0x0f)) {
+    let code = header[3] & 0x0f;
+    if !TELLING.contains(&code) {
+        return Some(Answer::Error(code));
+    }
+    if header[4..6] != [0, 1] {
         return None;
     }
     rest = rest.strip_prefix(&asked[..])?;
@@ -157,7 +200,7 @@ fn addresses(answer: &[u8], id: [u8; 2]) -> Option<Vec<Ipv6Addr>> {
         }
         rest = next;
     }
-    Some(addresses)
+    Some(Answer::Addresses(addresses))
 }
 
 /// What stands behind a name: labels up to an empty one, or a pointer of two bytes to others (RFC
@@ -208,18 +251,23 @@ mod tests {
         // An alias before it.
         let records = [([0, 5], NAME), (AAAA, &made.octets())];
         let whole = answer(ID, &records);
-        assert_eq!(addresses(&whole, ID), Some(vec![made]));
-        assert_eq!(addresses(&whole, [7, 8]), None, "to another question");
-        assert_eq!(addresses(&question(ID), ID), None, "no answer");
-        assert_eq!(addresses(&answer(ID, &[]), ID), Some(Vec::new()));
+        let of = |addresses: &[Ipv6Addr]| Some(Answer::Addresses(addresses.to_vec()));
+        assert_eq!(parse(&whole, ID), of(&[made]));
+        assert_eq!(parse(&whole, [7, 8]), None, "to another question");
+        assert_eq!(parse(&question(ID), ID), None, "no answer");
+        assert_eq!(parse(&answer(ID, &[]), ID), of(&[]));
         for len in 0..whole.len() {
-            assert_eq!(addresses(&whole[..len], ID), None, "{len} bytes");
+            assert_eq!(parse(&whole[..len], ID), None, "{len} bytes");
         }
         let short = answer(ID, &[(AAAA, &[1; 15])]);
-        assert_eq!(addresses(&short, ID), None);
-        let mut refused = answer(ID, &[]);
-        refused[3] |= 5;
-        assert_eq!(addresses(&refused, ID), None, "refused");
+        assert_eq!(parse(&short, ID), None);
+        // An answer that refuses need not repeat the question.
+        let mut refused = answer(ID, &[])[..12].to_vec();
+        (refused[3], refused[5]) = (5, 0);
+        assert_eq!(parse(&refused, ID), Some(Answer::Error(5)));
+        let mut unknown = answer(ID, &[]);
+        unknown[3] |= 3;
+        assert_eq!(parse(&unknown, ID), of(&[]), "no such name");
     }
 
     #[test]
@@ -247,49 +295,64 @@ mod tests {
                 resolver.send_to(&answer, from).unwrap();
             }
         });
-        assert_eq!(ask(at).unwrap(), [made]);
+        assert_eq!(ask(at).unwrap(), Answer::Addresses(vec![made]));
         serves.join().unwrap();
     }
 
     #[test]
     fn resolvers_are_named_by_the_file() {
-        let text = "# nameserver 9.9.9.9\nsearch lan\nnameserver 10.0.0.1\n\
-                    nameserver fe80::1%eth0\n nameserver\t2001:db8::1 \nnameserver\n";
-        let expected: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+        let text = "# nameserver 9.9.9.9\nsearch lan\nnameserver 10.0.0.1\nnameserver ::1%nowhere\n\
+                    nameserver fe80::1%lo\n nameserver\t2001:db8::1 \nnameserver\n";
+        let lo = if_nametoindex("lo").unwrap();
+        let expected: [SocketAddr; 3] = [
+            "10.0.0.1:53".parse().unwrap(),
+            SocketAddrV6::new(address("fe80::1"), 53, 0, lo).into(),
+            "[2001:db8::1]:53".parse().unwrap(),
+        ];
         assert_eq!(resolvers(text), expected);
+        assert_eq!(resolver("fe80::1%7"), "[fe80::1%7]:53".parse().ok());
         assert_eq!(resolvers(&"nameserver ::1\n".repeat(5)).len(), 3);
     }
 
     #[test]
     fn answers_are_judged() {
         let resolver: IpAddr = "10.0.0.1".parse().unwrap();
-        let one = |addresses: &[&str]| {
+        let gives = |addresses: &[&str]| {
             let addresses = addresses.iter().map(|text| address(text)).collect();
-            vec![(resolver, addresses)]
+            Some(Answer::Addresses(addresses))
         };
-        for (resolvers, answers, level, words) in [
+        let fails = Some(Answer::Error(2));
+        for (answers, level, words) in [
             (
-                vec![resolver],
-                one(&["64:ff9b::c000:aa"]),
+                vec![gives(&["64:ff9b::c000:aa"])],
                 Level::Ok,
                 "64:ff9b::/96",
             ),
             (
-                vec![resolver],
-                one(&["fd00::c000:aa"]),
+                vec![fails.clone(), gives(&["64:ff9b::c000:aa"])],
+                Level::Ok,
+                "64:ff9b::/96",
+            ),
+            (
+                vec![gives(&["fd00::c000:aa"])],
                 Level::Warn,
                 "another prefix",
             ),
-            (vec![resolver], one(&[]), Level::Warn, "are no DNS64"),
             (
-                vec![resolver],
-                Vec::new(),
+                vec![None, gives(&[])],
                 Level::Warn,
-                "no resolver of this host answers (10.0.0.1)",
+                "(10.0.0.1) are no DNS64",
             ),
-            (Vec::new(), Vec::new(), Level::Warn, "names no resolver"),
+            (
+                vec![None, fails, Some(Answer::Error(5)), Some(Answer::Error(4))],
+                Level::Warn,
+                "10.0.0.1 does not answer, 10.0.0.1 fails, 10.0.0.1 refuses, \
+                 10.0.0.1 answers with error 4",
+            ),
+            (Vec::new(), Level::Warn, "names no resolver"),
         ] {
-            let found = judge(prefix(), &resolvers, &answers);
+            let answers = answers.into_iter().map(|answer| (resolver, answer));
+            let found = judge(prefix(), &answers.collect());
             assert_eq!(found.level, level, "{}", found.what);
             assert!(found.what.contains(words), "{}", found.what);
         }

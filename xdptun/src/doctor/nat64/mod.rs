@@ -101,14 +101,28 @@ fn judge_hooks(missing: &[&str]) -> Finding {
     }
 }
 
-/// Whether the kernel forwards what the device hands it, and what others send to the device.
+/// Whether the kernel forwards what the device hands it, and what others send to the device: of
+/// IPv4, what comes in by the interfaces of default routes.
 fn check_forwarding() -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for (version, family) in [(IpVersion::V4, "IPv4"), (IpVersion::V6, "IPv6")] {
-        let command = forwarding::missing(version, &BTreeSet::from([DEVICE.to_owned()]))?;
-        findings.push(judge_forwarding(family, command));
-    }
-    Ok(findings)
+    let mut outside = default_interfaces(&routes()?);
+    outside.insert(DEVICE.to_owned());
+    let own = BTreeSet::from([DEVICE.to_owned()]);
+    let families = [
+        (IpVersion::V4, "IPv4", outside),
+        (IpVersion::V6, "IPv6", own),
+    ];
+    let findings = families.map(|(version, family, interfaces)| {
+        let command = forwarding::missing(version, &interfaces)?;
+        Ok(judge_forwarding(family, command))
+    });
+    findings.into_iter().collect()
+}
+
+/// The names of the interfaces that default routes of IPv4 lead to.
+fn default_interfaces(routes: &[Route]) -> BTreeSet<String> {
+    let default = IpNet::V4(Ipv4Net::default());
+    let leads = routes.iter().filter(|route| route.to == default);
+    leads.filter_map(|route| name_of(route.interface)).collect()
 }
 
 fn judge_forwarding(family: &str, command: Option<String>) -> Finding {
@@ -260,6 +274,15 @@ mod tests {
             let finding = judge_route(prefix, OWN, &routes);
             assert_eq!(told(&finding), expected, "{}", finding.what);
         }
+    }
+
+    #[test]
+    fn answers_come_in_by_the_interfaces_of_default_routes() {
+        let others = [route("10.0.0.0/8", OTHER), route("::/0", OTHER)];
+        assert_eq!(default_interfaces(&others), BTreeSet::new());
+        let default = [route("0.0.0.0/0", OTHER), route("0.0.0.0/0", OWN)];
+        let expected = BTreeSet::from(["lo".to_owned()]);
+        assert_eq!(default_interfaces(&default), expected);
     }
 
     #[test]
