@@ -129,15 +129,18 @@ fn the_resolver_of_this_host_is_asked() {
     fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
     let mount = format!("mount --bind {} /etc/resolv.conf", file.display());
     let behind = |text: &str| Some(text.parse::<Ipv6Addr>().unwrap());
-    for (made, level, words) in [
-        (behind("64:ff9b::c000:aa"), "ok", "behind 64:ff9b::/96"),
-        (behind("fd00::c000:aa"), "warn", "another prefix"),
-        (None, "warn", "are no DNS64"),
+    const REFUSED: u8 = 5;
+    for (made, code, level, words) in [
+        (behind("64:ff9b::c000:aa"), 0, "ok", "behind 64:ff9b::/96"),
+        (behind("fd00::c000:aa"), 0, "warn", "another prefix"),
+        (None, 0, "warn", "are no DNS64"),
+        (None, REFUSED, "warn", "(127.0.0.1 refuses)"),
     ] {
         let resolver = udp::bind(&net.gateway, (Ipv4Addr::LOCALHOST, 53)).unwrap();
         let answers = thread::spawn(move || {
             let (mut answer, from) = udp::receive(&resolver, LIMIT).unwrap();
             answer[2] |= 0x80;
+            answer[3] |= code;
             if let Some(made) = made {
                 answer[7] = 1;
                 answer.extend([0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 0, 0, 16]);
@@ -154,7 +157,7 @@ fn the_resolver_of_this_host_is_asked() {
     }
     // Nobody answers there any more.
     let all = findings_after(&net.gateway, &mount, &DOCTOR);
-    let words = ["no resolver of this host answers"];
+    let words = ["(127.0.0.1 does not answer)"];
     assert_eq!(mend_of(&all, "nat64-dns64", "warn", &words), "");
     attached.stop().unwrap();
 }
