@@ -16,7 +16,7 @@ use crate::machine::opaque;
 use crate::packet::access::View;
 use crate::packet::link::link_len;
 use crate::packet::skb::Skb as _;
-use crate::packet::verifier::bounded;
+use crate::packet::verifier::{bounded, told};
 use crate::packet::version::is_tagged_again;
 use crate::policy::at_hand::at_hand;
 use crate::policy::events::policy_tell;
@@ -178,10 +178,9 @@ fn told_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
     }
     let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;
     let udp: UdpHeader = View(ctx).read(at)?;
-    // Kernel 6.1 does not know that a number of 16 bits in network byte order has no more.
-    Some(match opaque(udp.length().into()) as usize & 0xffff {
+    Some(match told(udp.length()) {
         0 => located.len,
-        told => told.min(located.len),
+        len => len.min(located.len),
     })
 }
 

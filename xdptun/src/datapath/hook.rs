@@ -69,8 +69,7 @@ pub fn load_ahead(ebpf: &mut Ebpf, programs: &Programs, mode: Option<XdpMode>) {
         XdpMode::Skb => programs.linear,
         _ => programs.frags,
     });
-    let on_interface = programs.on_interface().map(|(_, name)| name);
-    let needed: Vec<_> = on_interface.chain(programs.splitter).chain(xdp).collect();
+    let needed: Vec<_> = programs.at_tc().chain(xdp).collect();
     thread::scope(|scope| {
         for (name, program) in ebpf.programs_mut() {
             if needed.contains(&name) {
@@ -93,8 +92,7 @@ pub fn load_all(ebpf: &mut Ebpf, programs: &Programs) -> Result<bool> {
         let loaded = load_xdp(ebpf, programs, XdpMode::Driver)?;
         translated = program::<Xdp>(ebpf, loaded)?.info()?.size_jitted() > 0;
     }
-    let on_interface = programs.on_interface().map(|(_, name)| name);
-    for name in on_interface.chain(programs.splitter) {
+    for name in programs.at_tc() {
         translated &= load_tc(ebpf, name)?.info()?.size_jitted() > 0;
     }
     Ok(translated)

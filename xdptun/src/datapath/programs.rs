@@ -65,4 +65,10 @@ impl Programs {
             .into_iter()
             .chain([(TcProgram::Egress, self.egress)])
     }
+
+    /// The names of all tc programs.
+    pub fn at_tc(&self) -> impl Iterator<Item = &'static str> {
+        let on_interface = self.on_interface().map(|(_, name)| name);
+        on_interface.chain(self.splitter)
+    }
 }

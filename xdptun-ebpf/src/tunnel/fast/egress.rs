@@ -9,12 +9,12 @@ use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Protocol, UdpHeader};
 
 use crate::host::interface::interface;
-use crate::machine::opaque;
 use crate::packet::access::Linear;
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::packet::settle::Settle;
 use crate::packet::skb::{Skb as _, exceeded_mtu, is_linear};
+use crate::packet::verifier::told;
 use crate::tunnel::disguise::{Way, is_pending, make_room, make_room_behind, write_headers};
 use crate::tunnel::table::find;
 use crate::tunnel::verdict::{Step, Verdict, refused};
@@ -52,8 +52,7 @@ fn datagram<I: Settle>(
 ) -> Option<Outcome> {
     let at = located.offset;
     let udp: UdpHeader = Linear(ctx).read(at)?;
-    // Kernel 6.1 does not know that a number of 16 bits in network byte order has no more.
-    let len = opaque(udp.length().into()) as usize & 0xffff;
+    let len = told(udp.length());
     let payload_len = len.checked_sub(UdpHeader::LEN)?;
     if ctx.is_super_packet()
         || ctx.has_tag()

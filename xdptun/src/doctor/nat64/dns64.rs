@@ -92,12 +92,12 @@ fn judge(prefix: Ipv6Net, answers: &Answers) -> Finding {
         let addresses = answer.iter().flat_map(Answer::addresses);
         addresses.map(|address| (*resolver, *address))
     });
-    let is_behind = |(_, address): &(IpAddr, Ipv6Addr)| prefix.contains(address);
-    if let Some((resolver, _)) = given.clone().find(is_behind) {
+    let given: Vec<(IpAddr, Ipv6Addr)> = given.collect();
+    if let Some((resolver, _)) = given.iter().find(|(_, address)| prefix.contains(address)) {
         let what = format!("the resolver {resolver} gives names IPv6 addresses behind {prefix}");
         return Finding::ok(DNS64, what);
     }
-    if let Some((resolver, address)) = given.clone().next() {
+    if let Some((resolver, address)) = given.first() {
         return Finding::warn(
             DNS64,
             format!(
