@@ -32,7 +32,7 @@ pub mod sockopt;
 pub mod stats;
 pub mod stop;
 pub mod tap;
-mod timestamps;
+pub mod timestamps;
 pub mod topology;
 pub mod udp;
 pub mod vnet;

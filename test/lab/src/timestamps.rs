@@ -24,6 +24,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns when the kernel stamps packets as they pass. Call it outside the
 /// namespaces of the laboratory, or one of them lives as long as the process.
+///
+/// What runs suites calls it as well, before the first: the kernel turns stamps off, in
+/// deferred work too, when the last that wants them ends. One that begins meanwhile
+/// would find them still on here, and its first packets without.
 pub fn enable() -> Result<()> {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     if keeper.is_none() {

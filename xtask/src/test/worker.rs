@@ -8,6 +8,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
+use xdptun_lab::timestamps;
 
 use super::suite::{Outcome, Suite, Totals};
 
@@ -35,6 +36,7 @@ impl Job {
     /// Runs the suites that bear it beside each other, then the rest one after the
     /// other, and prints the total.
     pub(super) fn run(mut self) -> Result<()> {
+        timestamps::enable()?;
         let bears = |suite: &mut Suite| suite.beside_others;
         let together: Vec<Suite> = self.suites.extract_if(.., bears).collect();
         for outcome in run_together(&together, &self.harness)? {
@@ -45,6 +47,7 @@ impl Job {
     }
 
     fn run_suites(&mut self) -> Result<()> {
+        timestamps::enable()?;
         for suite in &self.suites {
             let outcome = suite.run(&self.harness, |line| println!("{line}"))?;
             self.totals.add(outcome);
