@@ -14,7 +14,7 @@ use crate::table::NOT_MEASURED;
 const DOCUMENT: &str = "BENCHMARKS.md";
 
 /// The folder of raw numbers and pictures.
-const RESULTS: &str = "bench/results";
+pub const RESULTS: &str = "bench/results";
 
 /// The text that a method writes into the document, between the markers of its name.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,11 +18,13 @@
 //! | [`sizes`] | how large the programs are: a guard, not a measurement of time |
 //! | [`results`], [`statistics`] | every value, medians, spread and ratios |
 //! | [`table`], [`plot`], [`document`] | what BENCHMARKS.md shows |
+//! | [`glance`] | its first section, of the results of several methods |
 
 mod cpu;
 mod document;
 mod floor;
 mod forwarded;
+mod glance;
 mod harness;
 mod kernel;
 mod load;
@@ -141,6 +143,7 @@ fn show(method: Method, keep: bool) -> Result<()> {
     if keep {
         write_results(&method.to_string(), &results)?;
         write_sections(&sections)?;
+        write_sections(&[glance::section()?])?;
     }
     Ok(())
 }

@@ -55,13 +55,28 @@ struct TestAttributes {
     duration: u32,
 }
 
-/// Makes a map with one entry, key and value all zeros.
-pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Result<OwnedFd> {
+/// What a map holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Its type.
+    pub kind: MapType,
+    /// Bytes of a key, four or more.
+    pub key: usize,
+    /// Bytes of a value.
+    pub value: usize,
+    /// For how many entries there is room.
+    pub room: u32,
+    /// How many there are. Their keys start with their numbers, all else is zero.
+    pub entries: u32,
+}
+
+/// Makes such a map.
+pub fn map(shape: Shape) -> Result<OwnedFd> {
     let mut attributes = MapAttributes {
-        map_type: kind as u32,
-        key_size: key as u32,
-        value_size: value as u32,
-        max_entries: room,
+        map_type: shape.kind as u32,
+        key_size: shape.key as u32,
+        value_size: shape.value as u32,
+        max_entries: shape.room,
         flags: 0,
     };
     // SAFETY: the attributes are those of the command.
@@ -69,16 +84,19 @@ pub fn map_with_zeros(kind: MapType, key: usize, value: usize, room: u32) -> Res
         unsafe { bpf(MAP_CREATE, &mut attributes) }.context("the kernel makes no such map")?;
     // SAFETY: the kernel just made this descriptor, and nothing else owns it.
     let map = unsafe { OwnedFd::from_raw_fd(map) };
-    let (key, value) = (vec![0_u8; key], vec![0_u8; value]);
-    let mut attributes = ElementAttributes {
-        map: map.as_raw_fd().cast_unsigned(),
-        _padding: 0,
-        key: key.as_ptr() as u64,
-        value: value.as_ptr() as u64,
-        flags: 0,
-    };
-    // SAFETY: as above; key and value have the map's lengths and outlive the call.
-    unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.context("the map takes no entry")?;
+    let (mut key, value) = (vec![0_u8; shape.key], vec![0_u8; shape.value]);
+    for number in 0..shape.entries {
+        key[..4].copy_from_slice(&number.to_ne_bytes());
+        let mut attributes = ElementAttributes {
+            map: map.as_raw_fd().cast_unsigned(),
+            _padding: 0,
+            key: key.as_ptr() as u64,
+            value: value.as_ptr() as u64,
+            flags: 0,
+        };
+        // SAFETY: as above; key and value have the map's lengths and outlive the call.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.context("the map takes no entry")?;
+    }
     Ok(map)
 }
 

@@ -13,7 +13,7 @@ use aya::programs::{LinkOrder, ProgramInfo, SchedClassifier, TcAttachType, loade
 use rbpf::assembler::assemble;
 use xdptun_lab::Host;
 
-use super::load::{self, MapType};
+use super::load::{self, MapType, Shape};
 use super::programs::{self, Spent};
 
 /// One thing to price.
@@ -27,7 +27,7 @@ pub struct Priced {
     /// Its instructions, in the notation of `rbpf`. The packet is in `r6`, and the
     /// stack's lowest 40 bytes are zeros.
     body: &'static str,
-    map: Option<(MapType, usize, usize, u32)>,
+    map: Option<Shape>,
 }
 
 const fn priced(name: &'static str, times: usize, body: &'static str) -> Priced {
@@ -39,25 +39,88 @@ const fn priced(name: &'static str, times: usize, body: &'static str) -> Priced 
     }
 }
 
-/// As the table of flows: 36 and 128 bytes, 65,536 entries.
-const FLOWS: (MapType, usize, usize, u32) = (MapType::Hash, 36, 128, 65_536);
+/// As the table of flows, with one entry.
+const FLOWS: Shape = Shape {
+    kind: MapType::Hash,
+    key: 36,
+    value: 160,
+    room: MANY,
+    entries: 1,
+};
+
+/// As a table of lines of the cache.
+const LINES: Shape = Shape {
+    kind: MapType::Array,
+    key: 4,
+    value: 64,
+    room: MANY,
+    entries: 1,
+};
+
+/// So many entries that one is in no cache.
+const MANY: u32 = 65_536;
 
 /// A look-up of the zeros on the stack.
 const LOOK_UP: &str = "mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n";
 
+/// A look-up of any of [`MANY`], whose value is read where it begins.
+const LOOK_UP_ANY: &str = "call 7\nand r0, 65535\nstxw [r10-40], r0\n\
+     mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n\
+     jeq r0, 0, +1\nldxdw r1, [r0+0]\n";
+
+/// The same, whose value is read in each of its lines.
+const LOOK_UP_ALL_OF_ANY: &str = "call 7\nand r0, 65535\nstxw [r10-40], r0\n\
+     mov r2, r10\nadd r2, -40\nlddw r1, 0\ncall 1\n\
+     jeq r0, 0, +3\nldxdw r1, [r0+0]\nldxdw r1, [r0+64]\nldxdw r1, [r0+128]\n";
+
 /// Helpers and look-ups that the programs consist of. Numbers are those of
 /// `enum bpf_func_id` and the offsets in `struct __sk_buff`.
-pub const PRICED: [Priced; 13] = [
+pub const PRICED: [Priced; 18] = [
     priced("nothing (counting itself)", 1, ""),
     Priced {
         map: Some(FLOWS),
         ..priced("look-up in a hash map, 36-byte key", 8, LOOK_UP)
     },
     Priced {
-        map: Some((MapType::Array, 4, 8, 1024)),
+        map: Some(LINES),
         ..priced("look-up in an array", 8, LOOK_UP)
     },
+    priced("bpf_get_prandom_u32", 8, "call 7\n"),
+    Priced {
+        map: Some(Shape {
+            entries: MANY,
+            ..FLOWS
+        }),
+        ..priced(
+            "the same, then look-up of any of 65,536 in that hash map",
+            1,
+            LOOK_UP_ANY,
+        )
+    },
+    Priced {
+        map: Some(Shape {
+            entries: MANY,
+            ..FLOWS
+        }),
+        ..priced(
+            "... and three lines of its value read",
+            1,
+            LOOK_UP_ALL_OF_ANY,
+        )
+    },
+    Priced {
+        map: Some(Shape {
+            entries: MANY,
+            ..LINES
+        }),
+        ..priced(
+            "bpf_get_prandom_u32, then look-up of any of 65,536 values of 64 bytes in an array",
+            1,
+            LOOK_UP_ANY,
+        )
+    },
     priced("bpf_ktime_get_coarse_ns", 8, "call 160\n"),
+    priced("bpf_jiffies64", 8, "call 118\n"),
     priced(
         "bpf_check_mtu",
         8,
@@ -120,10 +183,7 @@ pub struct Micro {
 impl Micro {
     /// Loads it.
     pub fn load(priced: Priced) -> Result<Self> {
-        let map = priced
-            .map
-            .map(|(kind, key, value, room)| load::map_with_zeros(kind, key, value, room))
-            .transpose()?;
+        let map = priced.map.map(load::map).transpose()?;
         let program = load::classifier(&instructions(&priced, map.as_ref())?)
             .with_context(|| format!("cannot load the program for: {}", priced.name))?;
         Ok(Self {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use xdptun_lab::{Family, udp, xdptun};
 
 use crate::document::Section;
+use crate::glance::{Better, Headline};
 use crate::harness::{Harness, Round};
 use crate::kernel::map_memory;
 use crate::load::{Batch, Load, Pace, Wait, carry_by};
@@ -237,6 +238,16 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     }
     let section = Section::new("flows", table.to_string());
     Ok(vec![section.with_plot(plot(measured))])
+}
+
+/// What of it stands in the first section.
+pub fn headline(measured: &Measured) -> Headline {
+    Headline {
+        what: "datagrams a second, 10,000 flows",
+        better: Better::More,
+        xdptun: measured.ratio(&case(MANY), ["xdptun", "direct"], RATE),
+        phantun: None,
+    }
 }
 
 fn plot(measured: &Measured) -> Bars {

@@ -10,6 +10,7 @@ use xdptun_test_h3::scenario::{Scenario, Sends};
 use super::download::{self, CPU, SPEED};
 use crate::cpu::busy_seconds;
 use crate::document::Section;
+use crate::glance::{Better, Headline};
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
@@ -103,6 +104,16 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     }
     let section = Section::new("h3", table.to_string());
     Ok(vec![section.with_plot(plot(measured))])
+}
+
+/// What of it stands in the first section.
+pub fn headline(measured: &Measured) -> Headline {
+    Headline {
+        what: "download over HTTP/3, super-packets",
+        better: Better::More,
+        xdptun: measured.ratio(CASES[1].0, ["xdptun", "direct"], SPEED),
+        phantun: None,
+    }
 }
 
 fn plot(measured: &Measured) -> Bars {

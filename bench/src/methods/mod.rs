@@ -21,6 +21,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::document::Section;
+use crate::glance::Headline;
 use crate::harness::{Extent, Harness};
 use crate::results::Measured;
 
@@ -95,6 +96,23 @@ impl Method {
             Self::Nat => nat::sections(measured),
             Self::Nat64 => nat64::sections(measured),
             Self::Policy => policy::sections(measured),
+        }
+    }
+
+    /// What of it stands in the first section.
+    pub fn headlines(self, measured: &Measured) -> Vec<Headline> {
+        match self {
+            Self::Wg => vec![wg::headline(measured)],
+            Self::H3 => vec![h3::headline(measured)],
+            Self::Peers => peers::headlines(measured).into(),
+            Self::Flows => vec![flows::headline(measured)],
+            Self::Datapath
+            | Self::Udp
+            | Self::Start
+            | Self::Forward
+            | Self::Nat
+            | Self::Nat64
+            | Self::Policy => Vec::new(),
         }
     }
 }

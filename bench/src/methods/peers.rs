@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::udp;
 use crate::document::Section;
+use crate::glance::{Better, Headline};
 use crate::harness::Harness;
 use crate::phantun;
 use crate::plot::Bars;
@@ -61,6 +62,21 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     }
     let section = Section::new("peers", table.to_string());
     Ok(vec![section.with_plot(plot(measured))])
+}
+
+/// What of it stands in the first section.
+pub fn headlines(measured: &Measured) -> [Headline; 2] {
+    let of = |path, metric| measured.ratio(CASE, [path, "direct"], metric);
+    [
+        ("datagrams a second, one flow", Better::More, udp::SATURATED),
+        ("round trip of a datagram", Better::Less, udp::ROUND_TRIP),
+    ]
+    .map(|(what, better, metric)| Headline {
+        what,
+        better,
+        xdptun: of("xdptun", metric),
+        phantun: of("phantun", metric),
+    })
 }
 
 fn plot(measured: &Measured) -> Bars {

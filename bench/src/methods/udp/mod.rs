@@ -31,15 +31,18 @@ const CHECKSUMS: [(&str, bool); 2] = [("complete", false), ("PARTIAL", true)];
 /// The metric that is a count.
 const FIRSTS_LOST: &str = "first datagrams lost, of 4";
 
+/// The rate while the receiver sleeps when nothing is there.
+pub const SATURATED: &str = "received/s, saturated";
+
 /// The rate while the receiver does not sleep.
 const SPINNING: &str = "received/s, saturated, receiver spins";
 
 /// The time of a small datagram there and back.
-const ROUND_TRIP: &str = "round trip us, p50";
+pub const ROUND_TRIP: &str = "round trip us, p50";
 
 /// Metrics, each with the limits that it has for either kind of checksum.
 pub const METRICS: [(&str, [Option<Bar>; 2]); 9] = [
-    ("received/s, saturated", [None; 2]),
+    (SATURATED, [None; 2]),
     ("CPU us per datagram, saturated", [None; 2]),
     (
         SPINNING,
