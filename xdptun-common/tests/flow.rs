@@ -8,7 +8,9 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::config::TcpDefaults;
 use xdptun_common::tunnel::isn::{EPOCH_NS, LIFETIME, Secret};
-use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, REMEMBERED, State, answer, syn_is_due};
+use xdptun_common::tunnel::state::{
+    ANSWER_AGAIN, ANSWERS, KEPT_ANSWERS, REMEMBERED, State, answer, syn_is_due,
+};
 use xdptun_common::tunnel::window::{MAX_WINDOW, is_exact, is_without_df, window, with_df};
 
 const STATES: [State; 5] = [
@@ -115,7 +117,7 @@ fn answers_are_earned_one_by_one() {
     for start in [0, 1 << 31, u32::MAX - 3] {
         let now = |later: u32| Tick(start.wrapping_add(later));
         let mut earned_at = start;
-        let mut give = |later| match answer(earned_at, now(later)) {
+        let mut give = |later| match answer(earned_at, now(later), 0) {
             Some(after) => {
                 earned_at = after;
                 true
@@ -129,4 +131,19 @@ fn answers_are_earned_one_by_one() {
         let later = (1 + ANSWERS) * ANSWER_AGAIN;
         assert_eq!((0..100).filter(|_| give(later)).count(), ANSWERS as usize);
     }
+}
+
+#[test]
+fn challenges_leave_answers_for_probes() {
+    let now = Tick(7);
+    let mut earned_at = now.0;
+    let mut give = |kept| {
+        answer(earned_at, now, kept).is_some_and(|after| {
+            earned_at = after;
+            true
+        })
+    };
+    let challenges = (0..100).filter(|_| give(KEPT_ANSWERS)).count();
+    assert_eq!(challenges, (ANSWERS - KEPT_ANSWERS) as usize);
+    assert_eq!((0..100).filter(|_| give(0)).count(), KEPT_ANSWERS as usize);
 }

@@ -234,6 +234,15 @@ impl Policy {
         self.meets(Direction::In, &packet.into(), Skb::default())
     }
 
+    /// What comes of a super-packet that comes in.
+    pub fn super_packet_comes_in(&mut self, packet: impl Into<Vec<u8>>) -> Ended {
+        let skb = Skb {
+            gso_size: 100,
+            ..Skb::default()
+        };
+        self.meets(Direction::In, &packet.into(), skb)
+    }
+
     /// What comes of a packet that leaves.
     pub fn leaves(&mut self, packet: impl Into<Vec<u8>>) -> Ended {
         self.meets(Direction::Out, &packet.into(), Skb::default())

@@ -4,14 +4,15 @@
 //! Every segment acknowledges all that has come, so two-way traffic needs no others. A pure ACK is
 //! an answer to one datagram, the first that comes
 //! * when [`ACK_BYTES`] have not been acknowledged, one part in 256 of the window: a router that
-//!   follows windows drops none. [`EARLY_BYTES`] at first, for such a router has seen no window but
-//!   that of the SYN-ACK, at most 64 KiB, until it sees an ACK, and the first ones may be lost;
+//!   follows windows drops none. [`EARLY_BYTES`] within [`EARLY_NS`] of the handshake, for such a
+//!   router has seen no window but that of the SYN-ACK, at most 64 KiB, until it sees an ACK, and
+//!   the first ones may be lost;
 //! * or [`ACK_DELAY_NS`] after this host's last segment: less than the 500 ms that RFC 9293
 //!   section 3.8.6.3 allows. It asks for an ACK of every second full-sized segment as well, which
 //!   no router enforces.
 //!
-//! So a flow whose datagrams are less than [`ACK_DELAY_NS`] apart gets two ACKs a second, and one
-//! with longer pauses an ACK for each. The last datagrams before a pause may get none. The sender
+//! So a flow whose datagrams are less than [`ACK_DELAY_NS`] apart gets two ACKs a second, or one
+//! for every [`ACK_BYTES`] if these come sooner, and one with longer pauses an ACK for each. The last datagrams before a pause may get none. The sender
 //! knows from [`answered_at`] when that is so, and its daemon asks for an answer with a probe:
 //! Linux's conntrack forgets a connection with unacknowledged data after 300 s of silence.
 
@@ -19,19 +20,24 @@ use crate::flow::tick::Tick;
 
 /// How many unacknowledged bytes make a pure ACK due.
 pub const ACK_BYTES: u32 = 256 * 1024;
-/// The same while the [`AckMarks`] are new.
+/// The same while the connection is younger than [`EARLY_NS`].
 pub const EARLY_BYTES: u32 = 32 * 1024;
+/// How long after its handshake a connection is young, in nanoseconds.
+pub const EARLY_NS: u64 = 500_000_000;
 /// How long after its last segment a host acknowledges what comes, in nanoseconds.
 pub const ACK_DELAY_NS: u64 = 480_000_000;
 
 /// Whether a pure ACK is due for a datagram that has just come: `unacknowledged` bytes end with
-/// it, and this host sent nothing for `quiet` nanoseconds. The bytes of a datagram that comes
-/// again are acknowledged: zero or fewer.
+/// it, and this host sent nothing for `quiet` nanoseconds. `age` tells how long ago the handshake
+/// was, and is asked only if it matters. The bytes of a datagram that comes again are
+/// acknowledged: zero or fewer.
 #[inline(always)]
 #[must_use]
-pub const fn is_due(unacknowledged: i32, is_early: bool, quiet: u64) -> bool {
-    let bytes = if is_early { EARLY_BYTES } else { ACK_BYTES };
-    unacknowledged > 0 && (unacknowledged.unsigned_abs() >= bytes || quiet >= ACK_DELAY_NS)
+pub fn is_due(unacknowledged: i32, quiet: u64, age: impl FnOnce() -> u64) -> bool {
+    let Ok(bytes @ 1..) = u32::try_from(unacknowledged) else {
+        return false;
+    };
+    quiet >= ACK_DELAY_NS || bytes >= ACK_BYTES || bytes >= EARLY_BYTES && age() < EARLY_NS
 }
 
 /// The time until which a peer whose path takes no time has answered a datagram that left at
@@ -79,13 +85,6 @@ impl AckMarks {
         }
     }
 
-    /// Whether the connection, or the present period, began less than a period ago.
-    #[inline(always)]
-    #[must_use]
-    pub const fn are_new(&self, now: Tick) -> bool {
-        now.since(self.since) < Self::PERIOD
-    }
-
     /// The oldest acknowledgement number that is taken now.
     #[inline(always)]
     #[must_use]
@@ -120,19 +119,20 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_due_for_bytes_or_after_a_pause() {
-        for (unacknowledged, early, quiet, due) in [
-            (262_144, false, 0, true),
-            (262_143, false, 0, false),
-            (32_768, true, 0, true),
-            (32_767, true, 0, false),
-            (1, false, 480 * MS, true),
-            (1, true, 480 * MS - 1, false),
-            (0, true, 1000 * MS, false),
-            (-1, true, 1000 * MS, false),
-            (i32::MIN, true, 1000 * MS, false),
+        for (unacknowledged, quiet, age, due) in [
+            (262_144, 0, 500 * MS, true),
+            (262_143, 0, 500 * MS, false),
+            (32_768, 0, 500 * MS - 1, true),
+            (32_767, 0, 0, false),
+            (1, 480 * MS, 500 * MS, true),
+            (1, 480 * MS - 1, 0, false),
+            (0, 1000 * MS, 0, false),
+            (-1, 1000 * MS, 0, false),
+            (i32::MIN, 1000 * MS, 0, false),
         ] {
-            let is_due = is_due(unacknowledged, early, quiet);
-            assert_eq!(is_due, due, "{unacknowledged} bytes, {early}, {quiet} ns");
+            let is_due = is_due(unacknowledged, quiet, || age);
+            let case = format!("{unacknowledged} bytes, quiet {quiet}, age {age} ns");
+            assert_eq!(is_due, due, "{case}");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
                 let first = *unanswered.get_or_insert(now);
                 let by = answered_at(first * MS, answered * MS);
                 assert!(now * MS <= by, "every {gap} ms: not by {now} ms");
-                if is_due(1, false, (now - answered) * MS) {
+                if is_due(1, (now - answered) * MS, || now * MS) {
                     (answered, unanswered) = (now, None);
                 }
             }

@@ -73,7 +73,7 @@ counters! {
     Probe "sent_probe" "Keepalive probes sent." "";
     Fin "sent_fin" "FINs sent." "";
     Rst "sent_rst" "Resets sent." "";
-    Limited "replies_limited" "Replies not sent: the CPU reached its rate limit, or the flow its limit for this reply (16 at once, then one in 0.1 s)." "A flood, or guesses at a flow: nothing to do, except if flows open slowly.";
+    Limited "replies_limited" "Replies not sent: the CPU reached its rate limit, or the flow its limit for this reply (16 at once, of which 8 may be challenges, then one in 0.1 s)." "A flood, or guesses at a flow: nothing to do, except if flows open slowly.";
 }
 
 /// How many counters there are.

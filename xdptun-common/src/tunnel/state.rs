@@ -196,16 +196,20 @@ pub const ANSWER_AGAIN: u32 = 95;
 /// How many such answers a flow may give at once after a pause.
 pub const ANSWERS: u32 = 16;
 
+/// How many of them are not for challenges, which anybody can provoke: otherwise forged segments
+/// would leave the probes of the peer without an answer, and it would open the flow again.
+pub const KEPT_ANSWERS: u32 = ANSWERS / 2;
+
 /// The [`Tick`] at which a flow will have earned all its answers back, if it gives one more
-/// now; `None` if it has none left. `earned_at` is that tick before.
+/// now and keeps `kept`; `None` if it has no more left. `earned_at` is that tick before.
 #[inline(always)]
 #[must_use]
-pub const fn answer(earned_at: u32, now: Tick) -> Option<u32> {
+pub const fn answer(earned_at: u32, now: Tick, kept: u32) -> Option<u32> {
     const MOST: u32 = ANSWERS * ANSWER_AGAIN;
     let owed = earned_at.wrapping_sub(now.0);
     // Never more than all: the tick has passed.
     let owed = if owed > MOST { 0 } else { owed };
-    if owed > MOST - ANSWER_AGAIN {
+    if owed > MOST - (1 + kept) * ANSWER_AGAIN {
         return None;
     }
     Some(now.0.wrapping_add(owed + ANSWER_AGAIN))
@@ -304,10 +308,11 @@ pub const fn syn_is_due(last: u64, sent: u16, now: u64) -> bool {
     last == 0 || now.saturating_sub(last) >= wait
 }
 
-/// After how many ticks without a sign of the peer its sequence number may be any: more
-/// was lost meanwhile than the window holds, and the acknowledgement number alone tells
-/// that a segment is the peer's. On a flow that is idle that is one number of 2^32. A peer that
-/// only acknowledges is heard of more often.
+/// After how many ticks without a sign of the peer its sequence number may be any: more may
+/// have been lost meanwhile than the window holds, and the acknowledgement number alone tells
+/// that a segment is the peer's. On a flow that is idle that is one number of 2^32. Longer than the
+/// delay of an ACK: a peer that only acknowledges is mostly heard of sooner. So a flow of
+/// more than 1 Gbit/s that was interrupted for a shorter time goes on after this one.
 pub const SILENCE: u32 = 512;
 
 /// How far one segment moves the number that we acknowledge, in bytes. After a loss of

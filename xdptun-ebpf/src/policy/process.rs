@@ -170,10 +170,14 @@ fn is_untold<I: Ip>(located: &Located<I>) -> bool {
 
 /// How many bytes of transport header and payload there are: of UDP those that its length tells,
 /// for receivers take no others. They take all if it tells none (`__udp6_lib_rcv` in the kernel's
-/// `net/ipv6/udp.c`).
+/// `net/ipv6/udp.c`), or of a super-packet, whose pieces get lengths of their own
+/// (`__udp_gso_segment` in `net/ipv4/udp_offload.c`).
 #[inline(always)]
 fn told_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
-    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+    if located.protocol != Protocol::UDP
+        || located.shape == Shape::LaterFragment
+        || ctx.is_super_packet()
+    {
         return Some(located.len);
     }
     let at = bounded::<MAX_OFFSET>(located.offset as u32)? as usize;

@@ -13,7 +13,7 @@ use aya_ebpf::maps::LruHashMap;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::handshake::{Reaction, Segment};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
-use xdptun_common::tunnel::state::State;
+use xdptun_common::tunnel::state::{KEPT_ANSWERS, State};
 use xdptun_common::wire::Flags;
 
 use crate::host::clock::now;
@@ -67,7 +67,13 @@ pub fn may_answer(key: &FlowKey, segment: &Segment, before: State, decision: &Re
         }
         // Once for each handshake and each end.
         _ if after != before => true,
-        _ => find(key).is_some_and(|flow| flow.claim_answer(now())),
+        kind => {
+            let kept = match kind {
+                Sent::ChallengeAck => KEPT_ANSWERS,
+                _ => 0,
+            };
+            find(key).is_some_and(|flow| flow.claim_answer(now(), kept))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use aya_log_ebpf::trace;
 use xdptun_common::address::is_multicast_or_broadcast;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
+use xdptun_common::tunnel::ack::ACK_DELAY_NS;
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::handshake::{Endpoint, Reply};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
@@ -286,7 +287,8 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
     match request {
         Request::RetransmitSyn => flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow)),
         Request::Reopen => {
-            if !is_established || !flow.is_unanswered() {
+            // What answers sooner is not late.
+            if !is_established || !flow.is_unanswered_for(now, ACK_DELAY_NS) {
                 return None;
             }
             flow.reopen(State::Established, next_iss(&endpoint, key, now), now);

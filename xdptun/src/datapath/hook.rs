@@ -73,7 +73,8 @@ pub fn load_ahead(ebpf: &mut Ebpf, programs: &Programs, mode: Option<XdpMode>) {
     thread::scope(|scope| {
         for (name, program) in ebpf.programs_mut() {
             if needed.contains(&name) {
-                scope.spawn(|| match program {
+                // Without a thread (a limit of the container), it is loaded when it is attached.
+                let _ = thread::Builder::new().spawn_scoped(scope, || match program {
                     Program::Xdp(program) => program.load(),
                     Program::SchedClassifier(program) => program.load(),
                     _ => Ok(()),

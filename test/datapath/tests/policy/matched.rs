@@ -49,6 +49,23 @@ fn a_match_is_found_wherever_it_lies() {
     }
 }
 
+/// Its pieces get lengths of their own, whatever that of a super-packet says.
+#[test]
+fn all_of_a_super_packet_is_searched() {
+    let mut policy = Policy::new(&[rule(Action::Drop, &[b"needle"])]);
+    let payload = [&[b'.'; 500], &b"needle"[..]].concat();
+    for family in Family::ALL {
+        let mut frame = datagram(family, &payload).bytes();
+        let length = frame.len() - payload.len() - 4;
+        frame[length..length + 2].copy_from_slice(&8_u16.to_be_bytes());
+        let passed = policy.comes_in(frame.clone());
+        assert_eq!(passed, Ended::so(Verdict::Pass, &[]), "{family:?}");
+        let dropped = policy.super_packet_comes_in(frame);
+        let expected = Ended::so(Verdict::Drop, &["in_drop_matched"]);
+        assert_eq!(dropped, expected, "{family:?}");
+    }
+}
+
 /// Of sixty-four patterns each is found, and all at once in one search.
 #[test]
 fn each_of_many_patterns_is_found() {

@@ -4,7 +4,7 @@
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
-use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, State};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, KEPT_ANSWERS, State};
 use xdptun_common::tunnel::window::challenging;
 use xdptun_test_datapath::path::{OWNED, syn_options};
 use xdptun_test_datapath::{
@@ -82,8 +82,10 @@ fn an_open_flow_has_a_limit_of_its_own() {
     let mut rows: Vec<Row> = Vec::new();
     for (path, which) in crate::paths().flat_map(|path| (0..4).map(move |which| (path, which))) {
         let key = path.key();
-        const LAST: u32 = (ANSWERS - 1) * ANSWER_AGAIN;
-        for (owed, due) in [(0, true), (1, true), (LAST, true), (LAST + 1, false)] {
+        // The last of them is the probe.
+        let kept = if which == 3 { 0 } else { KEPT_ANSWERS };
+        let last = (ANSWERS - kept - 1) * ANSWER_AGAIN;
+        for (owed, due) in [(0, true), (1, true), (last, true), (last + 1, false)] {
             let name = format!("{path:?}, {which}, {owed} ticks owed");
             rows.push(row(name, move |at| {
                 let mut flow = path.established(at);

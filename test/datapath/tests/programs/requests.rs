@@ -129,8 +129,7 @@ fn a_syn_is_repeated_when_due() {
 fn reopenings() -> Vec<Row> {
     let reopening = |path: Path| {
         row(format!("{path:?}"), move |at| {
-            let mut flow = path.established(at);
-            flow.unanswered_at = flow.received_at + 1;
+            let flow = silent(path, at, 481);
             let iss = far_from(flow.snd_nxt, at.isn(&path.key()));
             granted(asks(path, Request::Reopen), Sent::Syn)
                 .flow(path.key(), flow)
@@ -144,7 +143,26 @@ fn reopenings() -> Vec<Row> {
                 })
         })
     };
-    paths().map(reopening).collect()
+    // An answer came since the daemon looked, and something was sent after it.
+    let alive = |path: Path| {
+        row(format!("{path:?}, alive"), move |at| {
+            asks(path, Request::Reopen)
+                .flow(path.key(), silent(path, at, 470))
+                .drops(Outcome::TxNotRequested)
+        })
+    };
+    paths()
+        .flat_map(|path| [reopening(path), alive(path)])
+        .collect()
+}
+
+/// An open flow whose peer has not answered for so many milliseconds.
+fn silent(path: Path, at: Moment, ms: u64) -> Flow {
+    Flow {
+        received_at: at.before_ms(ms + 1),
+        unanswered_at: at.before_ms(ms),
+        ..path.established(at)
+    }
 }
 
 #[test]

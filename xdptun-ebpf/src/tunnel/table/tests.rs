@@ -4,7 +4,7 @@ use xdptun_common::Plain;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::wire::Flags;
 
-use xdptun_common::tunnel::ack::{ACK_BYTES, ACK_DELAY_NS, AckMarks, EARLY_BYTES};
+use xdptun_common::tunnel::ack::{ACK_BYTES, ACK_DELAY_NS, EARLY_BYTES, EARLY_NS};
 use xdptun_common::tunnel::handshake::Segment;
 use xdptun_common::tunnel::state::MOST_SYNS;
 
@@ -191,10 +191,13 @@ fn what_is_expected_does_not_move_back() {
 fn an_acknowledgement_is_due_for_enough_bytes_or_after_a_while() {
     let mut flow = flow(State::Established);
     flow.sent_at = NOW;
-    flow.ack_marks.since = Tick::at(NOW).0.wrapping_sub(AckMarks::PERIOD);
+    flow.established_at = NOW - EARLY_NS;
+    // What this host sends is acknowledged: its marks are new.
+    flow.ack_marks.since = Tick::at(NOW).0;
     let entry = entry(&mut flow);
     assert!(!entry.ack_due(&datagram(5000, 0, 100), NOW));
     assert!(!entry.ack_due(&datagram(5000, 0, EARLY_BYTES), NOW));
+    assert!(entry.ack_due(&datagram(5000, 0, EARLY_BYTES), NOW - 1));
     assert!(entry.ack_due(&datagram(5000, 0, ACK_BYTES), NOW));
     assert!(entry.ack_due(&datagram(5000, 0, 100), NOW + ACK_DELAY_NS));
     assert!(!entry.ack_due(&datagram(4900, 0, 100), NOW + ACK_DELAY_NS));

@@ -58,6 +58,12 @@ impl Entry {
         word!(self, unanswered_at).load() > word!(self, received_at).load()
     }
 
+    /// Whether that was so long ago, in nanoseconds.
+    #[inline(always)]
+    pub fn is_unanswered_for(self, now: u64, time: u64) -> bool {
+        self.is_unanswered() && now.saturating_sub(word!(self, unanswered_at).load()) >= time
+    }
+
     /// The acknowledgement number for a segment that leaves now.
     #[inline(always)]
     pub fn acknowledge(self, now: u64) -> u32 {
@@ -72,8 +78,9 @@ impl Entry {
     pub fn ack_due(self, segment: &Segment, now: u64) -> bool {
         let unacknowledged = distance(segment.end(), word!(self, acked).load());
         let quiet = now.saturating_sub(word!(self, sent_at).load());
-        let is_early = self.ack_marks().are_new(Tick::at(now));
-        ack::is_due(unacknowledged, is_early, quiet)
+        // On another line of the cache than all else that a datagram needs.
+        let age = || now.saturating_sub(word!(self, established_at).load());
+        ack::is_due(unacknowledged, quiet, age)
     }
 
     /// Notes a valid segment without data.
@@ -82,13 +89,13 @@ impl Entry {
         word!(self, received_at).refresh(now);
     }
 
-    /// Whether it is time to answer a segment with nothing but the flow's numbers; at most
-    /// one of all CPUs is told so.
+    /// Whether it is time to answer a segment with nothing but the flow's numbers, if `kept` such
+    /// answers are not for it; at most one of all CPUs is told so.
     #[inline(always)]
-    pub fn claim_answer(self, now: u64) -> bool {
+    pub fn claim_answer(self, now: u64, kept: u32) -> bool {
         let earned_at = word!(self, answers_earned_at);
         let before = earned_at.load();
-        match answer(before, Tick::at(now)) {
+        match answer(before, Tick::at(now), kept) {
             Some(after) => earned_at.replace(before, after),
             None => false,
         }

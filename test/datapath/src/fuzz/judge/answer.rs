@@ -2,7 +2,7 @@
 
 use etherparse::IpNumber;
 use xdptun_common::tunnel::outcome::Sent;
-use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS};
+use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, KEPT_ANSWERS};
 
 use super::segment::{control_bits, made};
 use super::{Judgement, rule, some};
@@ -76,6 +76,10 @@ fn may_go(scene: &Scene, seen: &Seen, sent: Sent) -> bool {
     };
     let owed = before.answers_earned_at.wrapping_sub(seen.at.tick());
     let all = ANSWERS * ANSWER_AGAIN;
-    let has_none = owed <= all && owed > all - ANSWER_AGAIN;
+    let kept = match sent {
+        Sent::ChallengeAck => KEPT_ANSWERS,
+        _ => 0,
+    };
+    let has_none = owed <= all && owed > all - (1 + kept) * ANSWER_AGAIN;
     after.state != before.state || !has_none
 }
