@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NAME")]
     iface: String,
 
-    /// What to capture, if the interface has several. Default: the tunnel, or the gateway.
+    /// What to capture, if the interface has several. Default: the first that it has of these.
     #[arg(long, value_enum)]
     function: Option<Captures>,
 
@@ -72,11 +72,11 @@ pub struct Arguments {
 enum Captures {
     /// Datagrams that are carried as TCP.
     Tunnel,
+    /// Packets that are forwarded or translated (`xdptun forward`, `xdptun nat`).
+    Gateway,
     /// Packets whose payload rules search.
     Policy,
-    /// Packets that are forwarded or translated.
-    Gateway,
-    /// Packets between IPv6 and IPv4.
+    /// Packets between IPv6 and IPv4, of the interface `xdptun64` alone.
     Nat64,
 }
 

@@ -13,8 +13,9 @@ use crate::tunnel::Tunnel;
 
 /// Detach from an interface and those that share its flows; remove what a killed process left.
 ///
-/// A running `xdptun attach` first closes its flows, and then stops. To take one interface
-/// out of a group, use `xdptun run` and its file.
+/// It ends all that xdptun does there: tunnel, forwarded ports, inside hosts, NAT64 and rules, also on
+/// the other interfaces of their groups. A running xdptun first closes its flows, and then stops. To
+/// take one interface out of a group, use `xdptun run` and its file.
 #[derive(Args)]
 #[command(after_help = "Example:\n  xdptun detach --iface eth0")]
 pub struct Arguments {

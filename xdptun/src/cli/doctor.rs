@@ -13,7 +13,9 @@ use crate::host::ports::PortRange;
 /// It checks the kernel, and every interface that xdptun is attached to or that a default
 /// route uses: driver, MTU, firewall, other programs, routes to peers, and whether the
 /// peers answer. Where ports are forwarded, it checks whether this host forwards packets,
-/// whether its sockets use the same ports, and whether back ends take a TCP connection. It
+/// whether its sockets use the same ports, and whether back ends take a TCP connection; with inside
+/// hosts their networks, with NAT64 its routes and DNS64, with rules whether all payload is
+/// searched. It
 /// changes nothing.
 #[derive(Args)]
 #[command(after_help = AFTER)]

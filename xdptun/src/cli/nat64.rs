@@ -16,7 +16,8 @@ use crate::config::{
 /// it such addresses for names. Each client gets an IPv4 address of the pool. An eBPF program
 /// translates TCP, UDP and ICMP on a device of its own, `xdptun64`, to which the prefix and the pool
 /// are routed. A client gives its address back after the longer of `--udp-timeout` and
-/// `--tcp-timeout` without a packet of its own. This host has to route (`sysctl -w
+/// `--tcp-timeout` without a packet of its own, and one that nothing was sent to after the longer of
+/// `--udp-timeout` and `--tcp-transitory-timeout`. This host has to route (`sysctl -w
 /// net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`).
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]

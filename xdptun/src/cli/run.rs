@@ -11,7 +11,7 @@ use crate::config::{Config, DEFAULT_PATH};
 use crate::service::{self, Mode};
 
 /// Do what a file says for each interface, until Ctrl-C or SIGTERM: carry UDP as TCP, forward ports,
-/// translate inside hosts.
+/// translate inside hosts, let IPv6-only clients reach IPv4, search payloads.
 ///
 /// `xdptun reload` or SIGHUP makes it read the file again. If an interface or the name of
 /// a peer does not exist yet, it waits for it.

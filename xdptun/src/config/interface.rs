@@ -37,7 +37,7 @@ pub struct InterfaceConfig {
     /// port is one of them. An interface without a tunnel has none.
     #[serde(default, deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
-    /// The only peers; if there are none, any address is a peer. xdptun leaves UDP and TCP
+    /// The only peers, 1,024 at most; if there are none, any address is a peer. xdptun leaves UDP and TCP
     /// of other addresses alone. A peer can have a `secret` (or a list) of its own, which
     /// replaces the interface's for that peer.
     #[serde(default, deserialize_with = "not_too_many_peers")]

@@ -88,7 +88,7 @@ fn quic(page: &mut Page) {
     let [client, server] = two_hosts();
     for command in [
         "sudo mkdir -p /etc/xdptun",
-        "sudo sh -c 'umask 077; wg genkey > /etc/xdptun/secret'",
+        "sudo sh -c 'umask 077; head -c 32 /dev/urandom | base64 > /etc/xdptun/secret'",
     ] {
         server.run(page, command).unwrap();
     }

@@ -34,17 +34,18 @@ pub fn walk(page: &mut Page) {
     there.stop().unwrap();
     echo.stop().unwrap();
 
-    near.run(
-        page,
-        "sudo sh -c 'umask 077; wg genkey > /etc/xdptun.secret'",
-    )
-    .unwrap();
+    for command in [
+        "sudo mkdir -p /etc/xdptun",
+        "sudo sh -c 'umask 077; head -c 32 /dev/urandom | base64 > /etc/xdptun/secret'",
+    ] {
+        near.run(page, command).unwrap();
+    }
     far.write(
-        "/etc/xdptun.secret",
-        &near.read("/etc/xdptun.secret").unwrap(),
+        "/etc/xdptun/secret",
+        &near.read("/etc/xdptun/secret").unwrap(),
     )
     .unwrap();
-    let attach = "sudo xdptun attach --iface eth0 --port 443 --secret /etc/xdptun.secret";
+    let attach = "sudo xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret";
     let _here = near.attach(page, "eth0", attach).unwrap();
     let _there = far.attach_too("eth0", attach).unwrap();
     let echo = udp::Server::echo(&far.netns, SocketAddr::new(b.ip(), 443)).unwrap();
