@@ -89,15 +89,17 @@ fn datagram<I: Settle>(
 /// the data that a socket sends from its own port have none.
 #[inline(always)]
 fn way<I: Settle>(ctx: &TcContext, ip: &I, udp: UdpHeader, payload_len: usize) -> Option<Way> {
-    if udp.checksum() == [0, 0] || !is_linear(ctx) {
+    if udp.checksum() == [0, 0] {
         return None;
     }
+    // The payload of a piece of a super-packet lies in pages, and stays where it is.
+    let is_linear = is_linear(ctx);
     let is_pending = is_pending(ip, udp);
-    if is_pending && payload_len < size_of::<I::Saved>() {
+    if is_pending && (!is_linear || payload_len < size_of::<I::Saved>()) {
         return None;
     }
-    let is_behind = ctx.is_of_socket(udp.source()) && payload_len <= shift::LONGEST;
-    if ctx.has_socket() && !is_behind {
+    let is_behind = is_linear && ctx.is_of_socket(udp.source()) && payload_len <= shift::LONGEST;
+    if is_linear && ctx.has_socket() && !is_behind {
         return None;
     }
     Some(Way {
