@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use xdptun_lab::workspace;
 
 use crate::document::{RESULTS, Section};
 use crate::methods::Method;
@@ -11,7 +12,6 @@ use crate::plot::Bars;
 use crate::results::Results;
 use crate::statistics::Summary;
 use crate::table::{Table, spread};
-use xdptun_lab::workspace;
 
 /// Which way a ratio is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,18 @@ pub struct Headline {
     pub xdptun: Option<Summary>,
     /// That of phantun, if it is measured.
     pub phantun: Option<Summary>,
+}
+
+impl Headline {
+    /// A rate that no other program is measured for.
+    pub const fn rate(what: &'static str, xdptun: Option<Summary>) -> Self {
+        Self {
+            what,
+            better: Better::More,
+            xdptun,
+            phantun: None,
+        }
+    }
 }
 
 /// Made of the results that are kept.

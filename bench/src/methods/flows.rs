@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use xdptun_lab::{Family, udp, xdptun};
 
 use crate::document::Section;
-use crate::glance::{Better, Headline};
+use crate::glance::Headline;
 use crate::harness::{Harness, Round};
 use crate::kernel::map_memory;
 use crate::load::{Batch, Load, Pace, Wait, carry_by};
@@ -242,12 +242,8 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
 
 /// What of it stands in the first section.
 pub fn headline(measured: &Measured) -> Headline {
-    Headline {
-        what: "datagrams a second, 10,000 flows",
-        better: Better::More,
-        xdptun: measured.ratio(&case(MANY), ["xdptun", "direct"], RATE),
-        phantun: None,
-    }
+    let ratio = measured.ratio(&case(MANY), ["xdptun", "direct"], RATE);
+    Headline::rate("datagrams a second, 10,000 flows", ratio)
 }
 
 fn plot(measured: &Measured) -> Bars {

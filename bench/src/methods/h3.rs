@@ -10,7 +10,7 @@ use xdptun_test_h3::scenario::{Scenario, Sends};
 use super::download::{self, CPU, SPEED};
 use crate::cpu::busy_seconds;
 use crate::document::Section;
-use crate::glance::{Better, Headline};
+use crate::glance::Headline;
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
@@ -108,12 +108,8 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
 
 /// What of it stands in the first section.
 pub fn headline(measured: &Measured) -> Headline {
-    Headline {
-        what: "download over HTTP/3, super-packets",
-        better: Better::More,
-        xdptun: measured.ratio(CASES[1].0, ["xdptun", "direct"], SPEED),
-        phantun: None,
-    }
+    let ratio = measured.ratio(CASES[1].0, ["xdptun", "direct"], SPEED);
+    Headline::rate("download over HTTP/3, super-packets", ratio)
 }
 
 fn plot(measured: &Measured) -> Bars {

@@ -11,7 +11,7 @@ use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 use super::download::{self, CPU, SPEED};
 use crate::cpu::busy_seconds;
 use crate::document::Section;
-use crate::glance::{Better, Headline};
+use crate::glance::Headline;
 use crate::harness::{Harness, Round};
 use crate::plot::Bars;
 use crate::results::Measured;
@@ -125,12 +125,8 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
 
 /// What of it stands in the first section.
 pub fn headline(measured: &Measured) -> Headline {
-    Headline {
-        what: "download over WireGuard (boringtun)",
-        better: Better::More,
-        xdptun: measured.ratio(OWN, [PATHS[2], PATHS[1]], SPEED),
-        phantun: None,
-    }
+    let ratio = measured.ratio(OWN, [PATHS[2], PATHS[1]], SPEED);
+    Headline::rate("download over WireGuard (boringtun)", ratio)
 }
 
 fn plot(measured: &Measured) -> Bars {
