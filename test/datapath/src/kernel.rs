@@ -25,7 +25,7 @@ use xdptun_common::{Plain, read_plain};
 use xdptun_lab::workspace;
 
 use crate::counters::{Counters, Moved};
-use crate::moment::{Moment, OWN_KEY, PROOF_KEY, SECOND_KEY, SECRET};
+use crate::moment::{Moment, OWN_KEY, PROOF_KEY, Remembered, SECOND_KEY, SECRET};
 use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
 use crate::program::{Config, Program, Skb};
@@ -147,6 +147,7 @@ pub struct Datapath {
     met_at: BTreeSet<u32>,
     interfaces: Array<MapData, Record<Member>>,
     loaded: Vec<Program>,
+    remembered: Remembered<3>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
     buckets: PerCpuArray<MapData, Bucket>,
@@ -217,6 +218,7 @@ impl Datapath {
             member,
             met_at: BTreeSet::new(),
             interfaces: take(&mut ebpf, "INTERFACES"),
+            remembered: Remembered::take(&mut ebpf),
             flows: take(&mut ebpf, "FLOWS"),
             counters: Counters::take(&mut ebpf),
             buckets: take(&mut ebpf, "RATE_LIMITS"),
@@ -304,6 +306,7 @@ impl Datapath {
     /// If the kernel does not take the packet (shorter than an Ethernet header,
     /// or longer than a page, unless the program takes several buffers).
     pub fn run(&mut self, program: Program, packet: &[u8], skb: Skb) -> Ran {
+        self.remembered.forget();
         self.load(program);
         if skb.ifindex != 0 {
             self.admit(skb.ifindex);

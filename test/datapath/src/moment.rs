@@ -4,14 +4,19 @@
 //! between two ticks. So a row that starts and ends within one tick knows the
 //! program's clock to the nanosecond, and with it the initial sequence number,
 //! the window of a control segment and every time stamp of a flow.
+//! The programs keep a reading for a tick; a run takes a new one ([`Remembered`]).
 
 use std::time::Duration;
 
+use aya::maps::{Array, MapData};
+use aya::{Ebpf, Pod};
 use nix::time::{ClockId, clock_gettime};
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::isn::{EPOCH_NS, Secret, label_of};
 use xdptun_common::tunnel::proof::{ProofKey, proof_epoch};
+
+use crate::kernel::take;
 
 /// The key that all tests load the programs with.
 pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
@@ -116,6 +121,36 @@ impl Moment {
     #[must_use]
     pub const fn window(self) -> u16 {
         window(self.0 >> 20)
+    }
+}
+
+/// What the programs of an object remember for a tick, in so many words: their last reading of
+/// the clock, and what fits the interface. They have no other variables that change.
+pub struct Remembered<const WORDS: usize>(Array<MapData, [u64; WORDS]>)
+where
+    [u64; WORDS]: Pod;
+
+impl<const WORDS: usize> Remembered<WORDS>
+where
+    [u64; WORDS]: Pod,
+{
+    /// That of an object.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub fn take(ebpf: &mut Ebpf) -> Self {
+        Self(take(ebpf, ".bss"))
+    }
+
+    /// Makes the next run read the clock: the kernel counts a tick a moment before its clock
+    /// moves, and what was read meanwhile would be that of the tick before.
+    ///
+    /// # Panics
+    ///
+    /// If the words cannot be written.
+    pub fn forget(&mut self) {
+        self.0.set(0, [0; WORDS], 0).expect("they can be written");
     }
 }
 

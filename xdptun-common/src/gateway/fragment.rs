@@ -59,12 +59,15 @@ impl First {
         now.wrapping_sub(self.at) < LIFETIME_NS
     }
 
-    /// What the end became, and how the fragment ended; `None` if it was not translated.
+    /// What the end became, and the index of the fragment's [`Outcome`]; `None` if it was not
+    /// translated.
     #[inline(always)]
     #[must_use]
-    pub fn translation(&self) -> Option<(End, Outcome)> {
-        let outcome = *Outcome::ALL.get(usize::from(self.outcome))?;
-        Some((self.to, outcome))
+    pub const fn translation(&self) -> Option<(End, u8)> {
+        match self.outcome {
+            AS_IT_WAS => None,
+            outcome => Some((self.to, outcome)),
+        }
     }
 }
 
@@ -93,7 +96,10 @@ mod tests {
     fn what_became_of_a_first_fragment_is_told_for_its_lifetime() {
         let to = End::new([7; 16], 8000);
         let first = First::translated(5, to, Outcome::OutTranslated);
-        assert_eq!(first.translation(), Some((to, Outcome::OutTranslated)));
+        assert_eq!(
+            first.translation(),
+            Some((to, Outcome::OutTranslated.index() as u8))
+        );
         assert!(first.lasts(5) && first.lasts(4 + LIFETIME_NS));
         assert!(!first.lasts(5 + LIFETIME_NS));
         assert_eq!(First::as_it_was(5).translation(), None);

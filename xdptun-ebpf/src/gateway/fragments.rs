@@ -23,6 +23,7 @@ use crate::gateway::rewrite::write_address;
 use crate::host::clock::now;
 use crate::host::interface::interface;
 use crate::host::local::local;
+use crate::machine::opaque;
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::resize::make_linear;
@@ -83,9 +84,13 @@ pub fn follow<I: Ip>(ctx: &TcContext, at_hand: &AtHand, side: Side) -> Follow {
     let Some((to, outcome)) = first.translation() else {
         return Follow::AsItIs;
     };
+    // One register, so that the verifier of 6.1 knows its bound when it is an offset.
+    let Some(outcome) = Outcome::ALL.get(opaque(outcome.into()) as usize) else {
+        return Follow::AsItIs;
+    };
     let written = make_linear(ctx, link_len() + I::LEN);
     let written = written.and_then(|()| write_address::<I>(ctx, side, to));
-    Follow::Translated(written.map(|()| outcome))
+    Follow::Translated(written.map(|()| *outcome))
 }
 
 /// Lets those go on that wait for the first fragment at hand, which has ended.

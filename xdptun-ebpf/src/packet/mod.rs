@@ -8,6 +8,7 @@ pub mod error;
 pub mod error_message;
 pub mod extensions;
 pub mod link;
+pub mod mtu;
 pub mod options;
 pub mod payload;
 pub mod resize;

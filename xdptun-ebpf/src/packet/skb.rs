@@ -1,12 +1,10 @@
-//! Packet metadata from the kernel: marks, frame type, VLAN tag, socket, GSO size, pending
-//! checksum, MTU.
+//! Packet metadata from the kernel: marks, frame type, VLAN tag, interface, socket, GSO size,
+//! pending checksum.
 
 use aya_ebpf::bindings::__sk_buff;
-use aya_ebpf::helpers::generated::bpf_check_mtu;
 use aya_ebpf::programs::TcContext;
 
 use crate::packet::access::Packet as _;
-use crate::packet::link::link_len;
 
 /// Fields of `__sk_buff` that aya's context does not name.
 pub trait Skb {
@@ -68,6 +66,13 @@ pub trait Skb {
         const NUMBER: u32 = 0x0fff;
         // SAFETY: as above.
         self.has_tag() && unsafe { (*self.raw()).vlan_tci } & NUMBER != 0
+    }
+
+    /// Index of the device where the packet is.
+    #[inline(always)]
+    fn ifindex(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw()).ifindex }
     }
 
     /// Whether the packet came in by an interface, and this host passes it on.
@@ -145,18 +150,4 @@ pub fn device_finishes_a_checksum(ctx: &TcContext, field: usize) -> Option<bool>
     let after: u16 = ctx.read(field)?;
     ctx.write(field, before)?;
     Some(after == before)
-}
-
-/// The interface's MTU, if the packet, `growth` bytes longer, exceeds it. The
-/// helper asks the device, so a changed MTU counts at once (kernel 5.12).
-#[inline(always)]
-pub fn exceeded_mtu(ctx: &TcContext, growth: usize) -> Option<u32> {
-    // The length as IP counts it: by default the helper would compare with what
-    // the device calls its link header, in which some have room for more.
-    let mut mtu = ctx.len() - link_len() as u32;
-    // SAFETY: interface index 0 is the packet's own device; `mtu` outlives the call.
-    match unsafe { bpf_check_mtu(ctx.raw().cast(), 0, &raw mut mtu, growth as i32, 0) } {
-        0 => None,
-        _ => Some(mtu),
-    }
 }

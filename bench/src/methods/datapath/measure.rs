@@ -1,9 +1,12 @@
 //! Every program with every input, and the cost of its parts.
 
+use std::net::UdpSocket;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+use xdptun_common::tunnel::ack::EARLY_NS;
 use xdptun_lab::Family;
 
 use super::{
@@ -16,23 +19,35 @@ use crate::kernel::{Counting, Micro, PRICED, Programs, time_of};
 use crate::load::{Load, Pace, Wait, carry, first_delivery};
 use crate::route::Route;
 
-/// A path, perhaps with something to forward on it.
+/// A path with a flow of each family that stays open, perhaps with something to forward on it.
 struct Rig {
     route: Route,
     forwarded: Option<Forwarded>,
+    senders: [UdpSocket; 2],
 }
 
 impl Rig {
     fn new(name: &'static str, ingress: &str) -> Result<Self> {
         let route = Route::xdptun(name, ingress)?;
         let forwarded = Some(Forwarded::new(&route.net)?);
-        Ok(Self { route, forwarded })
+        Self::on(route, forwarded)
     }
 
     fn floor(name: &'static str, ingress: &str) -> Result<Self> {
+        Self::on(Route::floor(name, ingress)?, None)
+    }
+
+    fn on(route: Route, forwarded: Option<Forwarded>) -> Result<Self> {
+        let [v4, v6] = Family::BOTH.map(|family| {
+            let sender = route.sender(family)?;
+            let opened = first_delivery(&sender, &route.receiver(family)?)?;
+            opened.context("the first datagram is lost")?;
+            anyhow::Ok(sender)
+        });
         Ok(Self {
-            route: Route::floor(name, ingress)?,
-            forwarded: None,
+            senders: [v4?, v6?],
+            route,
+            forwarded,
         })
     }
 
@@ -53,8 +68,7 @@ impl Rig {
             forwarded.send(family, length, input.is_partial(), count)?;
             return Ok([before, self.route.programs()?]);
         }
-        let sender = self.route.sender(family)?;
-        first_delivery(&sender, &receiver)?.context("the first datagram is lost")?;
+        let sender = &self.senders[family as usize];
         let mut load = Load {
             length,
             pace: Pace::Saturated,
@@ -62,13 +76,15 @@ impl Rig {
             time: Duration::from_secs(5),
             count,
         };
+        let mut segment = 0;
         if input == Input::Gso {
-            setsockopt(&sender, UdpGsoSegment, &i32::try_from(length)?)?;
+            segment = i32::try_from(length)?;
             load.length *= PIECES;
             load.count /= PIECES as u64;
         }
+        setsockopt(sender, UdpGsoSegment, &segment)?;
         let before = self.route.programs()?;
-        carry(&sender, &receiver, load)?;
+        carry(sender, &receiver, load)?;
         Ok([before, self.route.programs()?])
     }
 }
@@ -88,6 +104,8 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         .collect::<Result<_>>()?;
     let count = harness.extent.pick(20_000, 500);
     harness.note(format!("{count} datagrams for each value"));
+    // Young flows are acknowledged more often.
+    thread::sleep(Duration::from_nanos(EARLY_NS));
     harness.rounds(|round| {
         for micro in &micros {
             price(round, &direct, micro, count)?;

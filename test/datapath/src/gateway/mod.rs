@@ -31,6 +31,7 @@ use xdptun_common::wire::{LINK_ETHERNET, Protocol};
 use xdptun_lab::workspace;
 
 use crate::kernel::{Record, require_root, take, within};
+use crate::moment::Remembered;
 use crate::path::Family;
 use crate::program::Skb;
 
@@ -98,6 +99,7 @@ pub struct Gateway {
     ebpf: Ebpf,
     met_at: u32,
     loaded: [bool; 2],
+    remembered: Remembered<2>,
     counters: PerCpuArray<MapData, u64>,
     counted: BTreeMap<&'static str, u64>,
     sessions: HashMap<MapData, Record<Tuple>, Record<Entry>>,
@@ -145,6 +147,7 @@ impl Gateway {
                 .expect("the addresses can be written");
         }
         let mut gateway = Self {
+            remembered: Remembered::take(&mut ebpf),
             counters: take(&mut ebpf, "COUNTERS"),
             counted: BTreeMap::new(),
             sessions: take(&mut ebpf, "SESSIONS"),
@@ -343,6 +346,7 @@ impl Gateway {
             ctx_out: Some(&mut context_out),
             ..TestRunOptions::default()
         };
+        self.remembered.forget();
         let result = program.test_run(options);
         let result = result.unwrap_or_else(|error| {
             panic!("the kernel does not run {name} on {packet:02x?}: {error:?}")

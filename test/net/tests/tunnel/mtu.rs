@@ -65,6 +65,34 @@ fn careful(netns: &Netns, host: &Host, family: Family, server: &udp::Server) -> 
     client
 }
 
+/// The programs remember what fitted, for a tick of the kernel at most.
+#[test]
+fn a_flow_under_way_hears_of_another_mtu() {
+    const NARROW: u32 = 1440;
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let (host, netns) = (&net.a, &net.a.netns);
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = careful(netns, host, family, &server);
+        // As a datagram it fits both.
+        let length = NARROW as usize - family.header_len() - 8;
+        let exchange = || {
+            udp::exchange(&client, server.address(), &udp::pattern(length, 8), LIMIT)
+                .unwrap_or_else(|error| panic!("{family}: {error:#}"));
+        };
+        exchange();
+        exchange();
+        link::set_mtu(netns, Host::DEV, NARROW).unwrap();
+        send(&client, length).unwrap();
+        assert_eq!(wait_error(&client).unwrap(), Errno::EMSGSIZE, "{family}");
+        assert_eq!(path_mtu(&client, family).unwrap(), 1428, "{family}");
+        link::set_mtu(netns, Host::DEV, 1500).unwrap();
+        forget_path(netns);
+        exchange();
+    }
+}
+
 /// Before a flow is open as after; nothing leaves for what does not fit, not
 /// even a SYN.
 #[test]

@@ -12,8 +12,9 @@ use crate::host::interface::interface;
 use crate::packet::access::Linear;
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
+use crate::packet::mtu::fits;
 use crate::packet::settle::Settle;
-use crate::packet::skb::{Skb as _, exceeded_mtu, is_linear};
+use crate::packet::skb::{Skb as _, is_linear};
 use crate::packet::verifier::told;
 use crate::tunnel::disguise::{Way, is_pending, make_room, make_room_behind, write_headers};
 use crate::tunnel::table::find;
@@ -65,7 +66,7 @@ fn datagram<I: Settle>(
     if flow.state() != State::Established
         || flow.interface() != interface(ctx).index()
         || !flow.has_sent()
-        || exceeded_mtu(ctx, GROWTH).is_some()
+        || !fits(ctx, GROWTH)
     {
         return None;
     }
