@@ -52,11 +52,12 @@ impl First {
         }
     }
 
-    /// Whether it is still of the datagram whose fragments come now.
+    /// Whether it is still of the datagram whose fragments come now. The clock of the CPU that noted
+    /// it may have been a tick ahead.
     #[inline(always)]
     #[must_use]
     pub const fn lasts(&self, now: u64) -> bool {
-        now.wrapping_sub(self.at) < LIFETIME_NS
+        now.saturating_sub(self.at) < LIFETIME_NS
     }
 
     /// What the end became, and the index of the fragment's [`Outcome`]; `None` if it was not
@@ -100,7 +101,7 @@ mod tests {
             first.translation(),
             Some((to, Outcome::OutTranslated.index() as u8))
         );
-        assert!(first.lasts(5) && first.lasts(4 + LIFETIME_NS));
+        assert!(first.lasts(4) && first.lasts(5) && first.lasts(4 + LIFETIME_NS));
         assert!(!first.lasts(5 + LIFETIME_NS));
         assert_eq!(First::as_it_was(5).translation(), None);
     }

@@ -24,7 +24,7 @@ static LAST: Reading = Reading {
 };
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, as of the last tick or the one before: exact to some
-/// milliseconds. The kernel's helper (5.11) takes 20 ns, its count of ticks next to nothing, so
+/// milliseconds, and on two CPUs a tick apart at most, either way. The kernel's helper (5.11) takes 20 ns, its count of ticks next to nothing, so
 /// the helper is called once a tick.
 #[inline(always)]
 pub fn now() -> u64 {
@@ -38,7 +38,11 @@ pub fn now() -> u64 {
     }
     // SAFETY: no pointers are involved.
     let read = unsafe { bpf_ktime_get_coarse_ns() };
-    ns.store(read);
-    proof.store(read ^ tick);
+    // The kernel counts a tick before it moves the clock (`tick_do_update_jiffies64`), and this may
+    // be the moment between.
+    if read != last {
+        ns.store(read);
+        proof.store(read ^ tick);
+    }
     read
 }

@@ -41,7 +41,9 @@ pub fn is_refused<I: Ip>(ctx: &TcContext, direction: Direction) -> bool {
         return false;
     };
     // SAFETY: a map value, which stays readable for the whole program run.
-    now().wrapping_sub(unsafe { refused_at.read_volatile() }) < LIFETIME_NS
+    let refused_at = unsafe { refused_at.read_volatile() };
+    // Another CPU's clock may have been a tick ahead.
+    now().saturating_sub(refused_at) < LIFETIME_NS
 }
 
 #[inline(always)]
