@@ -38,11 +38,14 @@ fn another_program_attaches_tells_what_it_carries_and_detaches() {
         process.wait_for_line(&up, LIMIT).unwrap();
         process.signal(Signal::SIGINT).unwrap();
         wait::until(LIMIT, "its end", || !process.is_running().unwrap()).unwrap();
+        let counted = format!("{flow}: 3 datagrams sent, 3 received");
+        // What it printed last may not have been read yet.
+        process.wait_for_line(&counted, LIMIT).unwrap();
 
         let told = [
             "ready: eth0 carries UDP port 8000 as TCP".to_owned(),
             up,
-            format!("{flow}: 3 datagrams sent, 3 received"),
+            counted,
         ];
         assert_eq!(process.stdout(), told);
         let stats = WireStats::of(PORT, &wire.stop().unwrap());
