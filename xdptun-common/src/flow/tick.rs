@@ -6,6 +6,9 @@
 pub struct Tick(pub u32);
 
 impl Tick {
+    /// The clock of one CPU is ahead of another's by fewer ticks: about a second.
+    pub const AHEAD: u32 = 1 << 10;
+
     /// The present, from nanoseconds.
     #[inline(always)]
     #[must_use]
@@ -19,7 +22,7 @@ impl Tick {
     #[must_use]
     pub const fn since(self, then: u32) -> u32 {
         let passed = self.0.wrapping_sub(then);
-        if passed.cast_signed() < 0 && passed.wrapping_neg() < 1 << 10 {
+        if passed.cast_signed() < 0 && passed.wrapping_neg() < Self::AHEAD {
             0
         } else {
             passed

@@ -207,8 +207,9 @@ pub const KEPT_ANSWERS: u32 = ANSWERS / 2;
 pub const fn answer(earned_at: u32, now: Tick, kept: u32) -> Option<u32> {
     const MOST: u32 = ANSWERS * ANSWER_AGAIN;
     let owed = earned_at.wrapping_sub(now.0);
-    // Never more than all, but for the clock of a CPU that was ahead: the tick has passed.
-    let owed = if owed > MOST + (1 << 10) { 0 } else { owed };
+    // A flow owes at most all its answers, by the clock of the CPU that gave the last one. This
+    // CPU's may be behind that. A larger number is a tick that has passed.
+    let owed = if owed > MOST + Tick::AHEAD { 0 } else { owed };
     if owed > MOST - (1 + kept) * ANSWER_AGAIN {
         return None;
     }

@@ -24,8 +24,9 @@ static LAST: Reading = Reading {
 };
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, as of the last tick or the one before: exact to some
-/// milliseconds, and on two CPUs a tick apart at most, either way. The kernel's helper (5.11) takes 20 ns, its count of ticks next to nothing, so
-/// the helper is called once a tick.
+/// milliseconds. Two CPUs may read values that are a tick apart, whichever reads first. The kernel's
+/// helper (5.11) takes 20 ns and its count of ticks next to nothing, so the helper is called once
+/// a tick.
 #[inline(always)]
 pub fn now() -> u64 {
     // SAFETY: words of a variable that lives as long as the programs.
