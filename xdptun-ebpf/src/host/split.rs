@@ -39,30 +39,38 @@ pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
 }
 
 /// Makes room before the headers of a super-packet whose checksum field is at
-/// `field`: its pieces get as much. What a socket of this host sends has none, and
+/// `field`: its pieces get as much. What a socket of this host sends has hardly any, and
 /// the kernel would copy each piece when `egress` makes it longer. A packet without
 /// link header gets enough with the one that [`hand_over`] gives it.
 ///
 /// Most helpers that shorten a super-packet make the kernel forget how many pieces it
 /// holds, which the near end needs. VLAN tags do not: a second tag moves the first into the
-/// packet, which makes room, and two pops restore it.
+/// packet, a third the second, and the one that finds no room for four bytes makes 64
+/// (`skb_cow_head`). As many pops restore the packet.
 ///
 /// Not if the device computes no checksums: from 6.11 on such super-packets say where
 /// theirs starts, but not that it is pending, and so that place does not move with
 /// the headers (`skb_headers_offset_update`). Some kernels then refuse to cut them.
 #[inline(always)]
-pub fn make_headroom(ctx: &TcContext, field: usize) -> Result<(), PacketError> {
+pub fn make_headroom<I: Ip>(ctx: &TcContext, field: usize) -> Result<(), PacketError> {
     if !has_ethernet() || ctx.has_tag() || device_finishes_a_checksum(ctx, field) != Some(true) {
         return Ok(());
     }
+    // Sockets leave two bytes (`LL_RESERVED_SPACE`), and eight more for a fragment header of IPv6
+    // (`__ip6_append_data`).
+    let tags = match I::VERSION {
+        IpVersion::V4 => 2,
+        IpVersion::V6 => 4,
+    };
+    let mut pushed = 0;
     // Out of memory: it goes on without the room.
-    if push_tag(ctx).is_err() {
-        return Ok(());
+    while pushed < tags && push_tag(ctx).is_ok() {
+        pushed += 1;
     }
-    if push_tag(ctx).is_ok() {
+    for _ in 0..pushed {
         pop_tag(ctx)?;
     }
-    pop_tag(ctx)
+    Ok(())
 }
 
 /// The verdict that sends a piece back, if one of its ports is ours, as `owns` tells. Only

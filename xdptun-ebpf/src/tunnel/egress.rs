@@ -102,7 +102,7 @@ fn send<I: Settle + Icmp>(
         return Outcome::TxDropVlan.into();
     }
     if ctx.is_super_packet() {
-        return split(ctx, located.offset + UdpHeader::CHECKSUM_OFFSET).into();
+        return split::<I>(ctx, located.offset + UdpHeader::CHECKSUM_OFFSET).into();
     }
     match located.shape {
         Shape::Plain => {}
@@ -142,10 +142,10 @@ fn send<I: Settle + Icmp>(
 
 /// A super-packet, whose checksum field is at `checksum`, goes to the splitter.
 #[inline(always)]
-fn split(ctx: &TcContext, checksum: usize) -> Outcome {
+fn split<I: Ip>(ctx: &TcContext, checksum: usize) -> Outcome {
     match interface(ctx)
         .splitter()
-        .map(|_| make_headroom(ctx, checksum))
+        .map(|_| make_headroom::<I>(ctx, checksum))
     {
         Some(Ok(())) => Outcome::TxSplit,
         Some(Err(error)) => refused(error, Direction::Outbound),
