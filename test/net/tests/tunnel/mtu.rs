@@ -4,6 +4,7 @@
 use std::net::UdpSocket;
 
 use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
 use xdptun_lab::topology::{Dropped, Router};
 use xdptun_lab::{Attached, Direct, Family, Host, Kind, Netns, Offload, Relayed, Routed};
 use xdptun_lab::{link, udp, wait};
@@ -84,6 +85,7 @@ fn a_flow_under_way_hears_of_another_mtu() {
         exchange();
         exchange();
         link::set_mtu(netns, Host::DEV, NARROW).unwrap();
+        wait_tick();
         send(&client, length).unwrap();
         assert_eq!(wait_error(&client).unwrap(), Errno::EMSGSIZE, "{family}");
         assert_eq!(path_mtu(&client, family).unwrap(), 1428, "{family}");
@@ -91,6 +93,13 @@ fn a_flow_under_way_hears_of_another_mtu() {
         forget_path(netns);
         exchange();
     }
+}
+
+/// Waits for the kernel's next tick, with which this clock moves.
+fn wait_tick() {
+    let read = || clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).unwrap();
+    let before = read();
+    wait::until(LIMIT, "a tick", || read() != before).unwrap();
 }
 
 /// Before a flow is open as after; nothing leaves for what does not fit, not
