@@ -1,4 +1,4 @@
-//! Packets that pass the egress hook again, or that xdptun itself made.
+//! Packets that pass a hook again, or that xdptun itself made.
 //!
 //! A function that counts datagrams must leave these alone: it has met the datagram before, or
 //! there is none. Two fields of the packet tell:
@@ -7,11 +7,12 @@
 //!   it and clears it.
 //! * `skb->tc_index` of packets that a program redirects to the hook: pieces of a
 //!   super-packet, and answers. Their `skb->mark` belongs to the user.
+//! * Both, of restored datagrams that pass the ingress hook again, behind GRO (`tunnel/join.rs`).
 //!
 //! The kernel clears the mark of a packet that crosses to another network namespace, but not
 //! its `tc_index`. So the tunnel's program, the last on the hook, clears that.
 
-/// `skb->tc_index` of a packet that a program has redirected to the egress hook.
+/// `skb->tc_index` of a packet that a program has redirected.
 pub const TC_INDEX: u32 = 0x7864;
 
 /// The first of xdptun's own marks: "xdp" and a number, so that a user's marks do not meet it

@@ -15,7 +15,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout that this version writes: directories, attachments, flows and counters.
-    pub const LAYOUT: u32 = 11;
+    pub const LAYOUT: u32 = 12;
 }
 
 /// What was set up on one interface, in a pinned map by its index, for other processes to
@@ -37,11 +37,13 @@ pub struct Attachment {
     pub since: u64,
     /// Datagrams that the daemon had to drop while they waited for a handshake.
     pub lost_in_queue: u64,
-    /// Where the filters are, if there are any: ingress, egress, splitter.
-    pub places: [FilterPlace; 3],
+    /// 1 if restored datagrams that come in bursts are merged on their way up, else 0.
+    pub gro: u64,
+    /// Where the filters are, if there are any: ingress, egress, splitter, joiner.
+    pub places: [FilterPlace; 4],
 }
 
-crate::plain!(Attachment: 72);
+crate::plain!(Attachment: 88);
 
 /// Where a tc filter is: what it takes to replace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

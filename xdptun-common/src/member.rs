@@ -8,7 +8,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Member {
-    /// Index of the device where a program meets packets: the interface, or the far end of its
+    /// Index of the device where a program meets packets: the interface, or an end of its
     /// splitter. Zero in a free slot.
     pub met_at: u32,
     /// Index of the interface.
@@ -17,6 +17,8 @@ pub struct Member {
     pub mtu: u32,
     /// Index of the splitter's near end, 0 if there is none.
     pub splitter: u32,
+    /// Index of the splitter's far end, out of which datagrams go up by way of GRO; 0 if none may.
+    pub joiner: u32,
     /// A [`crate::attachment::IngressMode`]. If it is XDP, that has refused plain UDP, and
     /// what tc sees was restored.
     pub ingress: u32,
@@ -24,12 +26,12 @@ pub struct Member {
     pub row: u32,
 }
 
-crate::plain!(Member: 24);
+crate::plain!(Member: 28);
 
 /// How many interfaces may share programs: each has a row of counters.
 pub const ROWS: u32 = 32;
 
-/// Slots of the table, a power of two: sixteen for each device, of which an interface has two.
+/// Slots of the table, a power of two: ten for each device, of which an interface has three.
 pub const SLOTS: u32 = 1024;
 
 /// In how many slots a program looks for an index.
@@ -55,7 +57,7 @@ mod tests {
         for first in 1..2048 {
             for step in [1, 2, 3, 64] {
                 let mut taken = [false; SLOTS as usize];
-                for device in 0..2 * ROWS {
+                for device in 0..3 * ROWS {
                     let index = first + device * step;
                     let mut slots = (0..PROBES).map(|probe| slot(index, probe) as usize);
                     let free = slots.find(|slot| !taken[*slot]);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use xdptun_common::report::outcome::Fate;
-use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent};
+use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent, Way};
 
 fn all() -> Vec<(u32, &'static str, &'static str)> {
     let outcomes = Outcome::ALL
@@ -12,7 +12,10 @@ fn all() -> Vec<(u32, &'static str, &'static str)> {
     let sent = Sent::ALL
         .iter()
         .map(|counter| (counter.index(), counter.name(), counter.meaning()));
-    outcomes.chain(sent).collect()
+    let ways = Way::ALL
+        .iter()
+        .map(|counter| (counter.index(), counter.name(), counter.meaning()));
+    outcomes.chain(sent).chain(ways).collect()
 }
 
 #[test]
@@ -51,6 +54,9 @@ fn names_follow_the_variants() {
             _ => format!("sent_{}", snake_case(&format!("{sent:?}"))),
         };
         assert_eq!(sent.name(), expected);
+    }
+    for way in Way::ALL {
+        assert_eq!(way.name(), snake_case(&format!("{way:?}")));
     }
 }
 

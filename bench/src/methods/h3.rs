@@ -33,6 +33,9 @@ const CASES: [(&str, Sends, Bar); 2] = [
 /// The path on which nothing cuts super-packets.
 const UNSPLIT: &str = "direct, unsplit";
 
+/// xdptun without GRO of what it restores.
+const ONE_BY_ONE: &str = "xdptun, --gro off";
+
 /// A server on a path.
 struct Rig {
     route: Route,
@@ -68,6 +71,8 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         rigs.push((case, direct));
         let xdptun = Route::xdptun("xdptun", "auto")?;
         rigs.push((case, Rig::new(xdptun, sends, mib)?));
+        let one_by_one = Route::xdptun_with(ONE_BY_ONE, download::ONE_BY_ONE)?;
+        rigs.push((case, Rig::new(one_by_one, sends, mib)?));
     }
     harness.rounds(|round| {
         rigs.iter()
@@ -97,7 +102,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let mut table = Table::new(&download::COLUMNS);
     for (case, sends, bar) in CASES {
         let unsplit = (sends == Sends::Batches).then_some((UNSPLIT, None));
-        let paths = [("direct", None), ("xdptun", Some(bar))];
+        let paths = [("direct", None), ("xdptun", Some(bar)), (ONE_BY_ONE, None)];
         for (path, bar) in unsplit.into_iter().chain(paths) {
             table.row(download::row(measured, case, [path, "direct"], bar));
         }
@@ -113,6 +118,6 @@ pub fn headline(measured: &Measured) -> Headline {
 }
 
 fn plot(measured: &Measured) -> Bars {
-    let paths = [UNSPLIT, "direct", "xdptun"];
+    let paths = [UNSPLIT, "direct", "xdptun", ONE_BY_ONE];
     download::plot(measured, "A download over HTTP/3", &paths)
 }

@@ -36,6 +36,9 @@ const GO: [(&str, bool, Bar); 2] = [
 /// The path on which nothing cuts super-packets.
 const UNSPLIT: &str = "WireGuard, unsplit";
 
+/// xdptun without GRO of what it restores.
+const ONE_BY_ONE: &str = "WireGuard over xdptun, --gro off";
+
 /// Downloads the file by every path.
 pub fn measure(harness: &mut Harness) -> Result<()> {
     let mib = harness.extent.pick(download::MIB, download::QUICK_MIB);
@@ -67,6 +70,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
             download::split_super_packets(&go.server, false)?;
             let name = Path::Xdptun.to_string();
             fetch(round, go, (case, Path::Xdptun, &name), mib)?;
+            fetch(round, go, (case, Path::Xdptun, ONE_BY_ONE), mib)?;
         }
         Ok(())
     })
@@ -79,6 +83,7 @@ fn fetch(
     mib: usize,
 ) -> Result<()> {
     let attached = match path {
+        Path::Xdptun if name == ONE_BY_ONE => Some(scenario.attach_with(&download::ONE_BY_ONE)?),
         Path::Xdptun => Some(scenario.attach()?),
         Path::Direct | Path::WireGuard => None,
     };
@@ -111,7 +116,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     let cases = measured.names(|sample| &sample.case);
     for (case, segmentation, bar) in GO.into_iter().filter(|(case, ..)| cases.contains(case)) {
         let unsplit = segmentation.then_some((UNSPLIT, None));
-        let paths = [(wireguard, None), (xdptun, Some(bar))];
+        let paths = [(wireguard, None), (xdptun, Some(bar)), (ONE_BY_ONE, None)];
         for (path, bar) in unsplit.into_iter().chain(paths) {
             table.row(download::row(measured, case, [path, wireguard], bar));
         }
@@ -131,7 +136,7 @@ pub fn headline(measured: &Measured) -> Headline {
 
 fn plot(measured: &Measured) -> Bars {
     let [_, wireguard, xdptun] = PATHS;
-    let paths = [UNSPLIT, wireguard, xdptun];
+    let paths = [UNSPLIT, wireguard, xdptun, ONE_BY_ONE];
     download::plot(measured, "A download over WireGuard", &paths)
 }
 

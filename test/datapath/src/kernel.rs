@@ -147,7 +147,7 @@ pub struct Datapath {
     met_at: BTreeSet<u32>,
     interfaces: Array<MapData, Record<Member>>,
     loaded: Vec<Program>,
-    remembered: Remembered<3>,
+    remembered: Remembered<4>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
     buckets: PerCpuArray<MapData, Bucket>,
@@ -211,6 +211,7 @@ impl Datapath {
             index: config.ifindex,
             mtu: config.mtu.into(),
             splitter: config.splitter,
+            joiner: 0,
             ingress: config.ingress as u32,
             row: 0,
         };

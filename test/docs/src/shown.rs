@@ -16,7 +16,7 @@ pub fn with_xdp(printed: &[String]) -> Vec<String> {
     let lines = printed.iter().filter(|line| !line.contains(VETH));
     let lines = lines.map(|line| {
         let line = line.replace(
-            "inbound data restored by tc",
+            "inbound data restored by tc, merged again for sockets with UDP_GRO",
             "inbound data restored by xdp",
         );
         let line = line.replace("  ingress tc", "  ingress xdp");
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_veth_device_stands_for_a_card() {
-        let printed = "eth0: inbound data restored by tc\n\
+        let printed = "eth0: inbound data restored by tc, merged again for sockets with UDP_GRO\n\
                        eth0: no native XDP: it would switch TSO off elsewhere\n\
                        \u{20} hooks  tc egress (TCX)";
         let shown = "eth0: inbound data restored by xdp\n  hooks  tc egress (TCX), xdp";

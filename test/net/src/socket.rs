@@ -3,11 +3,12 @@
 use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::sockopt::RcvBufForce;
+use nix::sys::socket::sockopt::{RcvBufForce, UdpGroSegment};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
 use xdptun_lab::{Family, Netns, sockopt, udp, wait};
 
@@ -84,18 +85,8 @@ pub fn wait_error(socket: &UdpSocket) -> Result<Errno> {
 /// Receives one datagram with what the socket was asked to tell of it: the
 /// control messages of one level and kind.
 pub fn receive_with(socket: &UdpSocket, level: i32, kind: i32) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
-    socket.set_read_timeout(Some(LIMIT))?;
-    let mut payload = vec![0; 1 << 16];
-    let mut control = vec![0; 512];
-    let mut parts = [IoSliceMut::new(&mut payload)];
-    let message = recvmsg::<SockaddrStorage>(
-        socket.as_raw_fd(),
-        &mut parts,
-        Some(&mut control),
-        MsgFlags::empty(),
-    )
-    .context("no datagram")?;
-    let told = message.cmsgs()?.filter_map(|control| match control {
+    let (payload, told) = receive_told(socket, LIMIT)?;
+    let told = told.into_iter().filter_map(|control| match control {
         ControlMessageOwned::Unknown(unknown)
             if (
                 unknown.cmsg_header.cmsg_level,
@@ -106,7 +97,42 @@ pub fn receive_with(socket: &UdpSocket, level: i32, kind: i32) -> Result<(Vec<u8
         }
         _ => None,
     });
-    let (told, length) = (told.collect(), message.bytes);
+    Ok((payload, told.collect()))
+}
+
+/// Lets a socket take several datagrams at once (`UDP_GRO`).
+pub fn take_merged(socket: &UdpSocket) -> Result<()> {
+    setsockopt(socket, UdpGroSegment, &true).context("no UDP_GRO")
+}
+
+/// Receives the datagrams that the kernel hands over at once.
+pub fn receive_merged(socket: &UdpSocket) -> Result<Vec<Vec<u8>>> {
+    let (payload, told) = receive_told(socket, wait::stretched(LIMIT)?)?;
+    let size = told.into_iter().find_map(|control| match control {
+        ControlMessageOwned::UdpGroSegments(size) => usize::try_from(size).ok(),
+        _ => None,
+    });
+    let datagrams = payload.chunks(size.unwrap_or(payload.len()).max(1));
+    Ok(datagrams.map(<[u8]>::to_vec).collect())
+}
+
+/// Receives once, with all control messages.
+fn receive_told(
+    socket: &UdpSocket,
+    limit: Duration,
+) -> Result<(Vec<u8>, Vec<ControlMessageOwned>)> {
+    socket.set_read_timeout(Some(limit))?;
+    let mut payload = vec![0; 1 << 16];
+    let mut control = vec![0; 512];
+    let mut parts = [IoSliceMut::new(&mut payload)];
+    let message = recvmsg::<SockaddrStorage>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::empty(),
+    )
+    .context("no datagram")?;
+    let (told, length) = (message.cmsgs()?.collect(), message.bytes);
     payload.truncate(length);
     Ok((payload, told))
 }

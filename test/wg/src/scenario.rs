@@ -142,8 +142,14 @@ impl Scenario {
 
     /// Attaches xdptun to both hosts; WireGuard keeps running as it is.
     pub fn attach(&self) -> Result<[Attached; 2]> {
+        self.attach_with(&[])
+    }
+
+    /// The same with these options.
+    pub fn attach_with(&self, options: &[&str]) -> Result<[Attached; 2]> {
         let port = TUNNEL_PORT.to_string();
-        let attach = |host: &Host| Attached::start(&host.netns, Host::DEV, &["--port", &port]);
+        let options = [&["--port", &port], options].concat();
+        let attach = |host: &Host| Attached::start(&host.netns, Host::DEV, &options);
         Ok([
             attach(&self.server).context("server")?,
             attach(&self.client).context("client")?,

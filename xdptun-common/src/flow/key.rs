@@ -48,6 +48,28 @@ impl FlowKey {
         }
     }
 
+    /// A hash of what differs among the flows of this host, by seeds: nobody who does not know them can
+    /// choose two flows of the same hash (multilinear hashing, strongly universal: Lemire and
+    /// Kaser, "Strongly universal string hashing is fast", 2014).
+    #[inline(always)]
+    #[must_use]
+    pub const fn hash(&self, seeds: &[u64; 6]) -> u32 {
+        let ([a, b, c, d], []) = self.remote.as_chunks::<4>() else {
+            return 0;
+        };
+        let [e, f] = self.local_port;
+        let [g, h] = self.remote_port;
+        let words = [*a, *b, *c, *d, [e, f, g, h]];
+        let mut sum = seeds[5];
+        let mut at = 0;
+        while at < words.len() {
+            let word = u32::from_ne_bytes(words[at]) as u64;
+            sum = sum.wrapping_add(seeds[at].wrapping_mul(word));
+            at += 1;
+        }
+        (sum >> 32) as u32
+    }
+
     /// The same flow, seen from the other end.
     #[must_use]
     pub const fn reversed(self) -> Self {

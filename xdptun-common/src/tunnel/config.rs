@@ -7,6 +7,8 @@ use crate::again::OF_TUNNEL;
 pub mod global {
     /// [`crate::tunnel::isn::Secret`]: key of the initial sequence numbers.
     pub const SECRET: &str = "SECRET";
+    /// `[u64; 6]`: seeds of [`hash`](crate::flow::key::FlowKey::hash).
+    pub const SEEDS: &str = "SEEDS";
     /// `u32`: 1 if a caller must prove that it knows a secret.
     pub const HIDDEN: &str = "HIDDEN";
     /// `u32`: how many flows the table holds.

@@ -6,6 +6,7 @@ pub mod event;
 pub mod group;
 pub mod handshake;
 pub mod isn;
+pub mod join;
 pub mod options;
 pub mod outcome;
 pub mod proof;

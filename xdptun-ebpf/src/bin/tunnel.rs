@@ -5,6 +5,7 @@
 //! | [`xdptun_egress`] | tc egress | UDP to TCP; opens flows; makes the segments the daemon asks for |
 //! | [`xdptun_ingress`] | tc ingress | everything inbound: handshake, replies, TCP to UDP |
 //! | [`xdptun_splitter`] | tc ingress of the splitter pair's far end | sends pieces back |
+//! | [`xdptun_joiner`] | tc ingress of its near end | hands restored datagrams up that GRO has met |
 //! | [`xdptun_xdp`], [`xdptun_xdp_frags`] | XDP, optional | TCP to UDP for established flows, the rest is left to `ingress` |
 //!
 //! Entry points only: `tunnel` decides what becomes of a packet, `host::verdict` maps its fate
@@ -32,7 +33,7 @@ use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
 use xdptun_ebpf::tunnel::scope::Tunnel;
 use xdptun_ebpf::tunnel::verdict::{Step, Verdict, refused};
-use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, rules, vlan};
+use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, join, rules, vlan};
 
 /// tc egress: datagrams become segments.
 #[classifier]
@@ -64,6 +65,10 @@ fn egress(ctx: &TcContext) -> i32 {
 #[classifier]
 pub fn xdptun_ingress(ctx: TcContext) -> i32 {
     enter(&ctx);
+    // Not recorded: a capture has the datagram since it was restored.
+    if let Some(verdict) = join::land(&ctx) {
+        return verdict;
+    }
     recorded::<Tunnel>(&ctx, Hook::Ingress, || ingress(&ctx))
 }
 
@@ -93,6 +98,14 @@ fn ingress(ctx: &TcContext) -> i32 {
 pub fn xdptun_splitter(ctx: TcContext) -> i32 {
     enter(&ctx);
     split::send_home(&ctx, rules::owns_either)
+}
+
+/// tc ingress of the splitter's near end: restored datagrams that GRO has met come in by the
+/// interface again.
+#[classifier]
+pub fn xdptun_joiner(ctx: TcContext) -> i32 {
+    enter(&ctx);
+    join::come_back(&ctx)
 }
 
 /// XDP: segments of established flows become datagrams.
@@ -167,7 +180,8 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
     }
     let step = Step::from_raw(process());
     match step {
-        Step::PASS => options::put_back::<I>(ctx).map_or_else(end, |()| step),
+        Step::Done(_) if step != Step::PASS && !join::is_under_way(ctx) => step,
+        Step::Done(_) => options::put_back::<I>(ctx).map_or_else(end, |()| step),
         step => step,
     }
 }

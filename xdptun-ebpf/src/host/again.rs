@@ -1,4 +1,4 @@
-//! Packets that pass the egress hook again, or that xdptun itself made
+//! Packets that pass a hook again, or that xdptun itself made
 //! ([`xdptun_common::again`]).
 
 use aya_ebpf::programs::TcContext;
@@ -7,7 +7,7 @@ use xdptun_common::again::{TC_INDEX, is_own};
 use crate::machine::opaque;
 use crate::packet::skb::Skb as _;
 
-/// Marks a packet that is about to be redirected to the egress hook.
+/// Marks a packet that is about to be redirected.
 #[inline(always)]
 pub fn mark(ctx: &TcContext) {
     ctx.set_tc_index(TC_INDEX);

@@ -14,8 +14,14 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ROWS * IN_
 /// Counts one more.
 #[inline(always)]
 pub fn count<C: Counter>(at: Interface, counter: C) {
+    count_all(at, counter, 1);
+}
+
+/// Counts so many more.
+#[inline(always)]
+pub fn count_all<C: Counter>(at: Interface, counter: C, number: u32) {
     if let Some(count) = COUNTERS.get_ptr_mut(at.row() * IN_ROW + counter.index()) {
         // SAFETY: a per-CPU value, which only this program run touches.
-        unsafe { *count += 1 }
+        unsafe { *count += u64::from(number) }
     }
 }

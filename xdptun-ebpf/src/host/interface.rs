@@ -133,6 +133,15 @@ impl Interface {
         }
     }
 
+    /// The far end of its splitter pair, if datagrams may go up by way of the GRO of the near one.
+    #[inline(always)]
+    pub fn joiner(self) -> Option<u32> {
+        match self.word(0, |member| member.joiner) {
+            0 => None,
+            ifindex => Some(ifindex),
+        }
+    }
+
     /// Which program restores inbound data. If XDP does, it has refused plain UDP as well.
     #[inline(always)]
     pub fn ingress(self) -> IngressMode {

@@ -2,6 +2,7 @@
 //! pending checksum.
 
 use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::bpf_skb_change_type;
 use aya_ebpf::programs::TcContext;
 
 use crate::packet::access::Packet as _;
@@ -31,6 +32,26 @@ pub trait Skb {
     fn set_tc_index(&self, number: u32) {
         // SAFETY: as above.
         unsafe { (*self.raw()).tc_index = number }
+    }
+
+    /// Sets the queue by which a device with several sends the packet: its number and one, or 0 for
+    /// any.
+    #[inline(always)]
+    fn set_queue_mapping(&self, queue: u32) {
+        // Volatile, or the compiler would store the mark beside it at once, and the verifier takes
+        // no such store.
+        // SAFETY: as above.
+        unsafe { (&raw mut (*self.raw()).queue_mapping).write_volatile(queue) }
+    }
+
+    /// Lets the host take the packet as its own, whatever the address of its frame.
+    #[inline(always)]
+    fn take_for_this_host(&self) {
+        /// `PACKET_HOST` of `linux/if_packet.h`.
+        const HOST: u32 = 0;
+        // SAFETY: the context is valid for the whole program run. It fails for other types than
+        // the four of received packets, which this one has.
+        let _ = unsafe { bpf_skb_change_type(self.raw(), HOST) };
     }
 
     /// Whether the frame was addressed to another host, and seen only because
@@ -121,6 +142,16 @@ pub trait Skb {
     fn is_super_packet(&self) -> bool {
         // SAFETY: as above.
         unsafe { (*self.raw()).gso_size != 0 }
+    }
+
+    /// How many segments or datagrams the buffer holds.
+    #[inline(always)]
+    fn pieces(&self) -> u32 {
+        // SAFETY: as above.
+        match unsafe { (*self.raw()).gso_segs } {
+            0 => 1,
+            segments => segments,
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::verify::refusal;
-use crate::tunnel::{calls, fragments, restore, rules};
+use crate::tunnel::{calls, fragments, join, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
@@ -241,7 +241,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     }
     if let Some(flow) = flow {
         if decision.outcome == Outcome::RxRestored {
-            return deliver::<I>(ctx, flow, segment, now);
+            return deliver::<I>(ctx, key, flow, segment, now);
         }
         if decision.outcome.is_sign_of_life() {
             // If all that comes are challenges, the flow has to be opened again.
@@ -360,8 +360,15 @@ fn answer<I: Ip>(ctx: &TcContext, key: &FlowKey, outcome: Outcome, reply: &Reply
 
 /// Restores the datagram, and acknowledges it if that is due.
 #[inline(always)]
-fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> Verdict {
+fn deliver<I: Ip>(
+    ctx: &TcContext,
+    key: &FlowKey,
+    flow: Entry,
+    segment: &Segment,
+    now: u64,
+) -> Verdict {
     let ack_due = flow.ack_due(segment, now);
+    let before = flow.received_datagrams();
     flow.receive_datagram(segment, now);
     if ack_due {
         // A clone goes out through `egress`, which makes it the ACK. It is
@@ -374,7 +381,10 @@ fn deliver<I: Ip>(ctx: &TcContext, flow: Entry, segment: &Segment, now: u64) -> 
         let _ = ctx.clone_redirect(interface(ctx).index(), 0);
         ctx.set_mark(mark);
     }
+    // Behind the clone, which would leave by the queue that is chosen here.
+    let joins = join::choose(ctx, key, before, now);
     match restore::into_datagram::<I>(ctx) {
+        Ok(()) if joins => Verdict::Joining,
         Ok(()) => Outcome::RxRestored.into(),
         Err(error) => refused(error, Direction::Inbound).into(),
     }

@@ -15,6 +15,7 @@
 //! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
+//! | [`join`] | restored datagrams that go up by way of GRO |
 //! | [`limits`] | how many answers may leave and flows may be opened in a second |
 //! | [`proof`] | whether a caller knows the secret |
 //! | [`reply`] | writes SYN, SYN-ACK, ACK, FIN and RST |
@@ -43,6 +44,7 @@ pub mod fragments;
 pub mod group;
 pub mod icmp;
 pub mod ingress;
+pub mod join;
 pub mod limits;
 pub mod proof;
 pub mod reply;

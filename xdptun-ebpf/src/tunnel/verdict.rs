@@ -13,12 +13,15 @@ use crate::host::redirect::send_out;
 use crate::host::verdict::end_at_tc;
 use crate::packet::direction::Direction;
 use crate::packet::error::PacketError;
+use crate::tunnel::join;
 
 /// What became of a packet that is ours.
 #[derive(Clone, Copy)]
 pub enum Verdict {
     /// The outcome decides.
     Ended(Outcome),
+    /// The datagram was restored, and goes up by way of the joiner.
+    Joining,
     /// The packet was turned into an answer, which leaves where it came in.
     Answered(Outcome),
     /// Nothing yet: its options must be stashed first.
@@ -42,6 +45,7 @@ impl Verdict {
     pub fn index(self) -> u32 {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
+            Self::Joining => Outcome::RxRestored.index(),
             Self::Stash | Self::Segment | Self::Message => u32::MAX,
         }
     }
@@ -61,6 +65,10 @@ impl Verdict {
                 Step::Done(send_out(at.index()))
             }
             Self::Ended(outcome) => Step::Done(end_at_tc(ctx, outcome, I::ETHER_TYPE)),
+            Self::Joining => {
+                end_at_tc(ctx, Outcome::RxRestored, I::ETHER_TYPE);
+                Step::Done(join::send(ctx))
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use clap::Args;
 
 use super::terminal::Terminal;
 use crate::config::{
-    Config, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig, Seconds, Secrets,
-    TcChoice,
+    Config, GroChoice, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig,
+    Seconds, Secrets, TcChoice,
 };
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::host::ports::PortRange;
@@ -52,6 +52,11 @@ pub struct Arguments {
     /// Which program restores inbound data.
     #[arg(long, value_enum, default_value = "auto")]
     ingress: IngressChoice,
+
+    /// Whether restored datagrams pass GRO, which merges them for sockets with UDP_GRO. The GRO of
+    /// the interface (`ethtool -K`) stays as it is.
+    #[arg(long, value_enum, default_value = "auto")]
+    gro: GroChoice,
 
     /// How the tc programs are attached.
     #[arg(long, value_enum, default_value = "auto")]
@@ -135,6 +140,7 @@ impl TryFrom<Arguments> for Config {
             ports: arguments.port,
             peers: arguments.peer.into_iter().map(PeerConfig::from).collect(),
             ingress: arguments.ingress,
+            gro: arguments.gro,
             tc: arguments.tc,
             keepalive: arguments.keepalive,
             idle_timeout: arguments.idle_timeout,

@@ -11,7 +11,7 @@ use super::nat::Nat;
 use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::policy::{PolicyRule, check_policies};
 use super::secrets::Secrets;
-use super::values::{IngressChoice, MaxFlows, Seconds, TcChoice, list};
+use super::values::{GroChoice, IngressChoice, MaxFlows, Seconds, TcChoice, list};
 use crate::error::{Result, bail};
 use crate::host::ports::PortRange;
 
@@ -46,6 +46,10 @@ pub struct InterfaceConfig {
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
     pub ingress: IngressChoice,
+    /// Whether restored datagrams pass GRO, which merges them for sockets with UDP_GRO. The GRO of
+    /// the interface (`ethtool -K`) stays as it is.
+    #[serde(default)]
+    pub gro: GroChoice,
     /// How the tc programs are attached.
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true)))]
@@ -85,6 +89,7 @@ impl InterfaceConfig {
             ports,
             peers: Vec::new(),
             ingress: IngressChoice::default(),
+            gro: GroChoice::default(),
             tc: TcChoice::default(),
             keepalive: Seconds::default(),
             idle_timeout: Seconds::default(),

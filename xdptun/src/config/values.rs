@@ -29,6 +29,19 @@ pub enum IngressChoice {
     Tc,
 }
 
+/// Whether restored datagrams pass GRO, which merges them for sockets with UDP_GRO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+pub enum GroChoice {
+    /// Those of flows with 64 datagrams or more in 16.8 ms, where tc restores them on an Ethernet
+    /// interface. If few are merged, 256 try it about once a second.
+    #[default]
+    Auto,
+    /// None: each goes up by itself.
+    Off,
+}
+
 /// How the tc programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]

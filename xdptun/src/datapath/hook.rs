@@ -23,7 +23,7 @@ pub enum Held<'a> {
     /// By TCX links.
     Tcx,
     /// By filters of the clsact qdisc, which are in these places.
-    Clsact(&'a mut [FilterPlace; 3]),
+    Clsact(&'a mut [FilterPlace; 4]),
 }
 
 /// The mode in which XDP is attached; `None` for tc alone.

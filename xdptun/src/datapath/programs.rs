@@ -21,10 +21,19 @@ pub struct Programs {
     pub ingress: Option<&'static str>,
     /// The program at tc egress.
     pub egress: &'static str,
-    /// The program at the splitter's far end, if the function splits super-packets.
-    pub splitter: Option<&'static str>,
+    /// The programs at the splitter, if the function splits super-packets.
+    pub splitter: Option<SplitterPrograms>,
     /// The XDP programs, if it has some.
     pub xdp: Option<XdpPrograms>,
+}
+
+/// The programs at the two ends of a splitter.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitterPrograms {
+    /// At the far end, where pieces arrive.
+    pub far: &'static str,
+    /// At the near end, where merged datagrams arrive.
+    pub near: &'static str,
 }
 
 /// An XDP program, of which there are two.
@@ -45,6 +54,8 @@ pub enum TcProgram {
     Egress = 1,
     /// At the splitter's far end.
     Splitter = 2,
+    /// At its near end.
+    Joiner = 3,
 }
 
 impl TcProgram {
@@ -52,8 +63,18 @@ impl TcProgram {
     pub const fn hook(self) -> TcAttachType {
         match self {
             Self::Egress => TcAttachType::Egress,
-            Self::Ingress | Self::Splitter => TcAttachType::Ingress,
+            Self::Ingress | Self::Splitter | Self::Joiner => TcAttachType::Ingress,
         }
+    }
+}
+
+impl SplitterPrograms {
+    /// Both, by name.
+    pub const fn all(self) -> [(TcProgram, &'static str); 2] {
+        [
+            (TcProgram::Splitter, self.far),
+            (TcProgram::Joiner, self.near),
+        ]
     }
 }
 
@@ -66,9 +87,9 @@ impl Programs {
             .chain([(TcProgram::Egress, self.egress)])
     }
 
-    /// The names of all tc programs.
+    /// All tc programs, by name.
     pub fn at_tc(&self) -> impl Iterator<Item = &'static str> {
-        let on_interface = self.on_interface().map(|(_, name)| name);
-        on_interface.chain(self.splitter)
+        let splitter = self.splitter.into_iter().flat_map(SplitterPrograms::all);
+        self.on_interface().chain(splitter).map(|(_, name)| name)
     }
 }

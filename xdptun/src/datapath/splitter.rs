@@ -2,14 +2,17 @@
 //!
 //! Its near end does no segmentation offload (`gso_max_segs` 1) and no checksum
 //! offload, so the kernel splits super-packets sent to it into single packets with
-//! complete checksums. Both ends have no address and no IPv6.
+//! complete checksums. In the other direction GRO merges restored datagrams (`tunnel/join.rs` of the
+//! programs). Both ends have no address and no IPv6.
 
 use std::fs;
+use std::io;
 
 use futures_util::TryStreamExt as _;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
+use tracing::warn;
 
 use crate::error::{Context as _, Result, bail};
 use crate::host::ethtool;
@@ -18,12 +21,10 @@ use crate::host::netlink;
 /// A pair that exists.
 #[derive(Clone, Debug)]
 pub struct Splitter {
-    /// Index of the near end, which gets super-packets.
-    pub near: u32,
-    /// Name of the far end, where the pieces arrive.
-    pub far: String,
-    /// Index of the far end.
-    pub far_index: u32,
+    /// The near end, which gets super-packets, by name and index.
+    pub near: (String, u32),
+    /// The far end, where the pieces arrive.
+    pub far: (String, u32),
 }
 
 /// The largest MTU of a veth: pieces of any size pass.
@@ -49,16 +50,54 @@ pub fn create(ifindex: u32) -> Result<Splitter> {
     let (near, far) = names(ifindex);
     let index = add_pair(&near, &far)?;
     set_up(&near, &far)?;
-    splitter(index, far)
+    splitter((near, index), far)
 }
 
-fn splitter(near: u32, far: String) -> Result<Splitter> {
+fn splitter(near: (String, u32), far: String) -> Result<Splitter> {
     let found = if_nametoindex(far.as_str());
     Ok(Splitter {
         near,
-        far_index: found.with_context(|| format!("{far} vanished"))?,
-        far,
+        far: (
+            far.clone(),
+            found.with_context(|| format!("{far} vanished"))?,
+        ),
     })
+}
+
+impl Splitter {
+    /// Lets the near end merge what the far one sends it; returns whether it will. A veth receives
+    /// with NAPI, which GRO needs, if its GRO is on and its peer does no TSO (`veth_xmit`, since
+    /// 5.13). Each CPU needs a queue of its own (since 5.14), or one would do the work of all.
+    #[must_use]
+    pub fn merge(&self) -> bool {
+        let (near, far) = (&self.near.0, &self.far.0);
+        let merges = || {
+            use_all_queues(near, far)?;
+            ethtool::set(far, ethtool::SET_TSO, 0)?;
+            ethtool::set(near, ethtool::SET_GRO, 1)?;
+            ethtool::get(near, ethtool::GET_GRO)
+        };
+        match merges() {
+            Ok(on) => on != 0,
+            Err(error) => {
+                warn!("{near} merges no restored datagrams, each goes up by itself: {error}");
+                false
+            }
+        }
+    }
+}
+
+/// Uses as many queues from the far end to the near one as both have: one for each CPU that the
+/// machine can have.
+fn use_all_queues(near: &str, far: &str) -> io::Result<()> {
+    let (mut to, mut from) = (ethtool::channels(near)?, ethtool::channels(far)?);
+    let queues = to.max_receive.min(from.max_send);
+    if (to.receive, from.send) == (queues, queues) {
+        return Ok(());
+    }
+    (to.receive, from.send) = (queues, queues);
+    ethtool::set_channels(near, to)?;
+    ethtool::set_channels(far, from)
 }
 
 /// The pair of an interface as a process left it, or a new one.
@@ -73,7 +112,7 @@ pub fn ensure(ifindex: u32) -> Result<Splitter> {
         Ok(link.filter(is_ours).map(|link| link.header.index))
     })?;
     match index {
-        Some(near) => splitter(near, far),
+        Some(index) => splitter((near, index), far),
         None => create(ifindex),
     }
 }
@@ -104,6 +143,10 @@ fn set_up(near: &str, far: &str) -> Result<()> {
     }
     ethtool::set(near, ethtool::SET_TX_CHECKSUM, 0)
         .with_context(|| format!("cannot switch checksum offload of {near} off"))?;
+    // The kernel counts too little memory for a piece whose data are outside of its head, once that
+    // grows (`pskb_expand_head`), and GRO would subtract more than there is. Pieces are linear.
+    ethtool::set(near, ethtool::SET_SG, 0)
+        .with_context(|| format!("cannot switch scatter-gather of {near} off"))?;
     netlink::block_on(async |handle| {
         for name in [near, far] {
             let up = LinkUnspec::new_with_name(name).mtu(MTU).up().build();

@@ -63,7 +63,9 @@ impl Seen {
         let missing = programs.on_interface().filter_map(|(which, program)| {
             let (hook, name) = match which {
                 TcProgram::Egress => (&self.egress, "tc egress"),
-                TcProgram::Ingress | TcProgram::Splitter => (&self.ingress, "tc ingress"),
+                TcProgram::Ingress | TcProgram::Splitter | TcProgram::Joiner => {
+                    (&self.ingress, "tc ingress")
+                }
             };
             (!hook.has(program)).then_some(name)
         });

@@ -16,8 +16,8 @@ use super::cut::CutOrder;
 use super::settings::{self, Rule, Settings};
 use super::surroundings::Surroundings;
 use crate::config::{
-    Config, Filtering, Forward, IngressChoice, InterfaceConfig, MaxBindings, MaxSessions, Nat,
-    Pool, Source, TcChoice, To,
+    Config, Filtering, Forward, GroChoice, IngressChoice, InterfaceConfig, MaxBindings,
+    MaxSessions, Nat, Pool, Source, TcChoice, To,
 };
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
@@ -286,6 +286,7 @@ impl Plan {
     pub fn options(&self) -> Options<Settings> {
         Options {
             ingress: IngressChoice::Tc,
+            gro: GroChoice::Off,
             tc: self.tc,
             trace: Trace::Off,
             record: None,

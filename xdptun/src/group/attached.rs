@@ -13,6 +13,7 @@ use super::options::Options;
 use super::pinned::{self, Pinned, kept_as};
 use super::queue::Frame;
 use super::take_over::already;
+use crate::config::GroChoice;
 use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::map::Source;
 use crate::datapath::recorder::Recorder;
@@ -97,7 +98,7 @@ impl<F: Function> Attached<F> {
         let interfaces: Vec<_> = present.iter().map(|(one, _)| one.clone()).collect();
         let mut attached = Self::load(group, &interfaces, options)?;
         for (interface, attachment) in present {
-            let mut hooks = attached.hooks(interface.link_len)?;
+            let mut hooks = attached.hooks(interface.link_len, options.gro)?;
             let attachment = hooks.replace(&interface, attachment)?;
             let name = kept_as(&attachment);
             let carried = Carried::of(interface, name, &attachment);
@@ -227,7 +228,7 @@ impl<F: Function> Attached<F> {
             None => self.engine.free_row()?,
         };
         let attachment = first_attachment::<F>(&interface, options, row)?;
-        let mut hooks = self.hooks(interface.link_len)?;
+        let mut hooks = self.hooks(interface.link_len, options.gro)?;
         let carried = hooks.attach(interface, options.ingress, attachment)?;
         self.interfaces.retain(|one| one.interface.index != index);
         self.interfaces.push(carried);
@@ -268,7 +269,7 @@ impl<F: Function> Attached<F> {
             pins::remove_links(F::PROGRAMS, &member)
                 .with_context(|| format!("cannot remove the links in {}", member.display()))?;
         }
-        let mut hooks = self.hooks(interface.link_len)?;
+        let mut hooks = self.hooks(interface.link_len, options.gro)?;
         let attachment = match hooks.put_tc_first(&interface, old) {
             Ok(attachment) => attachment,
             Err(error) if gone == new => return Err(error),
@@ -286,7 +287,7 @@ impl<F: Function> Attached<F> {
             // splitter or in another network namespace.
             self.strip(gone)?;
         }
-        self.hooks(interface.link_len)?
+        self.hooks(interface.link_len, options.gro)?
             .replace(&interface, attachment)?;
         // It is carried, whatever becomes of this.
         if let Err(error) = self.refresh() {
@@ -325,7 +326,7 @@ impl<F: Function> Attached<F> {
     }
 
     /// The programs for a link layer, and what attaching them needs.
-    fn hooks(&mut self, link_len: u32) -> Result<Hooks<'_, F>> {
+    fn hooks(&mut self, link_len: u32, gro: GroChoice) -> Result<Hooks<'_, F>> {
         let mut all = self.loaded.iter_mut();
         let loaded = all.find(|loaded| loaded.link_len == link_len);
         let missing = || Error::new(Kind::Other, "the programs for its link layer are missing");
@@ -333,6 +334,7 @@ impl<F: Function> Attached<F> {
             group: &self.group,
             loaded: loaded.ok_or_else(missing)?,
             engine: &mut self.engine,
+            gro,
         })
     }
 

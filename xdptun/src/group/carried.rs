@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
+use aya::programs::XdpMode;
 use aya::util::KernelVersion;
 use xdptun_common::attachment::{Attachment, FilterPlace, Filters, IngressMode};
 use xdptun_common::member::Member;
+use xdptun_common::wire::EthernetHeader;
 
 use super::function::Function;
 use super::loaded::Loaded;
 use super::options::Options;
 use super::pinned::{kept_as, name_bytes};
-use crate::config::{IngressChoice, TcChoice};
+use crate::config::{GroChoice, IngressChoice, TcChoice};
 use crate::datapath::clsact;
 use crate::datapath::engine_maps::EngineMaps;
 use crate::datapath::hook::{Held, Place, attach_tc, attach_xdp, load_ahead, xdp_mode};
@@ -34,6 +36,8 @@ pub struct Carried {
     pub is_there: bool,
     /// Which program restores inbound data.
     pub ingress: IngressMode,
+    /// Whether restored datagrams that come in bursts are merged on their way up.
+    pub gro: bool,
     /// Whether the tc programs are TCX links.
     pub tcx: bool,
     /// Why `auto` did not take XDP, if it did not.
@@ -50,6 +54,7 @@ impl Carried {
             kept_as,
             is_there: true,
             ingress: IngressMode::from_raw(attachment.ingress).unwrap_or(IngressMode::Tc),
+            gro: attachment.gro != 0,
             tcx: attachment.filters == Filters::Tcx as u32,
             xdp_refusal: None,
             row: attachment.row,
@@ -90,7 +95,8 @@ pub fn first_attachment<F: Function>(
         name: name_bytes(&interface.name)?,
         since: monotonic_ns(),
         lost_in_queue: 0,
-        places: [FilterPlace::default(); 3],
+        gro: 0,
+        places: [FilterPlace::default(); 4],
     })
 }
 
@@ -137,6 +143,8 @@ pub struct Hooks<'a, F: Function> {
     pub loaded: &'a mut Loaded<F>,
     /// These maps.
     pub engine: &'a mut EngineMaps,
+    /// Whether restored datagrams may be merged on their way up.
+    pub gro: GroChoice,
 }
 
 impl<F: Function> Hooks<'_, F> {
@@ -194,6 +202,7 @@ impl<F: Function> Hooks<'_, F> {
         mut attachment: Attachment,
     ) -> Result<Attachment> {
         let mode = mode_of(&attachment).and_then(xdp_mode);
+        attachment.gro = self.merges(interface, splitter, mode).into();
         load_ahead(&mut self.loaded.ebpf, F::PROGRAMS, mode);
         self.engine.set_attachment(interface.index, attachment)?;
         let directory = pins::member(self.group, interface.index);
@@ -212,11 +221,21 @@ impl<F: Function> Hooks<'_, F> {
             )?;
         }
         self.admit(interface, splitter, &attachment)?;
-        if let (Some(splitter), Some(name)) = (splitter, F::PROGRAMS.splitter) {
-            let far = (splitter.far.as_str(), splitter.far_index);
-            self.put_tc(interface, far, (TcProgram::Splitter, name), &mut attachment)?;
+        if let (Some(splitter), Some(programs)) = (splitter, F::PROGRAMS.splitter) {
+            let [far, near] = programs.all();
+            for ((name, index), program) in [(&splitter.far, far), (&splitter.near, near)] {
+                self.put_tc(interface, (name, *index), program, &mut attachment)?;
+            }
         }
-        self.put_on_interface(interface, attachment)
+        let attachment = self.put_on_interface(interface, attachment)?;
+        // What is sent to the joiner comes back to programs that are there.
+        if let Some(joining) = splitter.filter(|_| attachment.gro != 0) {
+            self.engine.admit(Member {
+                joiner: joining.far.1,
+                ..member(interface, splitter, &attachment)
+            })?;
+        }
+        Ok(attachment)
     }
 
     /// Puts the tc programs on the interface that was made anew under the name of one that is
@@ -228,7 +247,8 @@ impl<F: Function> Hooks<'_, F> {
         attachment: Attachment,
     ) -> Result<Attachment> {
         let attachment = Attachment {
-            places: [FilterPlace::default(); 3],
+            gro: 0,
+            places: [FilterPlace::default(); 4],
             ..attachment
         };
         self.engine.set_attachment(interface.index, attachment)?;
@@ -272,28 +292,52 @@ impl<F: Function> Hooks<'_, F> {
         attach_tc(&mut self.loaded.ebpf, place, held)
     }
 
-    /// Tells the programs of an interface, and of its splitter's far end.
+    /// Lets the splitter merge restored datagrams of the interface on their way up, if it can and
+    /// may; returns whether it does. A driver that runs XDP has GRO behind it, and the pair is
+    /// Ethernet.
+    fn merges(
+        &self,
+        interface: &Interface,
+        splitter: Option<&Splitter>,
+        xdp: Option<XdpMode>,
+    ) -> bool {
+        self.gro == GroChoice::Auto
+            && xdp.is_none()
+            && interface.link_len == EthernetHeader::LEN as u32
+            && splitter.is_some_and(Splitter::merge)
+    }
+
+    /// Tells the programs of an interface, and of the ends of its splitter.
     fn admit(
         &mut self,
         interface: &Interface,
         splitter: Option<&Splitter>,
         attachment: &Attachment,
     ) -> Result<()> {
-        let member = Member {
-            met_at: interface.index,
-            index: interface.index,
-            mtu: interface.mtu,
-            splitter: splitter.map_or(0, |splitter| splitter.near),
-            ingress: attachment.ingress,
-            row: attachment.row,
-        };
-        if let Some(splitter) = splitter {
+        let member = member(interface, splitter, attachment);
+        for (_, end) in splitter
+            .iter()
+            .flat_map(|splitter| [&splitter.far, &splitter.near])
+        {
             self.engine.admit(Member {
-                met_at: splitter.far_index,
+                met_at: *end,
                 ..member
             })?;
         }
         self.engine.admit(member)
+    }
+}
+
+/// What the programs are told of an interface of which no datagram goes to the joiner yet.
+fn member(interface: &Interface, splitter: Option<&Splitter>, attachment: &Attachment) -> Member {
+    Member {
+        met_at: interface.index,
+        index: interface.index,
+        mtu: interface.mtu,
+        splitter: splitter.map_or(0, |splitter| splitter.near.1),
+        joiner: 0,
+        ingress: attachment.ingress,
+        row: attachment.row,
     }
 }
 

@@ -75,7 +75,9 @@ fn take_other_programs<F: Function>(
     after: &Options<F::Settings>,
     before: &Options<F::Settings>,
 ) -> bool {
-    (after.ingress, after.tc, after.trace, after.record)
-        != (before.ingress, before.tc, before.trace, before.record)
-        || F::takes_other_programs(&after.settings, &before.settings)
+    let common = |options: &Options<F::Settings>| {
+        let hooks = (options.ingress, options.gro, options.tc);
+        (hooks, options.trace, options.record)
+    };
+    common(after) != common(before) || F::takes_other_programs(&after.settings, &before.settings)
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::config::{IngressChoice, LogLevel, TcChoice};
+use crate::config::{GroChoice, IngressChoice, LogLevel, TcChoice};
 
 /// An option that cannot become what is wanted while programs are attached.
 pub struct Contradiction {
@@ -30,6 +30,8 @@ impl Contradiction {
 pub struct Options<S> {
     /// Which program handles what comes in.
     pub ingress: IngressChoice,
+    /// Whether restored datagrams are merged on their way up.
+    pub gro: GroChoice,
     /// How the tc programs are attached.
     pub tc: TcChoice,
     /// Whether the programs log every packet.

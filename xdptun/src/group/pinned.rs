@@ -261,7 +261,7 @@ impl<F: Function> Pinned<F> {
             if attached {
                 let direction = match which {
                     TcProgram::Egress => "egress",
-                    TcProgram::Ingress | TcProgram::Splitter => "ingress",
+                    TcProgram::Ingress | TcProgram::Splitter | TcProgram::Joiner => "ingress",
                 };
                 hooks.push(format!(
                     "tc {direction} ({})",

@@ -8,7 +8,7 @@ use xdptun_common::gateway::timer::Timers;
 use xdptun_common::nat64::LONGER;
 use xdptun_common::nat64::translator::Translator;
 
-use crate::config::{self, IngressChoice};
+use crate::config::{self, GroChoice, IngressChoice};
 use crate::datapath::device::Device;
 use crate::group::{Options, Trace};
 
@@ -94,6 +94,7 @@ impl Plan {
         let fixed = self.nat64.fixed.iter();
         Options {
             ingress: IngressChoice::Tc,
+            gro: GroChoice::Off,
             tc: self.nat64.tc,
             trace: Trace::Off,
             record: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use xdptun_common::policy::rule::MAX_RULES;
 
-use crate::config::{Config, IngressChoice, InterfaceConfig, PolicyRule, TcChoice};
+use crate::config::{Config, GroChoice, IngressChoice, InterfaceConfig, PolicyRule, TcChoice};
 use crate::error::{Result, bail};
 use crate::group::{Options, Trace};
 
@@ -74,6 +74,7 @@ impl Plan {
     pub fn options(&self) -> Options<Settings> {
         Options {
             ingress: IngressChoice::Tc,
+            gro: GroChoice::Off,
             tc: self.tc,
             trace: Trace::Off,
             record: None,

@@ -11,7 +11,7 @@ use super::maps::Maps;
 use super::plan::Plan;
 use super::settings::Settings;
 use crate::datapath::map::Source;
-use crate::datapath::programs::{Programs, XdpPrograms};
+use crate::datapath::programs::{Programs, SplitterPrograms, XdpPrograms};
 use crate::error::Result;
 use crate::group::counter::Counter;
 use crate::group::options::Contradiction;
@@ -32,7 +32,10 @@ impl Function for Tunnel {
         device: None,
         ingress: Some("xdptun_ingress"),
         egress: "xdptun_egress",
-        splitter: Some("xdptun_splitter"),
+        splitter: Some(SplitterPrograms {
+            far: "xdptun_splitter",
+            near: "xdptun_joiner",
+        }),
         xdp: Some(XdpPrograms {
             linear: "xdptun_xdp",
             frags: "xdptun_xdp_frags",

@@ -14,7 +14,7 @@ use super::maps::{PINNED, PROOFS, group};
 use super::settings::Settings;
 use super::sizes::forgetful;
 use super::tcp_defaults;
-use crate::config::{IngressChoice, TcChoice};
+use crate::config::{GroChoice, IngressChoice, TcChoice};
 use crate::datapath::hook::load_all;
 use crate::datapath::local::LocalMap;
 use crate::datapath::pins;
@@ -74,6 +74,7 @@ fn random_secret() -> Result<[u64; 2]> {
 pub fn try_load(interface: &Interface) -> Result<bool> {
     let options = Options {
         ingress: IngressChoice::Auto,
+        gro: GroChoice::Auto,
         tc: TcChoice::Auto,
         trace: Trace::Off,
         record: None,
@@ -104,11 +105,13 @@ fn load_object(
     let peers_only = u32::from(settings.only_peers);
     let hidden = u32::from(settings.keys.is_some());
     let tcp_defaults = AsPod(tcp_defaults::read(&interface.name));
+    let seeds: [u8; 48] = random::bytes()?;
     let globals = Globals::of(options, interface)?;
     let mut loader = globals.loader(directory);
     loader
         .override_global(global::HIDDEN, &hidden, true)
         .override_global(global::SECRET, &group.secret, true)
+        .override_global(global::SEEDS, &seeds, true)
         .override_global(global::MAX_FLOWS, &settings.max_flows, true)
         .override_global(global::TCP_DEFAULTS, &tcp_defaults, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)

@@ -78,6 +78,7 @@ impl Plan {
         Ok(Self {
             options: Options {
                 ingress: config.ingress,
+                gro: config.gro,
                 tc: config.tc,
                 trace,
                 record: None,

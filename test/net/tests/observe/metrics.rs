@@ -104,6 +104,7 @@ fn tell_what_status_tells() {
             name if name.starts_with("sent_") || name == "replies_limited" => {
                 "xdptun_control_segments_total"
             }
+            "rx_gro_sent" | "rx_gro_returned" | "rx_gro_merged" => "xdptun_gro_datagrams_total",
             _ => "xdptun_packets_total",
         };
         let told = of_attachment(metric, Some(name));
@@ -112,6 +113,7 @@ fn tell_what_status_tells() {
     let names = [
         "xdptun_packets_total",
         "xdptun_control_segments_total",
+        "xdptun_gro_datagrams_total",
         "xdptun_queue_lost_datagrams_total",
     ];
     let outcomes = names.map(|name| metrics.label_values(name, "outcome").len());

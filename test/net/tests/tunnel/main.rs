@@ -9,6 +9,7 @@ mod fragments;
 mod gro;
 mod group;
 mod icmp;
+mod joined;
 mod jumbo;
 mod lossy;
 mod merged;

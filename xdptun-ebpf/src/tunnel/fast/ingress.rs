@@ -2,6 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::{GROWTH, restore};
@@ -14,9 +15,9 @@ use crate::packet::link::link_len;
 use crate::packet::skb::Skb as _;
 use crate::tunnel::ingress::segment;
 use crate::tunnel::restore::{Cut, replace};
-use crate::tunnel::rules;
-use crate::tunnel::table::find;
+use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::{Step, Verdict, refused};
+use crate::tunnel::{join, rules};
 
 /// What becomes of a packet of IP version `I` at tc.
 #[inline(always)]
@@ -33,7 +34,12 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Step {
     match located.protocol {
         Protocol::UDP | Protocol::TCP if !rules::owns_either(ports) => Step::PASS,
         Protocol::TCP if !ctx.is_super_packet() && !ctx.has_tag() => {
-            match restore_established(ctx, ctx.len() as usize, &located) {
+            let mut joins = false;
+            let choose = |key: &FlowKey, flow: Entry, now| {
+                joins = join::choose(ctx, key, flow.received_datagrams(), now);
+            };
+            match restore_established(ctx, ctx.len() as usize, &located, choose) {
+                Some(Outcome::RxRestored) if joins => Verdict::Joining.carry_out::<I>(ctx),
                 Some(outcome) => Verdict::Ended(outcome).carry_out::<I>(ctx),
                 None => Step::Miss,
             }
@@ -43,24 +49,27 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Step {
 }
 
 /// Restores the datagram of a segment of an owned port, in a packet of `len` bytes; `None` if it
-/// is missed.
+/// is missed. `choose` chooses the way of its datagram, before the flow notes it.
 #[inline(always)]
 pub fn restore_established<I: Ip>(
     packet: &impl Cut,
     len: usize,
     located: &Located<I>,
+    choose: impl FnOnce(&FlowKey, Entry, u64),
 ) -> Option<Outcome> {
     let tcp: TcpHeader = packet.read(located.offset)?;
     if tcp.header_len() != TcpHeader::LEN || len < located.offset + located.len {
         return None;
     }
     let segment = segment(&tcp, located.len)?;
-    let flow = find(&located.inbound((tcp.source(), tcp.destination())))?;
+    let key = located.inbound((tcp.source(), tcp.destination()));
+    let flow = find(&key)?;
     let now = now();
     if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
         return None;
     }
     let restored = restore(located.ip, tcp, located.len, Sum::new())?;
+    choose(&key, flow, now);
     flow.receive_datagram(&segment, now);
     Some(match replace(packet, restored, GROWTH) {
         Ok(()) => Outcome::RxRestored,

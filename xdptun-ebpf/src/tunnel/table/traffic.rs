@@ -89,6 +89,12 @@ impl Entry {
         word!(self, received_at).refresh(now);
     }
 
+    /// How many datagrams have come.
+    #[inline(always)]
+    pub fn received_datagrams(self) -> u64 {
+        word!(self, rx_packets).load()
+    }
+
     /// Whether it is time to answer a segment with nothing but the flow's numbers, if `kept` such
     /// answers are not for it; at most one of all CPUs is told so.
     #[inline(always)]

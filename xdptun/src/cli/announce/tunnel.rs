@@ -52,9 +52,14 @@ fn say_attachment(
 ) -> Result<()> {
     let name = &carried.interface.name;
     let tc = if carried.tcx { "TCX" } else { "clsact" };
+    let merged = if carried.gro {
+        ", merged again for sockets with UDP_GRO"
+    } else {
+        ""
+    };
     writeln!(
         out,
-        "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}",
+        "{name}: tc egress and tc ingress ({tc}); inbound data restored by {}{merged}",
         carried.ingress.name()
     )?;
     if attached.adopted {

@@ -14,7 +14,7 @@ use tokio::runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 use tokio::time::interval;
-use xdptun::config::{IngressChoice, TcChoice};
+use xdptun::config::{GroChoice, IngressChoice, TcChoice};
 use xdptun::datapath::map::Source;
 use xdptun::datapath::programs::Programs;
 use xdptun::datapath::recorder::Recorder;
@@ -82,6 +82,7 @@ impl Function for Count {
     fn options(plan: &Plan) -> Options<()> {
         Options {
             ingress: IngressChoice::Tc,
+            gro: GroChoice::Off,
             tc: plan.tc,
             trace: plan.trace,
             record: None,
