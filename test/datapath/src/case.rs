@@ -66,6 +66,7 @@ pub struct Case {
     calls: BTreeMap<FlowKey, u32>,
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
+    answered: Option<(FlowKey, u32, u64)>,
     sent: Vec<SentSegment>,
     remotes: Vec<IpAddr>,
     opened: Tally,
@@ -96,6 +97,7 @@ impl Case {
             calls: BTreeMap::new(),
             proof: None,
             reset: None,
+            answered: None,
             sent: Vec::new(),
             remotes: Vec::new(),
             opened: Tally::default(),
@@ -122,6 +124,13 @@ impl Case {
     #[must_use]
     pub fn ingress(packet: impl Into<Vec<u8>>) -> Self {
         Self::new(Program::Ingress, packet)
+    }
+
+    /// A SYN of this sequence number for the flow was answered so many epochs ago.
+    #[must_use]
+    pub const fn was_answered(mut self, key: FlowKey, sequence: u32, epochs: u64) -> Self {
+        self.answered = Some((key, sequence, epochs));
+        self
     }
 
     /// A segment of the flow was answered with a reset of this number at this time.
@@ -368,6 +377,7 @@ impl Case {
         datapath.set_calls(&self.calls);
         datapath.set_proof(self.proof);
         datapath.set_reset(self.reset);
+        datapath.set_answered(self.answered);
         datapath.set_sent(&self.sent);
         datapath.set_remotes(&self.remotes);
         datapath.set_opened(self.opened, &self.networks);

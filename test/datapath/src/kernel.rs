@@ -15,6 +15,7 @@ use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::event::Event;
+use xdptun_common::tunnel::isn::{self, SYNS, epoch};
 use xdptun_common::tunnel::outcome::COUNTERS;
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
@@ -157,6 +158,10 @@ pub struct Datapath {
     fragments: HashMap<MapData, Fragmented, u64>,
     calls: HashMap<MapData, Record<FlowKey>, u32>,
     sent: Array<MapData, Record<SentSegment>>,
+    answered: Array<MapData, u64>,
+    /// The epoch in which they were last all forgotten, and the one that was set since.
+    answered_in: u64,
+    answered_at: Option<u32>,
     remotes: HashMap<MapData, [u8; 16], u32>,
     opened: Array<MapData, Record<Tally>>,
     networks: HashMap<MapData, [u8; 16], u64>,
@@ -226,6 +231,9 @@ impl Datapath {
             fragments: take(&mut ebpf, "FRAGMENTS"),
             calls: take(&mut ebpf, "CALLS"),
             sent: take(&mut ebpf, "SENT"),
+            answered: take(&mut ebpf, "ANSWERED"),
+            answered_in: 0,
+            answered_at: None,
             remotes: take(&mut ebpf, "REMOTES"),
             opened: take(&mut ebpf, "OPENED"),
             networks: take(&mut ebpf, "NETWORKS"),
@@ -481,6 +489,33 @@ impl Datapath {
         }
     }
 
+    /// Makes the programs know a SYN of this sequence number, that was answered so many epochs ago,
+    /// or none that was answered in another epoch than this one.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn set_answered(&mut self, answered: Option<(FlowKey, u32, u64)>) {
+        let now = epoch(Moment::now().ns());
+        let mut set = |index, word| {
+            self.answered
+                .set(index, word, 0)
+                .expect("the map of answered SYNs can be written");
+        };
+        if self.answered_in != now {
+            (0..SYNS).for_each(|index| set(index, 0));
+            self.answered_in = now;
+        }
+        if let Some(index) = self.answered_at.take() {
+            set(index, 0);
+        }
+        if let Some((flow, sequence, epochs)) = answered {
+            let tag = SECRET.isn_of_epoch(&flow, sequence.into());
+            set(tag % SYNS, isn::answered(tag, now - epochs));
+            self.answered_at = Some(tag % SYNS);
+        }
+    }
+
     /// Makes the programs remember these segments, and none near the numbers that the
     /// flows of tests have.
     ///
@@ -638,6 +673,7 @@ impl Datapath {
         self.set_calls([]);
         self.set_proof(None);
         self.set_reset(None);
+        self.set_answered(None);
         self.set_sent(&[]);
         self.set_remotes(&[]);
         self.set_opened(Tally::default(), &[]);

@@ -28,11 +28,6 @@ pub const KNOWN: &[Known] = &[
         field: "SYN-ACK sent again",
         reason: "a SYN is answered with a cookie, and nothing is kept of it that could be sent again",
     },
-    Known {
-        kind: "half-open connection",
-        field: "number for the same SYN kept",
-        reason: "the number is a cookie, which changes every 1.07 s",
-    },
 ];
 
 /// Settings of a host that its own TCP follows, and so ours has to follow.

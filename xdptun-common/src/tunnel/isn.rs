@@ -3,9 +3,14 @@
 //! The ISN of a flow is a keyed hash of its addresses and of the second in which it
 //! opens, for active and for passive opens alike (RFC 6528 asks for a hash of the
 //! addresses and a clock; RFC 4987 section 3.6 calls the passive use a SYN cookie). So a
-//! SYN costs no memory: the ACK of the handshake carries the number back, and a sender
+//! SYN makes no flow: the ACK of the handshake carries the number back, and a sender
 //! that can name it has received our SYN-ACK. Both peers opening at once, or one opening
 //! while the other's ACK is under way, agree on the same number without state.
+//!
+//! A SYN that is repeated must get the number that it got before: the firewalls on the way
+//! follow the SYN-ACK that they saw last, and the peer takes the one that arrives first. So the
+//! epoch in which a SYN was first answered is kept for a while, in one of a few words
+//! ([`first_answered`]). If another SYN has taken the word, the number is that of the present.
 //!
 //! ```text
 //!  31     28 27     24 23                       0
@@ -29,6 +34,11 @@ pub const EPOCH_NS: u64 = 1 << 30;
 /// For how many epochs after its own a cookie is good: 12.9 s, longer than a SYN-ACK is
 /// under way, too short to collect cookies.
 pub const LIFETIME: u64 = 12;
+
+/// For how many epochs a repeated SYN gets the same number: 5.4 s at least, which the first three
+/// SYNs of a peer take that doubles its patience from 1 s on (RFC 6298 section 5.7). The ACK then
+/// has as long.
+const REPEATS: u64 = LIFETIME / 2;
 
 /// The key of the hash: 128 random bits, drawn at each attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +158,30 @@ pub const fn epoch(now_ns: u64) -> u64 {
     now_ns / EPOCH_NS
 }
 
+/// How many SYNs are known again when they are repeated.
+pub const SYNS: u32 = 1 << 14;
+
+/// The epoch in which the SYN that `tag` stands for was first answered: that of the `kept` word if
+/// it is about this SYN and not too old, else the present one.
+#[inline(always)]
+#[must_use]
+pub const fn first_answered(kept: u64, tag: u32, now_ns: u64) -> u64 {
+    let now = epoch(now_ns);
+    let age = (now as u32).wrapping_sub(kept as u32) as u64;
+    if kept == answered(tag, kept) && age <= REPEATS {
+        now.wrapping_sub(age)
+    } else {
+        now
+    }
+}
+
+/// The word to keep of a SYN that was answered in an epoch.
+#[inline(always)]
+#[must_use]
+pub const fn answered(tag: u32, epoch: u64) -> u64 {
+    (tag as u64) << 32 | epoch as u32 as u64
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
@@ -185,6 +219,26 @@ mod tests {
             let different: std::collections::HashSet<u32> = isns.collect();
             prop_assert!(different.len() >= 15, "{different:x?}");
         }
+    }
+
+    #[test]
+    fn a_repeated_syn_gets_its_number_again_while_an_ack_has_time_to_come() {
+        let first = 100 * EPOCH_NS;
+        let mut kept = 0;
+        let mut answer = |tag, now| {
+            let epoch = first_answered(kept, tag, now);
+            kept = answered(tag, epoch);
+            epoch
+        };
+        for later in 0..=REPEATS {
+            assert_eq!(answer(7, first + later * EPOCH_NS), 100);
+        }
+        assert_eq!(answer(7, first + (REPEATS + 1) * EPOCH_NS), 101 + REPEATS);
+        assert_eq!(answer(7, first + (REPEATS + 2) * EPOCH_NS), 101 + REPEATS);
+        assert_eq!(answer(8, first + (REPEATS + 3) * EPOCH_NS), 103 + REPEATS);
+        assert_eq!(answer(7, first + (REPEATS + 4) * EPOCH_NS), 104 + REPEATS);
+        // A clock of another CPU may be a tick behind.
+        assert_eq!(answer(7, first + (REPEATS + 3) * EPOCH_NS), 103 + REPEATS);
     }
 
     #[test]

@@ -4,10 +4,11 @@ use aya_ebpf::bindings::__sk_buff;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::handshake::{Admission, Reaction, Segment, receive};
 use xdptun_common::tunnel::state::State;
+use xdptun_common::wire::Flags;
 
 use crate::host::socket::Socket;
 use crate::tunnel::calls::host_socket;
-use crate::tunnel::cookie::{gave, next_iss};
+use crate::tunnel::cookie::{gave, next_iss_for};
 use crate::tunnel::proof::is_proven;
 use crate::tunnel::rules::has_secret;
 
@@ -41,8 +42,8 @@ extern "C" fn xdptun_decide(
         return 0;
     };
     let mut before = decision.endpoint;
-    if before.state == State::Closed {
-        before.iss = next_iss(&before, key, now);
+    if before.state == State::Closed && segment.flags.contains(Flags::SYN) {
+        before.iss = next_iss_for(&before, key, segment.sequence, now);
     }
     let listener = Listener {
         skb,

@@ -1,9 +1,19 @@
 //! Initial sequence numbers.
 
 use aya_ebpf::Global;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::Array;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::handshake::Endpoint;
-use xdptun_common::tunnel::isn::{Secret, epoch, hashed_words, label_of, same_cookie};
+use xdptun_common::tunnel::isn::{
+    SYNS, Secret, answered, epoch, first_answered, hashed_words, label_of, same_cookie,
+};
+
+use crate::flow::word::Word;
+
+/// The epochs in which SYNs were first answered, by some bits of what stands for the SYN.
+#[map]
+pub static ANSWERED: Array<u64> = Array::with_max_entries(SYNS, 0);
 
 /// What stands where the key is to be: no constant of the programs is the same, or the
 /// compiler would make one of the two, and the key show up there.
@@ -39,6 +49,24 @@ extern "C" fn xdptun_cookie(a: u64, b: u64, c: u64, d: u64, ports_and_epoch: u64
 #[inline(always)]
 pub fn next_iss(endpoint: &Endpoint, flow: &FlowKey, now: u64) -> u32 {
     endpoint.next_iss(cookie(flow, epoch(now)))
+}
+
+/// The same of the flow that the peer opens with a SYN of this sequence number.
+#[inline(always)]
+pub fn next_iss_for(endpoint: &Endpoint, flow: &FlowKey, sequence: u32, now: u64) -> u32 {
+    // As for [`first_identification`].
+    let tag = cookie(flow, sequence.into());
+    let epoch = match ANSWERED.get_ptr_mut(tag % SYNS) {
+        Some(kept) => {
+            // SAFETY: a map value.
+            let kept = unsafe { Word::new(kept) };
+            let epoch = first_answered(kept.load(), tag, now);
+            kept.refresh(answered(tag, epoch));
+            epoch
+        }
+        None => epoch(now),
+    };
+    endpoint.next_iss(cookie(flow, epoch))
 }
 
 /// The flow label of segments that belong to no datagram of this host.

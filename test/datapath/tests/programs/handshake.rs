@@ -58,6 +58,37 @@ pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
     flow
 }
 
+/// A firewall that saw two numbers would follow the second, and the peer takes what comes first.
+#[test]
+fn a_repeated_syn_gets_the_number_that_it_got_before() {
+    const REPEATS: u64 = LIFETIME / 2;
+    let mut rows: Vec<Row> = Vec::new();
+    for path in servers() {
+        let key = path.key();
+        let [mss, sack, scale] = offers(path);
+        let options = [mss, sack, scale].concat();
+        for (name, number, epochs, expected) in [
+            ("in the same epoch", PEER, 0, 0),
+            ("in the next", PEER, 1, 1),
+            ("as late as it may be", PEER, REPEATS, REPEATS),
+            ("later", PEER, REPEATS + 1, 0),
+            ("another SYN", PEER.wrapping_add(1), 1, 0),
+        ] {
+            let options = options.clone();
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                let iss = at.earlier_isn(&key, expected);
+                let answer = path.control(at, SYN_ACK, iss, PEER.wrapping_add(1));
+                Case::ingress(from_peer(path, flags::SYN, PEER, 0))
+                    .was_answered(key, number, epochs)
+                    .answers(answer.options(&options))
+                    .counts(Outcome::RxSyn)
+                    .sends(Sent::SynAck)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
 #[test]
 fn a_syn_is_answered_without_a_flow() {
     let mut rows: Vec<Row> = Vec::new();
