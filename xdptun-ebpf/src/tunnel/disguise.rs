@@ -7,6 +7,7 @@ use xdptun_common::tunnel::translate::{GROWTH, Numbers, PayloadSum, disguise};
 use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader, UdpHeader};
 
+use crate::host::again;
 use crate::host::clock::now;
 use crate::packet::access::Packet as _;
 use crate::packet::direction::Direction;
@@ -76,8 +77,7 @@ pub struct Way {
     /// The room comes from either end of the packet. In front of what a socket of
     /// this host sends there is just enough for the link header, and the kernel would
     /// copy the packet to a larger buffer; behind it there is some, as buffers have
-    /// rounded sizes. Then moving the payload is cheaper. What is forwarded, or comes
-    /// from WireGuard in the kernel, has room in front.
+    /// rounded sizes. Then moving the payload is cheaper ([`lacks_room`]).
     pub is_behind: bool,
     /// Whether a device was to write the checksum.
     pub is_pending: bool,
@@ -92,6 +92,16 @@ pub struct Way {
 #[inline(always)]
 pub fn is_pending<I: Ip>(ip: &I, udp: UdpHeader) -> bool {
     udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending()
+}
+
+/// Whether a packet has no room in front of its headers, as those that a socket of this host sent.
+/// What is forwarded, or comes from WireGuard in the kernel, has some; and so have the pieces of a
+/// super-packet, which got it before they came here again
+/// ([`make_headroom`](crate::host::split::make_headroom)), but for those of the few devices that
+/// compute no checksums.
+#[inline(always)]
+pub fn lacks_room(ctx: &TcContext) -> bool {
+    ctx.has_socket() && !again::was_redirected(ctx)
 }
 
 /// Finds the way for any datagram, whose UDP header starts at `offset`.
@@ -112,7 +122,7 @@ fn way<I: Settle>(
         return Err(Refusal::PendingInside);
     }
     let is_behind = payload_len <= shift::LONGEST
-        && ctx.has_socket()
+        && lacks_room(ctx)
         && is_linear(ctx)
         // One of a packet inside may be finished where it is, but not moved.
         && (is_pending || absent || !finishes()?);

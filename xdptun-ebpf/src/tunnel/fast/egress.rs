@@ -16,7 +16,9 @@ use crate::packet::mtu::fits;
 use crate::packet::settle::Settle;
 use crate::packet::skb::{Skb as _, is_linear};
 use crate::packet::verifier::told;
-use crate::tunnel::disguise::{Way, is_pending, make_room, make_room_behind, write_headers};
+use crate::tunnel::disguise::{
+    Way, is_pending, lacks_room, make_room, make_room_behind, write_headers,
+};
 use crate::tunnel::table::find;
 use crate::tunnel::verdict::{Step, Verdict, refused};
 use crate::tunnel::{rules, shift};
@@ -93,14 +95,14 @@ fn way<I: Settle>(ctx: &TcContext, ip: &I, udp: UdpHeader, payload_len: usize) -
     if udp.checksum() == [0, 0] {
         return None;
     }
-    // The payload of a piece of a super-packet lies in pages, and stays where it is.
     let is_linear = is_linear(ctx);
     let is_pending = is_pending(ip, udp);
     if is_pending && (!is_linear || payload_len < size_of::<I::Saved>()) {
         return None;
     }
-    let is_behind = is_linear && ctx.is_of_socket(udp.source()) && payload_len <= shift::LONGEST;
-    if is_linear && ctx.has_socket() && !is_behind {
+    let lacks_room = is_linear && lacks_room(ctx);
+    let is_behind = lacks_room && ctx.is_of_socket(udp.source()) && payload_len <= shift::LONGEST;
+    if lacks_room && !is_behind {
         return None;
     }
     Some(Way {
