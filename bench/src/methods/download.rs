@@ -27,7 +27,7 @@ pub const COLUMNS: [&str; 5] = ["path", SPEED, "ratio", "goal", CPU];
 pub const GSO_BAR: Bar = Bar::at_least(0.85, 0.95);
 
 /// The options with which restored datagrams go up one by one.
-pub const ONE_BY_ONE: [&str; 2] = ["--gro", "off"];
+pub const GRO_OFF: [&str; 2] = ["--gro", "off"];
 
 /// Makes the stack of a sender cut UDP super-packets before they leave, as it does for most
 /// network cards. Otherwise they cross a veth pair in one piece, which no wire carries.

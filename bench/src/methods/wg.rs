@@ -83,7 +83,7 @@ fn fetch(
     mib: usize,
 ) -> Result<()> {
     let attached = match path {
-        Path::Xdptun if name == ONE_BY_ONE => Some(scenario.attach_with(&download::ONE_BY_ONE)?),
+        Path::Xdptun if name == ONE_BY_ONE => Some(scenario.attach_with(&download::GRO_OFF)?),
         Path::Xdptun => Some(scenario.attach()?),
         Path::Direct | Path::WireGuard => None,
     };

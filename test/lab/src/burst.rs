@@ -11,11 +11,11 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::Pid;
 use socket2::Socket;
 
+use crate::cpu;
 use crate::link;
 use crate::netns::Netns;
 use crate::packet_socket;
@@ -44,7 +44,7 @@ pub fn gather(netns: &Netns, dev: &str) -> Result<()> {
     let new: Vec<_> = threads.iter().filter(|t| !before.contains(t)).collect();
     ensure!(!new.is_empty(), "{dev}: no thread polls it");
     for thread in new {
-        pin(*thread)?;
+        cpu::pin(*thread, CPU)?;
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ pub fn send_together(netns: &Netns, dev: &str, frames: &[Vec<u8>]) -> Result<()>
     // A thread of its own, as it never gives its priority back.
     let sent = thread::scope(|scope| {
         let sender = scope.spawn(|| -> Result<()> {
-            pin(Pid::from_raw(0))?;
+            cpu::pin(cpu::this_thread(), CPU)?;
             take_precedence()?;
             write_all(&socket, frames)
         });
@@ -85,12 +85,6 @@ fn write_all(socket: &Socket, frames: &[Vec<u8>]) -> Result<()> {
             .with_context(|| format!("cannot send {} bytes", frame.len()))?;
     }
     Ok(())
-}
-
-fn pin(thread: Pid) -> Result<()> {
-    let mut cpus = CpuSet::new();
-    cpus.set(CPU)?;
-    sched_setaffinity(thread, &cpus).with_context(|| format!("cannot pin thread {thread}"))
 }
 
 fn take_precedence() -> Result<()> {

@@ -12,6 +12,7 @@ pub mod checksum;
 pub mod cleanup;
 pub mod command;
 pub mod content;
+pub mod cpu;
 pub mod crowd;
 pub mod document;
 pub mod link;

@@ -179,9 +179,9 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
         return end(error);
     }
     let step = Step::from_raw(process());
+    let goes_on = step == Step::PASS || join::is_under_way(ctx);
     match step {
-        Step::Done(_) if step != Step::PASS && !join::is_under_way(ctx) => step,
-        Step::Done(_) => options::put_back::<I>(ctx).map_or_else(end, |()| step),
+        Step::Done(_) if goes_on => options::put_back::<I>(ctx).map_or_else(end, |()| step),
         step => step,
     }
 }

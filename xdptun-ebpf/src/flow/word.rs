@@ -4,9 +4,30 @@
 //! other CPUs could rely on. A reader that sees a new state with an old number
 //! misjudges one segment, as if it had come a moment earlier. That is harmless here.
 
+use core::cell::UnsafeCell;
+
 use crate::machine::Atomic;
 
-/// A word inside a map value.
+/// A word that every run of the programs shares, in a variable of theirs: 0 at first.
+pub struct Variable(UnsafeCell<u64>);
+
+// SAFETY: it is only used as a `Word`, which several CPUs may change at once.
+unsafe impl Sync for Variable {}
+
+impl Variable {
+    /// As it is at first.
+    pub const fn zero() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+
+    /// The word, of a variable that lives as long as the programs.
+    #[inline(always)]
+    pub fn word(&'static self) -> Word<u64> {
+        Word(self.0.get())
+    }
+}
+
+/// A word inside a map value, or in a [`Variable`].
 #[derive(Clone, Copy)]
 pub struct Word<T>(*mut T);
 

@@ -1,26 +1,21 @@
 //! The clock of the programs.
 
-use core::cell::UnsafeCell;
-
 use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_ktime_get_coarse_ns};
 
-use crate::flow::word::Word;
+use crate::flow::word::Variable;
 
 /// The last reading, which holds for a whole tick of the kernel.
 struct Reading {
-    ns: UnsafeCell<u64>,
+    ns: Variable,
     /// `ns`, exclusive or the tick (`jiffies`) that it was read in. So the two words prove each
     /// other: of two readings that CPUs store at once, in whatever order, a mix belongs to no
     /// tick, and the next packet reads anew.
-    proof: UnsafeCell<u64>,
+    proof: Variable,
 }
 
-// SAFETY: its words are only used as `Word`s, which several CPUs may change at once.
-unsafe impl Sync for Reading {}
-
 static LAST: Reading = Reading {
-    ns: UnsafeCell::new(0),
-    proof: UnsafeCell::new(0),
+    ns: Variable::zero(),
+    proof: Variable::zero(),
 };
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, as of the last tick or the one before: exact to some
@@ -29,8 +24,7 @@ static LAST: Reading = Reading {
 /// a tick.
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: words of a variable that lives as long as the programs.
-    let (ns, proof) = unsafe { (Word::new(LAST.ns.get()), Word::new(LAST.proof.get())) };
+    let (ns, proof) = (LAST.ns.word(), LAST.proof.word());
     // SAFETY: no pointers are involved.
     let tick = unsafe { bpf_jiffies64() };
     let last = ns.load();

@@ -1,23 +1,16 @@
 //! The MTU of the interface by which a packet leaves.
 
-use core::cell::UnsafeCell;
-
 use aya_ebpf::helpers::generated::{bpf_check_mtu, bpf_jiffies64};
 use aya_ebpf::programs::TcContext;
 
-use crate::flow::word::Word;
+use crate::flow::word::Variable;
 use crate::packet::link::link_len;
 use crate::packet::skb::Skb as _;
 
 /// The longest packet that was found to fit in a tick of the kernel (`jiffies`): the low bits of
 /// the tick, those of the interface's index, and 16 bits of the length, in one word, so that
 /// several CPUs may change it at once.
-struct Fitted(UnsafeCell<u64>);
-
-// SAFETY: it is only used as a `Word`.
-unsafe impl Sync for Fitted {}
-
-static FITTED: Fitted = Fitted(UnsafeCell::new(0));
+static FITTED: Variable = Variable::zero();
 
 /// The bits for a length.
 const LEN: u64 = 0xffff;
@@ -30,8 +23,7 @@ pub fn fits(ctx: &TcContext, growth: usize) -> bool {
     // SAFETY: no pointers are involved.
     let tick = unsafe { bpf_jiffies64() };
     let here = tick << 40 | (u64::from(ctx.ifindex()) << 40) >> 24;
-    // SAFETY: a variable that lives as long as the programs.
-    let fitted = unsafe { Word::new(FITTED.0.get()) };
+    let fitted = FITTED.word();
     let last = fitted.load();
     if last & !LEN == here && len <= last & LEN {
         return true;

@@ -3,8 +3,6 @@
 //! The joiner is the near end of the splitter pair, with its GRO on: what is sent out of the far end
 //! passes it. The mark of a packet says on the way that it was restored, and where it belongs.
 
-use core::cell::UnsafeCell;
-
 use aya_ebpf::Global;
 use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC};
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
@@ -15,7 +13,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::join::{JoinMark, LANES as COUNT, Lane, SAMPLE, is_in_use, period};
 use xdptun_common::tunnel::outcome::Way;
 
-use crate::flow::word::Word;
+use crate::flow::word::{Variable, Word};
 use crate::host::again;
 use crate::host::clock::now;
 use crate::host::counters::{count, count_all};
@@ -32,20 +30,14 @@ pub static LANES: Array<Lane> = Array::with_max_entries(COUNT, 0);
 static SEEDS: Global<[u64; 6]> = Global::new([0; 6]);
 
 /// The period in which a datagram was last sent to the joiner.
-static SENT_IN: Period = Period(UnsafeCell::new(0));
-
-struct Period(UnsafeCell<u64>);
-
-// SAFETY: it is only used as a `Word`, which several CPUs may change at once.
-unsafe impl Sync for Period {}
+static SENT_IN: Variable = Variable::zero();
 
 /// Chooses the way of the datagram of a flow that comes at `now`, after `before` others, and marks the
 /// packet if it goes to the joiner. Returns whether it does.
 #[inline(always)]
 pub fn choose(ctx: &TcContext, key: &FlowKey, before: u64, now: u64) -> bool {
     let period = period(now);
-    // SAFETY: a word of a variable that lives as long as the programs.
-    let sent_in = unsafe { Word::new(SENT_IN.0.get()) };
+    let sent_in = SENT_IN.word();
     let count = match is_in_use(period, sent_in.load() as u32) {
         true => 1,
         false if before.is_multiple_of(u64::from(SAMPLE)) => SAMPLE,

@@ -21,10 +21,19 @@ use crate::host::netlink;
 /// A pair that exists.
 #[derive(Clone, Debug)]
 pub struct Splitter {
-    /// The near end, which gets super-packets, by name and index.
-    pub near: (String, u32),
+    /// The near end, which gets super-packets.
+    pub near: End,
     /// The far end, where the pieces arrive.
-    pub far: (String, u32),
+    pub far: End,
+}
+
+/// One of its two devices.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
 }
 
 /// The largest MTU of a veth: pieces of any size pass.
@@ -50,18 +59,14 @@ pub fn create(ifindex: u32) -> Result<Splitter> {
     let (near, far) = names(ifindex);
     let index = add_pair(&near, &far)?;
     set_up(&near, &far)?;
-    splitter((near, index), far)
+    let near = End { name: near, index };
+    splitter(near, far)
 }
 
-fn splitter(near: (String, u32), far: String) -> Result<Splitter> {
-    let found = if_nametoindex(far.as_str());
-    Ok(Splitter {
-        near,
-        far: (
-            far.clone(),
-            found.with_context(|| format!("{far} vanished"))?,
-        ),
-    })
+fn splitter(near: End, far: String) -> Result<Splitter> {
+    let index = if_nametoindex(far.as_str()).with_context(|| format!("{far} vanished"))?;
+    let far = End { name: far, index };
+    Ok(Splitter { near, far })
 }
 
 impl Splitter {
@@ -70,7 +75,7 @@ impl Splitter {
     /// 5.13). Each CPU needs a queue of its own (since 5.14), or one would do the work of all.
     #[must_use]
     pub fn merge(&self) -> bool {
-        let (near, far) = (&self.near.0, &self.far.0);
+        let (near, far) = (&self.near.name, &self.far.name);
         let merges = || {
             use_all_queues(near, far)?;
             ethtool::set(far, ethtool::SET_TSO, 0)?;
@@ -112,7 +117,7 @@ pub fn ensure(ifindex: u32) -> Result<Splitter> {
         Ok(link.filter(is_ours).map(|link| link.header.index))
     })?;
     match index {
-        Some(index) => splitter((near, index), far),
+        Some(index) => splitter(End { name: near, index }, far),
         None => create(ifindex),
     }
 }

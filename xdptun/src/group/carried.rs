@@ -223,15 +223,15 @@ impl<F: Function> Hooks<'_, F> {
         self.admit(interface, splitter, &attachment)?;
         if let (Some(splitter), Some(programs)) = (splitter, F::PROGRAMS.splitter) {
             let [far, near] = programs.all();
-            for ((name, index), program) in [(&splitter.far, far), (&splitter.near, near)] {
-                self.put_tc(interface, (name, *index), program, &mut attachment)?;
+            for (end, program) in [(&splitter.far, far), (&splitter.near, near)] {
+                self.put_tc(interface, (&end.name, end.index), program, &mut attachment)?;
             }
         }
         let attachment = self.put_on_interface(interface, attachment)?;
         // What is sent to the joiner comes back to programs that are there.
         if let Some(joining) = splitter.filter(|_| attachment.gro != 0) {
             self.engine.admit(Member {
-                joiner: joining.far.1,
+                joiner: joining.far.index,
                 ..member(interface, splitter, &attachment)
             })?;
         }
@@ -315,12 +315,12 @@ impl<F: Function> Hooks<'_, F> {
         attachment: &Attachment,
     ) -> Result<()> {
         let member = member(interface, splitter, attachment);
-        for (_, end) in splitter
+        for end in splitter
             .iter()
             .flat_map(|splitter| [&splitter.far, &splitter.near])
         {
             self.engine.admit(Member {
-                met_at: *end,
+                met_at: end.index,
                 ..member
             })?;
         }
@@ -334,7 +334,7 @@ fn member(interface: &Interface, splitter: Option<&Splitter>, attachment: &Attac
         met_at: interface.index,
         index: interface.index,
         mtu: interface.mtu,
-        splitter: splitter.map_or(0, |splitter| splitter.near.1),
+        splitter: splitter.map_or(0, |splitter| splitter.near.index),
         joiner: 0,
         ingress: attachment.ingress,
         row: attachment.row,

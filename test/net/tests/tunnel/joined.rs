@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::Pid;
-use xdptun_lab::{Attached, Direct, Family, Host, udp, wait};
+use xdptun_lab::{Attached, Direct, Family, Host, cpu, udp, wait};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::{receive_merged, roomy, take_merged};
 use xdptun_test_net::{LIMIT, PORT, status};
@@ -59,18 +57,6 @@ fn open(net: &Direct, family: Family) -> (UdpSocket, UdpSocket) {
     (client, server)
 }
 
-/// Each that this thread may run on, alone.
-fn cpus() -> Vec<CpuSet> {
-    let may = sched_getaffinity(Pid::from_raw(0)).unwrap();
-    let cpus = (0..CpuSet::count()).filter(|cpu| may.is_set(*cpu).unwrap());
-    let alone = |cpu| {
-        let mut set = CpuSet::new();
-        set.set(cpu).unwrap();
-        set
-    };
-    cpus.map(alone).collect()
-}
-
 /// Sends `total` datagrams of this shape, which all have to arrive, in their order. With `moves`
 /// each send is from another CPU, and the whole way to the other host is on it.
 fn carry(client: &UdpSocket, server: &UdpSocket, shape: &Shape, total: usize, moves: bool) {
@@ -88,7 +74,7 @@ fn carry_all(
     moves: bool,
     mut check: impl FnMut(usize, &[u8]) + Send,
 ) {
-    let cpus = cpus();
+    let cpus = cpu::allowed().unwrap();
     let arrived = AtomicUsize::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -104,7 +90,7 @@ fn carry_all(
         let mut sent = 0;
         for (at, (count, pause)) in shape.iter().cycle().enumerate() {
             if moves {
-                sched_setaffinity(Pid::from_raw(0), &cpus[at % cpus.len()]).unwrap();
+                cpu::pin(cpu::this_thread(), cpus[at % cpus.len()]).unwrap();
             }
             let end = total.min(sent + count);
             let some: Vec<u8> = (sent..end).flat_map(payload).collect();
@@ -178,7 +164,10 @@ fn bursts_are_merged_through_filters_as_well() {
 
 #[test]
 fn none_overtakes_another_on_another_cpu() {
-    assert!(cpus().len() > 1, "nothing to show on one CPU");
+    assert!(
+        cpu::allowed().unwrap().len() > 1,
+        "nothing to show on one CPU"
+    );
     keeps_their_order(mode::TC, true);
 }
 
