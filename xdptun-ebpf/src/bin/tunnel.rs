@@ -13,7 +13,7 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![expect(missing_docs, reason = "the program macros generate functions without")]
 
-use aya_ebpf::bindings::{__sk_buff, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::bindings::{__sk_buff, TC_ACT_REDIRECT, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use aya_log_ebpf::macro_support::{Level, level_enabled};
@@ -39,8 +39,12 @@ use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, join, rules, vlan}
 #[classifier]
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
-    again::unmark(&ctx);
-    recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx))
+    let verdict = recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx));
+    // Only now: the mark tells a piece of a super-packet. What goes elsewhere was marked for that.
+    if verdict != TC_ACT_REDIRECT {
+        again::unmark(&ctx);
+    }
+    verdict
 }
 
 #[inline(always)]
