@@ -59,7 +59,7 @@ pub fn section() -> Result<Section> {
         let results: Results = serde_json::from_str(&text).with_context(describe)?;
         headlines.extend(method.headlines(&results.measured));
     }
-    let mut table = Table::new(&["of the same without a tunnel", "xdptun", "phantun"]);
+    let mut table = Table::new(&["with a tunnel, divided by without", "xdptun", "phantun"]);
     for headline in &headlines {
         let better = match headline.better {
             Better::More => "more is better",
@@ -77,7 +77,7 @@ pub fn section() -> Result<Section> {
 
 /// The rates.
 fn plot(headlines: &[Headline]) -> Bars {
-    let mut bars = Bars::new("Rates, of the same without a tunnel", "ratio");
+    let mut bars = Bars::new("Rates with a tunnel, divided by those without", "ratio");
     let rates = headlines
         .iter()
         .filter(|headline| headline.better == Better::More);

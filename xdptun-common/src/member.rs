@@ -15,10 +15,10 @@ pub struct Member {
     pub index: u32,
     /// Its MTU in bytes, for the MSS option.
     pub mtu: u32,
-    /// Index of the splitter's near end, 0 if there is none.
-    pub splitter: u32,
-    /// Index of the splitter's far end, out of which datagrams go up by way of GRO; 0 if none may.
-    pub joiner: u32,
+    /// Index of the splitter's near end, to which super-packets go; 0 if there is none.
+    pub near_end: u32,
+    /// Index of its far end, to which datagrams for the joiner go; 0 if none may.
+    pub far_end: u32,
     /// A [`crate::attachment::IngressMode`]. If it is XDP, that has refused plain UDP, and
     /// what tc sees was restored.
     pub ingress: u32,

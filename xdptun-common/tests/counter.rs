@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use xdptun_common::report::outcome::Fate;
-use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent, Way};
+use xdptun_common::tunnel::outcome::{COUNTERS, GroStep, Outcome, Sent};
 
 fn all() -> Vec<(u32, &'static str, &'static str)> {
     let outcomes = Outcome::ALL
@@ -12,10 +12,10 @@ fn all() -> Vec<(u32, &'static str, &'static str)> {
     let sent = Sent::ALL
         .iter()
         .map(|counter| (counter.index(), counter.name(), counter.meaning()));
-    let ways = Way::ALL
+    let steps = GroStep::ALL
         .iter()
         .map(|counter| (counter.index(), counter.name(), counter.meaning()));
-    outcomes.chain(sent).chain(ways).collect()
+    outcomes.chain(sent).chain(steps).collect()
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn names_follow_the_variants() {
         };
         assert_eq!(sent.name(), expected);
     }
-    for way in Way::ALL {
-        assert_eq!(way.name(), snake_case(&format!("{way:?}")));
+    for step in GroStep::ALL {
+        assert_eq!(step.name(), snake_case(&format!("{step:?}")));
     }
 }
 

@@ -114,7 +114,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
 /// What of it stands in the first section.
 pub fn headline(measured: &Measured) -> Headline {
     let ratio = measured.ratio(CASES[1].0, ["xdptun", "direct"], SPEED);
-    Headline::rate("download over HTTP/3, super-packets", ratio)
+    Headline::rate("download over HTTP/3 (quinn, GSO on)", ratio)
 }
 
 fn plot(measured: &Measured) -> Bars {

@@ -66,7 +66,7 @@ pub struct Case {
     calls: BTreeMap<FlowKey, u32>,
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
-    answered: Option<(FlowKey, u32, u64)>,
+    answered: Option<(FlowKey, u32, u32)>,
     sent: Vec<SentSegment>,
     remotes: Vec<IpAddr>,
     opened: Tally,
@@ -126,10 +126,10 @@ impl Case {
         Self::new(Program::Ingress, packet)
     }
 
-    /// A SYN of this sequence number for the flow was answered so many epochs ago.
+    /// A SYN of this sequence number for the flow was answered with this number.
     #[must_use]
-    pub const fn was_answered(mut self, key: FlowKey, sequence: u32, epochs: u64) -> Self {
-        self.answered = Some((key, sequence, epochs));
+    pub const fn was_answered(mut self, key: FlowKey, sequence: u32, number: u32) -> Self {
+        self.answered = Some((key, sequence, number));
         self
     }
 

@@ -15,7 +15,7 @@ use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::event::Event;
-use xdptun_common::tunnel::isn::{self, SYNS, epoch};
+use xdptun_common::tunnel::isn::{self, SYNS, Secret, epoch, syn_of};
 use xdptun_common::tunnel::outcome::COUNTERS;
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
@@ -215,8 +215,8 @@ impl Datapath {
             met_at: 0,
             index: config.ifindex,
             mtu: config.mtu.into(),
-            splitter: config.splitter,
-            joiner: 0,
+            near_end: config.near_end,
+            far_end: 0,
             ingress: config.ingress as u32,
             row: 0,
         };
@@ -489,13 +489,13 @@ impl Datapath {
         }
     }
 
-    /// Makes the programs know a SYN of this sequence number, that was answered so many epochs ago,
-    /// or none that was answered in another epoch than this one.
+    /// Makes the programs know a SYN of this sequence number, that was answered with this number, or
+    /// none that was answered in another epoch than this one.
     ///
     /// # Panics
     ///
     /// If the map cannot be written.
-    pub fn set_answered(&mut self, answered: Option<(FlowKey, u32, u64)>) {
+    pub fn set_answered(&mut self, answered: Option<(FlowKey, u32, u32)>) {
         let now = epoch(Moment::now().ns());
         let mut set = |index, word| {
             self.answered
@@ -509,10 +509,10 @@ impl Datapath {
         if let Some(index) = self.answered_at.take() {
             set(index, 0);
         }
-        if let Some((flow, sequence, epochs)) = answered {
-            let tag = SECRET.isn_of_epoch(&flow, sequence.into());
-            set(tag % SYNS, isn::answered(tag, now - epochs));
-            self.answered_at = Some(tag % SYNS);
+        if let Some((flow, sequence, number)) = answered {
+            let syn = syn_of(SECRET.isn_of_epoch(&flow, Secret::SYN_EPOCH), sequence);
+            set(syn % SYNS, isn::answered(syn, number));
+            self.answered_at = Some(syn % SYNS);
         }
     }
 

@@ -64,7 +64,7 @@ pub struct Config {
     /// The interface that answers leave by.
     pub ifindex: u32,
     /// The near end of the splitter; 0 if there is none.
-    pub splitter: u32,
+    pub near_end: u32,
     /// Old kernels: packets are shrunk in two steps.
     pub shrink_twice: bool,
     /// Whether callers must prove that they know the secret of
@@ -82,7 +82,7 @@ impl Default for Config {
             mtu: MTU,
             link_len: LINK_ETHERNET,
             ifindex: NOWHERE,
-            splitter: 0,
+            near_end: 0,
             shrink_twice: false,
             hidden: false,
             trace: false,

@@ -48,9 +48,9 @@ impl FlowKey {
         }
     }
 
-    /// A hash of what differs among the flows of this host, by seeds: nobody who does not know them can
-    /// choose two flows of the same hash (multilinear hashing, strongly universal: Lemire and
-    /// Kaser, "Strongly universal string hashing is fast", 2014).
+    /// A hash of what differs among the flows of this host. Only who knows the seeds can choose two
+    /// flows of the same hash (multilinear hashing, strongly universal: Lemire and Kaser, "Strongly
+    /// universal string hashing is fast", 2014).
     #[inline(always)]
     #[must_use]
     pub const fn hash(&self, seeds: &[u64; 6]) -> u32 {

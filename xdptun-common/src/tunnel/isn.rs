@@ -5,12 +5,13 @@
 //! addresses and a clock; RFC 4987 section 3.6 calls the passive use a SYN cookie). So a
 //! SYN makes no flow: the ACK of the handshake carries the number back, and a sender
 //! that can name it has received our SYN-ACK. Both peers opening at once, or one opening
-//! while the other's ACK is under way, agree on the same number without state.
+//! while the other's ACK is under way, agree on the same number without state, if it is in the same
+//! epoch.
 //!
 //! A SYN that is repeated must get the number that it got before: the firewalls on the way
 //! follow the SYN-ACK that they saw last, and the peer takes the one that arrives first. So the
-//! epoch in which a SYN was first answered is kept for a while, in one of a few words
-//! ([`first_answered`]). If another SYN has taken the word, the number is that of the present.
+//! number that a SYN got is kept for a while, in one of [`SYNS`] words. If another SYN has taken
+//! the word, the number is that of the present.
 //!
 //! ```text
 //!  31     28 27     24 23                       0
@@ -35,9 +36,9 @@ pub const EPOCH_NS: u64 = 1 << 30;
 /// under way, too short to collect cookies.
 pub const LIFETIME: u64 = 12;
 
-/// For how many epochs a repeated SYN gets the same number: 5.4 s at least, which the first three
-/// SYNs of a peer take that doubles its patience from 1 s on (RFC 6298 section 5.7). The ACK then
-/// has as long.
+/// For how many epochs a repeated SYN gets the same number: 6.4 s at least. The first three SYNs of
+/// a peer that doubles its patience from 1 s on (RFC 6298 section 5.7) take 3 s. The ACK then has as
+/// long.
 const REPEATS: u64 = LIFETIME / 2;
 
 /// The key of the hash: 128 random bits, drawn at each attach.
@@ -159,27 +160,43 @@ pub const fn epoch(now_ns: u64) -> u64 {
 }
 
 /// How many SYNs are known again when they are repeated.
-pub const SYNS: u32 = 1 << 14;
+pub const SYNS: u32 = 1 << 16;
 
-/// The epoch in which the SYN that `tag` stands for was first answered: that of the `kept` word if
-/// it is about this SYN and not too old, else the present one.
-#[inline(always)]
-#[must_use]
-pub const fn first_answered(kept: u64, tag: u32, now_ns: u64) -> u64 {
-    let now = epoch(now_ns);
-    let age = (now as u32).wrapping_sub(kept as u32) as u64;
-    if kept == answered(tag, kept) && age <= REPEATS {
-        now.wrapping_sub(age)
-    } else {
-        now
+impl Secret {
+    /// What stands for the epoch in the hash of a flow that tells its SYNs apart. No cookie is made
+    /// of it: whose words a SYN overwrites tells nothing about the number of any flow.
+    pub const SYN_EPOCH: u64 = Self::LABEL_EPOCH - 1;
+
+    /// The epoch of the number that a SYN was answered with, if `kept` is its [word](answered) and
+    /// it is to get that number again: `syn` tells the SYN.
+    #[inline(always)]
+    #[must_use]
+    pub const fn answered_in(&self, kept: u64, syn: u32, now_ns: u64) -> Option<u64> {
+        let number = kept as u32;
+        match self.epoch_of(number, now_ns) {
+            Some(made_in)
+                if kept == answered(syn, number)
+                    && epoch(now_ns).wrapping_sub(made_in) <= REPEATS =>
+            {
+                Some(made_in)
+            }
+            _ => None,
+        }
     }
 }
 
-/// The word to keep of a SYN that was answered in an epoch.
+/// What tells a SYN from others: `flow_hash` is [`Secret::isn_of_epoch`] of [`Secret::SYN_EPOCH`].
 #[inline(always)]
 #[must_use]
-pub const fn answered(tag: u32, epoch: u64) -> u64 {
-    (tag as u64) << 32 | epoch as u32 as u64
+pub const fn syn_of(flow_hash: u32, sequence: u32) -> u32 {
+    flow_hash ^ sequence
+}
+
+/// The word to keep of a SYN that was answered with this number.
+#[inline(always)]
+#[must_use]
+pub const fn answered(syn: u32, number: u32) -> u64 {
+    (syn as u64) << 32 | number as u64
 }
 
 #[cfg(test)]
@@ -223,22 +240,30 @@ mod tests {
 
     #[test]
     fn a_repeated_syn_gets_its_number_again_while_an_ack_has_time_to_come() {
+        const SYN: u32 = 7;
+        let secret = Secret([1, 2]);
         let first = 100 * EPOCH_NS;
-        let mut kept = 0;
-        let mut answer = |tag, now| {
-            let epoch = first_answered(kept, tag, now);
-            kept = answered(tag, epoch);
-            epoch
-        };
-        for later in 0..=REPEATS {
-            assert_eq!(answer(7, first + later * EPOCH_NS), 100);
+        let again = |kept, syn, epochs| secret.answered_in(kept, syn, first + epochs * EPOCH_NS);
+        // Also if it was moved from that of a flow which is forgotten since.
+        let number = far_from(0x5000_0000, secret.isn(&flow(), first));
+        let kept = answered(SYN, number);
+        for epochs in 0..=REPEATS {
+            assert_eq!(again(kept, SYN, epochs), Some(100));
         }
-        assert_eq!(answer(7, first + (REPEATS + 1) * EPOCH_NS), 101 + REPEATS);
-        assert_eq!(answer(7, first + (REPEATS + 2) * EPOCH_NS), 101 + REPEATS);
-        assert_eq!(answer(8, first + (REPEATS + 3) * EPOCH_NS), 103 + REPEATS);
-        assert_eq!(answer(7, first + (REPEATS + 4) * EPOCH_NS), 104 + REPEATS);
-        // A clock of another CPU may be a tick behind.
-        assert_eq!(answer(7, first + (REPEATS + 3) * EPOCH_NS), 103 + REPEATS);
+        for epochs in REPEATS + 1..16 {
+            assert_eq!(again(kept, SYN, epochs), None);
+        }
+        assert_eq!(again(kept, SYN + 1, 1), None);
+    }
+
+    #[test]
+    fn what_tells_a_syn_is_no_cookie() {
+        let secret = Secret([1, 2]);
+        let hash = secret.isn_of_epoch(&flow(), Secret::SYN_EPOCH);
+        for epoch in 0..1000_u32 {
+            let cookie = secret.isn_of_epoch(&flow(), epoch.into());
+            assert_ne!(syn_of(hash, epoch), cookie);
+        }
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! these go up directly.
 //!
 //! A flow has a [`Lane`] while it goes that way. It goes back to the direct way when nothing of it is
-//! under way to the joiner and back: so none of its datagrams overtakes another. Flows that want
-//! the same lane: who brings many datagrams keeps it, and the other goes up directly.
+//! under way to the joiner and back: so none of its datagrams overtakes another. Of two flows
+//! that want the same lane, the one that brings many datagrams keeps it; the other goes up directly.
 
-/// How many lanes there are: many datagrams of as many flows are a million in a second.
+/// How many lanes there are: so many flows with [`MANY`] datagrams bring a million a second together.
 pub const LANES: u32 = 256;
 
 /// 2^24 ns, 16.8 ms: times of lanes are counts of it. Longer than a tick of any kernel, so that two
@@ -19,7 +19,7 @@ const PERIOD_BITS: u32 = 24;
 /// So many datagrams of a period are many: 3,800 in a second, 46 Mbit/s of full ones.
 pub const MANY: u32 = 64;
 
-/// After so many that came back, the lane rests if the packets had fewer than [`ENOUGH`] of them on
+/// After so many that came out of the joiner, the lane rests if the packets had fewer than [`ENOUGH`] of them on
 /// average: the socket takes one datagram at a time, or the datagrams do not come in bursts.
 pub const JUDGED: u32 = 256;
 
@@ -29,8 +29,8 @@ pub const ENOUGH: u32 = 12;
 /// How long a lane rests, in periods: 1.07 s. Flows grow, and a sender's bursts with them.
 pub const REST: u32 = 64;
 
-/// As long as no flow uses the joiner, of the datagrams of each flow one in so many is counted, for so
-/// many.
+/// While no flow uses the joiner, programs look at one of so many datagrams of each flow, and count it
+/// as so many: the others cost nothing.
 pub const SAMPLE: u32 = 8;
 
 /// When nothing has come back for so many periods (67 ms), what is under way was lost.
@@ -54,8 +54,8 @@ pub struct Lane {
     pub landed: u32,
     /// The period in which it did, or in which the first behind it was sent.
     pub landed_in: u32,
-    /// How many came back since the lane was last judged.
-    pub back: u32,
+    /// How many came out of the joiner since the lane was last judged.
+    pub out: u32,
     /// In how many packets.
     pub packets: u32,
     /// The lane rests until this period.
@@ -127,7 +127,7 @@ impl Lane {
         true
     }
 
-    /// No datagram goes to the joiner for a while, but those that would overtake others.
+    /// For a while, datagrams go to the joiner only if they would overtake others there.
     #[inline(always)]
     pub fn rest(&mut self, period: u32) {
         self.rests_until = period.wrapping_add(REST);
@@ -153,15 +153,15 @@ impl Lane {
     /// Notes that `count` datagrams came out of the joiner in one packet.
     #[inline(always)]
     pub fn joined(&mut self, count: u32, period: u32) {
-        self.back += count;
+        self.out += count;
         self.packets += 1;
-        if self.back < JUDGED {
+        if self.out < JUDGED {
             return;
         }
-        if self.back < self.packets * ENOUGH {
+        if self.out < self.packets * ENOUGH {
             self.rest(period);
         }
-        (self.back, self.packets) = (0, 0);
+        (self.out, self.packets) = (0, 0);
     }
 
     /// Notes that a packet of `count` datagrams, the first of which had this number, is back. If one

@@ -2,8 +2,8 @@
 //!
 //! Every packet that concerns xdptun ends in exactly one [`Outcome`], and the
 //! outcome decides both the verdict and the counter, so the two cannot drift.
-//! Beside the outcomes, [`Sent`] counts the control segments that leave, and [`Way`] the restored
-//! datagrams that do not go up directly.
+//! Beside the outcomes, [`Sent`] counts the control segments that leave, and [`GroStep`]
+//! the restored datagrams on the detour through GRO.
 
 use crate::report::outcome::{IN_ROW, counters, outcomes};
 
@@ -78,15 +78,15 @@ counters! {
 }
 
 counters! {
-    /// The ways of restored datagrams up, beside the direct one.
-    Way, first (Outcome::ALL.len() + Sent::ALL.len()) as u32;
+    /// Steps of a restored datagram on the detour through GRO. They overlap, with outcomes too.
+    GroStep, first (Outcome::ALL.len() + Sent::ALL.len()) as u32;
     RxGroSent "rx_gro_sent" "Restored datagrams sent through GRO, which merges them for sockets with UDP_GRO; `rx_restored` counts them as well." "If `rx_gro_returned` falls further and further behind, the kernel drops the difference, as it has no time for it: attach with `--gro off`, and see whether less is lost.";
     RxGroReturned "rx_gro_returned" "Restored datagrams that came back from GRO, merged or not." "As for `rx_gro_sent`.";
     RxGroMerged "rx_gro_merged" "Restored datagrams that came back from GRO in one packet with others." "If it stays far below `rx_gro_returned`, the program does not use UDP_GRO, or its datagrams come one by one: `--gro off` costs nothing.";
 }
 
 /// How many counters there are.
-pub const COUNTERS: u32 = (Outcome::ALL.len() + Sent::ALL.len() + Way::ALL.len()) as u32;
+pub const COUNTERS: u32 = (Outcome::ALL.len() + Sent::ALL.len() + GroStep::ALL.len()) as u32;
 
 const _: () = assert!(COUNTERS <= IN_ROW);
 

@@ -124,19 +124,19 @@ impl Interface {
         self.word(LEAST_MTU, |member| member.mtu)
     }
 
-    /// The near end of its splitter pair, if there is one.
+    /// The near end of its splitter, to which super-packets go, if there is one.
     #[inline(always)]
-    pub fn splitter(self) -> Option<u32> {
-        match self.word(0, |member| member.splitter) {
+    pub fn near_end(self) -> Option<u32> {
+        match self.word(0, |member| member.near_end) {
             0 => None,
             ifindex => Some(ifindex),
         }
     }
 
-    /// The far end of its splitter pair, if datagrams may go up by way of the GRO of the near one.
+    /// The far end of its splitter, to which datagrams for the joiner go, if any may.
     #[inline(always)]
-    pub fn joiner(self) -> Option<u32> {
-        match self.word(0, |member| member.joiner) {
+    pub fn far_end(self) -> Option<u32> {
+        match self.word(0, |member| member.far_end) {
             0 => None,
             ifindex => Some(ifindex),
         }

@@ -29,7 +29,7 @@ use crate::packet::version::skb_ip_version;
 /// it is taken off again where the pieces leave for such an interface.
 #[inline(always)]
 pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
-    let Some(near_end) = interface(ctx).splitter() else {
+    let Some(near_end) = interface(ctx).near_end() else {
         return TC_ACT_SHOT;
     };
     if !has_ethernet() && push_link(ctx, EthernetHeader::nameless(ether_type)).is_err() {
@@ -44,9 +44,9 @@ pub fn hand_over(ctx: &TcContext, ether_type: EtherType) -> i32 {
 /// link header gets enough with the one that [`hand_over`] gives it.
 ///
 /// Most helpers that shorten a super-packet make the kernel forget how many pieces it
-/// holds, which the near end needs. VLAN tags do not: a second tag moves the first into the
-/// packet, a third the second, and the one that finds no room for four bytes makes 64
-/// (`skb_cow_head`). As many pops restore the packet.
+/// holds, which the near end needs. VLAN tags do not. Each tag moves the one before into the
+/// packet; when its four bytes find no room before the headers, the kernel makes 64
+/// (`skb_cow_head`). As many pops restore the packet, and the room stays.
 ///
 /// Not if the device computes no checksums: from 6.11 on such super-packets say where
 /// theirs starts, but not that it is pending, and so that place does not move with
@@ -83,14 +83,13 @@ pub fn send_home(ctx: &TcContext, owns: impl Fn((u16, u16)) -> bool) -> i32 {
         Some(IpVersion::V6) => owned_protocol::<Ipv6Header>(ctx, owns),
         None => None,
     };
-    // A device that nothing is known of would send to itself.
     let home = interface(ctx).index();
     // Not in the match: the verifier would walk a fifth more.
     if protocol == Some(Protocol::UDP) {
         again::mark(ctx);
     }
     match protocol {
-        // A device that nothing is known of would send to itself.
+        // An unknown device counts as its own interface: it would send to itself without end.
         _ if home == device(ctx) => TC_ACT_SHOT,
         Some(Protocol::UDP) => send_out(home),
         Some(Protocol::TCP) => send_up(home),

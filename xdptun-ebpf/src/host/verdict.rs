@@ -5,6 +5,7 @@ use aya_ebpf::programs::TcContext;
 use xdptun_common::report::outcome::{Ending, Fate};
 use xdptun_common::wire::EtherType;
 
+use crate::host::again;
 use crate::host::capture::note;
 use crate::host::counters::count;
 use crate::host::interface::{Interface, interface};
@@ -15,6 +16,7 @@ use crate::host::split::hand_over;
 enum Action {
     Pass,
     Split,
+    ComeIn,
     Return,
     Swallow,
     Drop,
@@ -26,7 +28,8 @@ const fn action(fate: Fate) -> Action {
     match fate {
         Fate::Pass | Fate::PassEmpty => Action::Pass,
         Fate::Split => Action::Split,
-        Fate::Return | Fate::ComeIn => Action::Return,
+        Fate::ComeIn => Action::ComeIn,
+        Fate::Return => Action::Return,
         Fate::Hold => Action::Swallow,
         Fate::Consume | Fate::Lose => Action::Drop,
     }
@@ -41,7 +44,12 @@ pub fn end_at_tc<E: Ending>(ctx: &TcContext, ending: E, ether_type: EtherType) -
     match action(ending.fate()) {
         Action::Pass => TC_ACT_UNSPEC,
         Action::Split => hand_over(ctx, ether_type),
-        Action::Return => send_up(at.index()),
+        Action::ComeIn => send_up(at.index()),
+        Action::Return => {
+            // An answer to a piece of a super-packet has its mark.
+            again::unmark(ctx);
+            send_up(at.index())
+        }
         Action::Swallow => swallow(),
         Action::Drop => TC_ACT_SHOT,
     }
@@ -54,7 +62,9 @@ pub fn end_at_xdp<E: Ending>(at: Interface, ending: E) -> u32 {
     count(at, ending);
     match action(ending.fate()) {
         Action::Pass => xdp_action::XDP_PASS,
-        Action::Split | Action::Return | Action::Swallow | Action::Drop => xdp_action::XDP_DROP,
+        Action::Split | Action::ComeIn | Action::Return | Action::Swallow | Action::Drop => {
+            xdp_action::XDP_DROP
+        }
     }
 }
 

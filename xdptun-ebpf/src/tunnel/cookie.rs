@@ -4,14 +4,15 @@ use aya_ebpf::Global;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use xdptun_common::flow::key::FlowKey;
-use xdptun_common::tunnel::handshake::Endpoint;
+use xdptun_common::tunnel::handshake::{Endpoint, Reply, Segment};
 use xdptun_common::tunnel::isn::{
-    SYNS, Secret, answered, epoch, first_answered, hashed_words, label_of, same_cookie,
+    SYNS, Secret, answered, epoch, hashed_words, label_of, same_cookie, syn_of,
 };
+use xdptun_common::tunnel::outcome::Sent;
 
 use crate::flow::word::Word;
 
-/// The epochs in which SYNs were first answered, by some bits of what stands for the SYN.
+/// The numbers that the latest SYNs got, each with what tells the SYN.
 #[map]
 pub static ANSWERED: Array<u64> = Array::with_max_entries(SYNS, 0);
 
@@ -51,22 +52,64 @@ pub fn next_iss(endpoint: &Endpoint, flow: &FlowKey, now: u64) -> u32 {
     endpoint.next_iss(cookie(flow, epoch(now)))
 }
 
-/// The same of the flow that the peer opens with a SYN of this sequence number.
+/// [`next_iss`] of a flow that the peer opens with a SYN of this sequence number: for a repeated SYN
+/// the same as for the first.
 #[inline(always)]
 pub fn next_iss_for(endpoint: &Endpoint, flow: &FlowKey, sequence: u32, now: u64) -> u32 {
-    // As for [`first_identification`].
-    let tag = cookie(flow, sequence.into());
-    let epoch = match ANSWERED.get_ptr_mut(tag % SYNS) {
-        Some(kept) => {
-            // SAFETY: a map value.
-            let kept = unsafe { Word::new(kept) };
-            let epoch = first_answered(kept.load(), tag, now);
-            kept.refresh(answered(tag, epoch));
-            epoch
-        }
-        None => epoch(now),
+    let syn = syn(flow, sequence);
+    let kept = answer_to(syn).map_or(0, Word::load);
+    let before = secret().answered_in(kept, syn, now);
+    let isn = cookie(flow, before.unwrap_or(epoch(now)));
+    if before.is_some() && same_cookie(kept as u32, isn) {
+        kept as u32
+    } else {
+        endpoint.next_iss(isn)
+    }
+}
+
+/// Keeps the number of the answer to `segment`, if that is a SYN-ACK.
+#[inline(always)]
+pub fn keep_answer(flow: &FlowKey, segment: &Segment, reply: &Reply) {
+    xdptun_keep_answer(flow, segment, reply);
+}
+
+/// See [`keep_answer`]. A global function (the verifier's word), which the verifier walks once and
+/// not once for each way that leads to it, and so asks what the answer is by itself. For all it
+/// knows the pointers may be null.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_keep_answer(
+    flow: *const FlowKey,
+    segment: *const Segment,
+    reply: *const Reply,
+) -> u32 {
+    // SAFETY: either null or what `keep_answer` was given.
+    let given = unsafe { (flow.as_ref(), segment.as_ref(), reply.as_ref()) };
+    let (Some(flow), Some(segment), Some(reply)) = given else {
+        return 0;
     };
-    endpoint.next_iss(cookie(flow, epoch))
+    if reply.kind == Sent::SynAck {
+        let syn = syn(flow, segment.sequence);
+        if let Some(word) = answer_to(syn) {
+            word.refresh(answered(syn, reply.sequence));
+        }
+    }
+    0
+}
+
+/// What tells the SYN from others.
+#[inline(always)]
+fn syn(flow: &FlowKey, sequence: u32) -> u32 {
+    syn_of(cookie(flow, Secret::SYN_EPOCH), sequence)
+}
+
+/// The word for a SYN.
+#[inline(always)]
+fn answer_to(syn: u32) -> Option<Word<u64>> {
+    // SAFETY: a map value.
+    ANSWERED
+        .get_ptr_mut(syn % SYNS)
+        .map(|word| unsafe { Word::new(word) })
 }
 
 /// The flow label of segments that belong to no datagram of this host.

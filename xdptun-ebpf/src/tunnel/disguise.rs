@@ -94,11 +94,10 @@ pub fn is_pending<I: Ip>(ip: &I, udp: UdpHeader) -> bool {
     udp.checksum() == ip.pseudo_header(Protocol::UDP, udp.length()).pending()
 }
 
-/// Whether a packet has no room in front of its headers, as those that a socket of this host sent.
-/// What is forwarded, or comes from WireGuard in the kernel, has some; and so have the pieces of a
-/// super-packet, which got it before they came here again
-/// ([`make_headroom`](crate::host::split::make_headroom)), but for those of the few devices that
-/// compute no checksums.
+/// Whether a packet has no room in front of its headers, as what a socket of this host sent. What is
+/// forwarded, or comes from WireGuard in the kernel, has some. Pieces of a super-packet got it
+/// before they came here again ([`make_headroom`](crate::host::split::make_headroom)); on the few
+/// devices that compute no checksums they did not, and the kernel copies them.
 #[inline(always)]
 pub fn lacks_room(ctx: &TcContext) -> bool {
     ctx.has_socket() && !again::was_redirected(ctx)

@@ -144,7 +144,7 @@ fn send<I: Settle + Icmp>(
 #[inline(always)]
 fn split<I: Ip>(ctx: &TcContext, checksum: usize) -> Outcome {
     match interface(ctx)
-        .splitter()
+        .near_end()
         .map(|_| make_headroom::<I>(ctx, checksum))
     {
         Some(Ok(())) => Outcome::TxSplit,

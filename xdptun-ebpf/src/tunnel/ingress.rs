@@ -27,6 +27,7 @@ use crate::packet::skb::Skb as _;
 use crate::tunnel::admission::decide;
 use crate::tunnel::answers::may_answer;
 use crate::tunnel::calls::host_socket;
+use crate::tunnel::cookie::keep_answer;
 use crate::tunnel::events::report;
 use crate::tunnel::reply::rewrite;
 use crate::tunnel::rules::{REMOTES, has_secret};
@@ -124,7 +125,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
         }
     }
     if ctx.is_super_packet() {
-        let outcome = match interface(ctx).splitter() {
+        let outcome = match interface(ctx).near_end() {
             Some(_) => Outcome::RxSplit,
             None => Outcome::RxDropMerged,
         };
@@ -273,6 +274,7 @@ fn react<I: Ip>(
         }
         return decision.outcome.into();
     }
+    keep_answer(key, segment, &decision.reply);
     answer::<I>(ctx, key, decision.outcome, &decision.reply)
 }
 

@@ -11,7 +11,7 @@ use aya_ebpf::maps::Array;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::join::{JoinMark, LANES as COUNT, Lane, SAMPLE, is_in_use, period};
-use xdptun_common::tunnel::outcome::Way;
+use xdptun_common::tunnel::outcome::GroStep;
 
 use crate::flow::word::{Variable, Word};
 use crate::host::again;
@@ -43,7 +43,7 @@ pub fn choose(ctx: &TcContext, key: &FlowKey, before: u64, now: u64) -> bool {
         false if before.is_multiple_of(u64::from(SAMPLE)) => SAMPLE,
         false => return false,
     };
-    if interface(ctx).joiner().is_none() {
+    if interface(ctx).far_end().is_none() {
         return false;
     }
     let hash = hash(key);
@@ -53,14 +53,14 @@ pub fn choose(ctx: &TcContext, key: &FlowKey, before: u64, now: u64) -> bool {
     };
     // SAFETY: a map value. CPUs that race on it lose counts, and no more.
     let lane = unsafe { &mut *place };
-    // 0 is nobody's.
+    // 0 marks a lane without owner.
     let owner = hash | 1;
     // SAFETY: no pointers are involved.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     if !lane.choose(owner, period, count, cpu) {
         return false;
     }
-    // A mark of another program is not ours to lose.
+    // The detour would overwrite the mark of a user or another program.
     if ctx.mark() != 0 {
         lane.rest(period);
         return false;
@@ -87,14 +87,14 @@ fn hash(key: &FlowKey) -> u32 {
 #[inline(always)]
 pub fn send(ctx: &TcContext) -> i32 {
     // User space may have taken it away since.
-    let Some(joiner) = interface(ctx).joiner() else {
+    let Some(far_end) = interface(ctx).far_end() else {
         ctx.set_mark(0);
         ctx.set_queue_mapping(0);
         return TC_ACT_UNSPEC;
     };
-    count(interface(ctx), Way::RxGroSent);
+    count(interface(ctx), GroStep::RxGroSent);
     again::mark(ctx);
-    send_out(joiner)
+    send_out(far_end)
 }
 
 /// What becomes of a packet behind the joiner: if it is on its way, it comes in by the interface
@@ -105,7 +105,7 @@ pub fn come_back(ctx: &TcContext) -> i32 {
     let Some(mark) = under_way(ctx) else {
         return TC_ACT_SHOT;
     };
-    // A device that nothing is known of would send to itself.
+    // An unknown device counts as its own interface: it would send to itself without end.
     if home == device(ctx) {
         return TC_ACT_SHOT;
     }
@@ -123,9 +123,9 @@ pub fn come_back(ctx: &TcContext) -> i32 {
 pub fn land(ctx: &TcContext) -> Option<i32> {
     let mark = under_way(ctx)?;
     let (at, pieces) = (interface(ctx), ctx.pieces());
-    count_all(at, Way::RxGroReturned, pieces);
+    count_all(at, GroStep::RxGroReturned, pieces);
     if pieces > 1 {
-        count_all(at, Way::RxGroMerged, pieces);
+        count_all(at, GroStep::RxGroMerged, pieces);
     }
     if let Some(lane) = LANES.get_ptr_mut(mark.lane) {
         // SAFETY: as in `choose`.

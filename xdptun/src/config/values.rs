@@ -34,8 +34,8 @@ pub enum IngressChoice {
 #[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum GroChoice {
-    /// Those of flows with 64 datagrams or more in 16.8 ms, where tc restores them on an Ethernet
-    /// interface. If few are merged, 256 try it about once a second.
+    /// Those of flows that bring 64 or more in 16.8 ms, where tc restores them on an Ethernet
+    /// interface. After 256 of a flow that were hardly merged, it goes up directly for 1.07 s.
     #[default]
     Auto,
     /// None: each goes up by itself.

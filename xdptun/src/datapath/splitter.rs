@@ -148,8 +148,9 @@ fn set_up(near: &str, far: &str) -> Result<()> {
     }
     ethtool::set(near, ethtool::SET_TX_CHECKSUM, 0)
         .with_context(|| format!("cannot switch checksum offload of {near} off"))?;
-    // The kernel counts too little memory for a piece whose data are outside of its head, once that
-    // grows (`pskb_expand_head`), and GRO would subtract more than there is. Pieces are linear.
+    // Pieces shall be linear. Otherwise their data lie in pages, and the kernel does not count what
+    // their head grows by (`pskb_expand_head`). GRO of the receiver then subtracts more memory than
+    // was counted (`skb_gro_receive`), and the socket takes no more (6.18).
     ethtool::set(near, ethtool::SET_SG, 0)
         .with_context(|| format!("cannot switch scatter-gather of {near} off"))?;
     netlink::block_on(async |handle| {

@@ -231,7 +231,7 @@ impl<F: Function> Hooks<'_, F> {
         // What is sent to the joiner comes back to programs that are there.
         if let Some(joining) = splitter.filter(|_| attachment.gro != 0) {
             self.engine.admit(Member {
-                joiner: joining.far.index,
+                far_end: joining.far.index,
                 ..member(interface, splitter, &attachment)
             })?;
         }
@@ -293,8 +293,8 @@ impl<F: Function> Hooks<'_, F> {
     }
 
     /// Lets the splitter merge restored datagrams of the interface on their way up, if it can and
-    /// may; returns whether it does. A driver that runs XDP has GRO behind it, and the pair is
-    /// Ethernet.
+    /// may; returns whether it does. Not with XDP: behind that of a driver comes the interface's
+    /// own GRO, and generic XDP does without any. Not without Ethernet, as the pair has it.
     fn merges(
         &self,
         interface: &Interface,
@@ -334,8 +334,8 @@ fn member(interface: &Interface, splitter: Option<&Splitter>, attachment: &Attac
         met_at: interface.index,
         index: interface.index,
         mtu: interface.mtu,
-        splitter: splitter.map_or(0, |splitter| splitter.near.index),
-        joiner: 0,
+        near_end: splitter.map_or(0, |splitter| splitter.near.index),
+        far_end: 0,
         ingress: attachment.ingress,
         row: attachment.row,
     }

@@ -1,6 +1,6 @@
 //! The counters of the tunnel.
 
-use xdptun_common::tunnel::outcome::{Outcome, Sent, Way};
+use xdptun_common::tunnel::outcome::{GroStep, Outcome, Sent};
 
 #[cfg(test)]
 use crate::group::counter::Counts;
@@ -25,7 +25,7 @@ static CONTROL_SEGMENTS: Metric = Metric {
     help: "Segments without data, sent or not sent because of a limit; `xdptun explain OUTCOME` tells more.",
 };
 
-static WAYS: Metric = Metric {
+static GRO_DATAGRAMS: Metric = Metric {
     name: "xdptun_gro_datagrams",
     help: "Restored datagrams at each step through GRO. The steps overlap: do not add them up. `xdptun explain OUTCOME` tells more.",
 };
@@ -48,17 +48,17 @@ pub fn sent() -> impl Iterator<Item = Counter> + Clone {
     all.map(|sent| Counter::kept_by_programs(*sent, PacketEnd::Made, &CONTROL_SEGMENTS))
 }
 
-/// Restored datagrams that do not go up directly, which outcomes count as well.
-pub fn ways() -> impl Iterator<Item = Counter> + Clone {
-    let all = Way::ALL.iter();
-    all.map(|way| Counter::kept_by_programs(*way, PacketEnd::Unseen, &WAYS))
+/// Steps of restored datagrams through GRO, which outcomes count as well.
+pub fn gro_steps() -> impl Iterator<Item = Counter> + Clone {
+    let all = GroStep::ALL.iter();
+    all.map(|step| Counter::kept_by_programs(*step, PacketEnd::Unseen, &GRO_DATAGRAMS))
 }
 
 /// Every counter, in the order of status output.
 pub fn all() -> impl Iterator<Item = Counter> {
     outcomes()
         .chain(sent())
-        .chain(ways())
+        .chain(gro_steps())
         .chain([TX_LOST_IN_QUEUE])
 }
 

@@ -41,7 +41,7 @@ impl Setup {
                 IngressMode::Tc
             },
             // As absent as the interface that answers leave by.
-            splitter: if guarded { config.ifindex - 1 } else { 0 },
+            near_end: if guarded { config.ifindex - 1 } else { 0 },
             hidden: self == Self::Hidden,
             ..config
         }

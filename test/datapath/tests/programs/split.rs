@@ -11,7 +11,7 @@ use crate::{Shared, lock};
 
 static WITH_SPLITTER: Shared = LazyLock::new(|| {
     Mutex::new(Datapath::new(&Config {
-        splitter: i32::MAX.cast_unsigned() - 1,
+        near_end: i32::MAX.cast_unsigned() - 1,
         ..Config::default()
     }))
 });
