@@ -67,6 +67,7 @@ pub struct Case {
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
     answered: Option<(FlowKey, u32, u32)>,
+    expected_answered: Option<(FlowKey, u32, Option<u32>)>,
     sent: Vec<SentSegment>,
     remotes: Vec<IpAddr>,
     opened: Tally,
@@ -98,6 +99,7 @@ impl Case {
             proof: None,
             reset: None,
             answered: None,
+            expected_answered: None,
             sent: Vec::new(),
             remotes: Vec::new(),
             opened: Tally::default(),
@@ -346,6 +348,14 @@ impl Case {
         self
     }
 
+    /// Afterwards the programs know this number, or none, as what a SYN of this sequence number
+    /// for the flow was answered with.
+    #[must_use]
+    pub const fn keeps_answer(mut self, key: FlowKey, sequence: u32, number: Option<u32>) -> Self {
+        self.expected_answered = Some((key, sequence, number));
+        self
+    }
+
     /// The control segment is counted, once.
     #[must_use]
     pub fn sends(mut self, sent: Sent) -> Self {
@@ -410,6 +420,10 @@ impl Case {
         );
         let fragmented = by_time(&self.expected_fragmented, at.ns());
         wrong += &section("fragments", &fragmented, &datapath.fragmented());
+        if let Some((key, sequence, number)) = &self.expected_answered {
+            let answered = datapath.answered(key, *sequence);
+            wrong += &section("number of the SYN", number, &answered);
+        }
         let calls = by_time(&self.expected_calls, at.tick());
         wrong += &section("connections", &calls, &datapath.calls());
         Some(wrong)
@@ -530,6 +544,8 @@ const ATTEMPTS: usize = 1000;
 
 fn attempt(datapath: &mut Datapath, row: &Row) -> String {
     for _ in 0..ATTEMPTS {
+        // Takes longer than a tick.
+        datapath.forget_answered();
         let at = Moment::now();
         if let Some(wrong) = (row.case)(at).run(datapath, at) {
             return wrong;

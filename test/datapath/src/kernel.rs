@@ -15,8 +15,8 @@ use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::event::Event;
-use xdptun_common::tunnel::isn::{self, SYNS, Secret, epoch, syn_of};
-use xdptun_common::tunnel::outcome::COUNTERS;
+use xdptun_common::tunnel::isn::{self, SYNS, epoch_of_syn};
+use xdptun_common::tunnel::outcome::{COUNTERS, Sent};
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
 use xdptun_common::tunnel::replay::{PAGE, PAGES};
 use xdptun_common::tunnel::sent::{SentSegment, slot};
@@ -159,9 +159,8 @@ pub struct Datapath {
     calls: HashMap<MapData, Record<FlowKey>, u32>,
     sent: Array<MapData, Record<SentSegment>>,
     answered: Array<MapData, u64>,
-    /// The epoch in which they were last all forgotten, and the one that was set since.
-    answered_in: u64,
-    answered_at: Option<u32>,
+    /// Whether it may hold any.
+    has_answered: bool,
     remotes: HashMap<MapData, [u8; 16], u32>,
     opened: Array<MapData, Record<Tally>>,
     networks: HashMap<MapData, [u8; 16], u64>,
@@ -232,8 +231,7 @@ impl Datapath {
             calls: take(&mut ebpf, "CALLS"),
             sent: take(&mut ebpf, "SENT"),
             answered: take(&mut ebpf, "ANSWERED"),
-            answered_in: 0,
-            answered_at: None,
+            has_answered: false,
             remotes: take(&mut ebpf, "REMOTES"),
             opened: take(&mut ebpf, "OPENED"),
             networks: take(&mut ebpf, "NETWORKS"),
@@ -489,31 +487,48 @@ impl Datapath {
         }
     }
 
-    /// Makes the programs know a SYN of this sequence number, that was answered with this number, or
-    /// none that was answered in another epoch than this one.
+    /// Makes the programs know no SYN that they answered.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be written.
+    pub fn forget_answered(&mut self) {
+        if std::mem::take(&mut self.has_answered) {
+            for index in 0..SYNS {
+                self.answered
+                    .set(index, 0, 0)
+                    .expect("the map of answered SYNs can be written");
+            }
+        }
+    }
+
+    /// Makes the programs know a SYN of this sequence number, which was answered with this number.
     ///
     /// # Panics
     ///
     /// If the map cannot be written.
     pub fn set_answered(&mut self, answered: Option<(FlowKey, u32, u32)>) {
-        let now = epoch(Moment::now().ns());
-        let mut set = |index, word| {
-            self.answered
-                .set(index, word, 0)
-                .expect("the map of answered SYNs can be written");
-        };
-        if self.answered_in != now {
-            (0..SYNS).for_each(|index| set(index, 0));
-            self.answered_in = now;
-        }
-        if let Some(index) = self.answered_at.take() {
-            set(index, 0);
-        }
         if let Some((flow, sequence, number)) = answered {
-            let syn = syn_of(SECRET.isn_of_epoch(&flow, Secret::SYN_EPOCH), sequence);
-            set(syn % SYNS, isn::answered(syn, number));
-            self.answered_at = Some(syn % SYNS);
+            let syn = syn(&flow, sequence);
+            self.answered
+                .set(syn % SYNS, isn::answered(syn, number), 0)
+                .expect("the map of answered SYNs can be written");
+            self.has_answered = true;
         }
+    }
+
+    /// The number that a SYN of this sequence number was answered with.
+    ///
+    /// # Panics
+    ///
+    /// If the map cannot be read.
+    #[must_use]
+    pub fn answered(&self, flow: &FlowKey, sequence: u32) -> Option<u32> {
+        let syn = syn(flow, sequence);
+        let word = self.answered.get(&(syn % SYNS), 0);
+        let word = word.expect("the map of answered SYNs can be read");
+        let number = word as u32;
+        (word == isn::answered(syn, number)).then_some(number)
     }
 
     /// Makes the programs remember these segments, and none near the numbers that the
@@ -641,6 +656,7 @@ impl Datapath {
     /// If they cannot be read.
     pub fn counted(&mut self) -> Counted {
         let Moved { outcomes, sent } = self.moved();
+        self.has_answered |= sent.iter().any(|(sent, _)| *sent == Sent::SynAck);
         let outcomes = outcomes.iter().map(|(outcome, by)| (outcome.name(), *by));
         let sent = sent.iter().map(|(sent, by)| (sent.name(), *by));
         outcomes.chain(sent).collect()
@@ -673,7 +689,6 @@ impl Datapath {
         self.set_calls([]);
         self.set_proof(None);
         self.set_reset(None);
-        self.set_answered(None);
         self.set_sent(&[]);
         self.set_remotes(&[]);
         self.set_opened(Tally::default(), &[]);
@@ -684,6 +699,11 @@ impl Datapath {
         self.counted();
         self.reported();
     }
+}
+
+/// What tells a SYN from others.
+fn syn(flow: &FlowKey, sequence: u32) -> u32 {
+    SECRET.isn_of_epoch(flow, epoch_of_syn(sequence))
 }
 
 /// A map of a loaded object.

@@ -29,7 +29,7 @@ use crate::siphash::siphash24;
 use crate::wire::IpFields;
 
 /// How long one epoch lasts, in nanoseconds: 1.07 s. Two opens of the same addresses and
-/// ports have other numbers if they are further apart.
+/// ports have other numbers if they are further apart, and not of the same SYN.
 pub const EPOCH_NS: u64 = 1 << 30;
 
 /// For how many epochs after its own a cookie is good: 12.9 s, longer than a SYN-ACK is
@@ -109,12 +109,20 @@ impl Secret {
     }
 }
 
-/// What is hashed of a flow and an epoch: the epoch shares a word with the ports.
+/// What is hashed of a flow and an epoch: the epoch shares a word with the ports. Bits above the 32
+/// that an epoch has make an address that the host has not.
 #[inline(always)]
 #[must_use]
 pub fn hashed_words(flow: &FlowKey, epoch: u64) -> [u64; 5] {
     let [a, b, c, d] = flow.address_words();
-    [a, b, c, d, u64::from(flow.port_word()) | epoch << 32]
+    let above = epoch >> 32 << 32;
+    [
+        a ^ above,
+        b,
+        c,
+        d,
+        u64::from(flow.port_word()) | epoch << 32,
+    ]
 }
 
 /// The IPv6 flow label made of [`Secret::isn_of_epoch`] of [`Secret::LABEL_EPOCH`]; never
@@ -163,10 +171,6 @@ pub const fn epoch(now_ns: u64) -> u64 {
 pub const SYNS: u32 = 1 << 16;
 
 impl Secret {
-    /// What stands for the epoch in the hash of a flow that tells its SYNs apart. No cookie is made
-    /// of it: whose words a SYN overwrites tells nothing about the number of any flow.
-    pub const SYN_EPOCH: u64 = Self::LABEL_EPOCH - 1;
-
     /// The epoch of the number that a SYN was answered with, if `kept` is its [word](answered) and
     /// it is to get that number again: `syn` tells the SYN.
     #[inline(always)]
@@ -185,11 +189,14 @@ impl Secret {
     }
 }
 
-/// What tells a SYN from others: `flow_hash` is [`Secret::isn_of_epoch`] of [`Secret::SYN_EPOCH`].
+/// What stands for the epoch in the hash that tells a SYN from others: its sequence number, and
+/// bits above it that no epoch has. So whose words a SYN overwrites tells nothing about cookies,
+/// nor about the number of another SYN.
 #[inline(always)]
 #[must_use]
-pub const fn syn_of(flow_hash: u32, sequence: u32) -> u32 {
-    flow_hash ^ sequence
+pub const fn epoch_of_syn(sequence: u32) -> u64 {
+    // "xdpt"
+    0x7864_7074 << 32 | sequence as u64
 }
 
 /// The word to keep of a SYN that was answered with this number.
@@ -257,13 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_a_syn_is_no_cookie() {
+    fn what_tells_a_syn_tells_nothing_else() {
         let secret = Secret([1, 2]);
-        let hash = secret.isn_of_epoch(&flow(), Secret::SYN_EPOCH);
-        for epoch in 0..1000_u32 {
-            let cookie = secret.isn_of_epoch(&flow(), epoch.into());
-            assert_ne!(syn_of(hash, epoch), cookie);
+        let syn = |flow: &FlowKey, sequence| secret.isn_of_epoch(flow, epoch_of_syn(sequence));
+        let [one, other] = [flow(), flow().reversed()];
+        let mut differences = std::collections::HashSet::new();
+        for sequence in 0..1000_u32 {
+            // Not even if the sequence number is that of an epoch.
+            assert_ne!(
+                syn(&one, sequence),
+                secret.isn_of_epoch(&one, sequence.into())
+            );
+            differences.insert(syn(&one, sequence) ^ syn(&other, sequence));
         }
+        assert!(differences.len() > 990, "two flows differ in the same bits");
     }
 
     #[test]

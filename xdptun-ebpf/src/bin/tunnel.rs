@@ -40,7 +40,7 @@ use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, join, rules, vlan}
 pub fn xdptun_egress(ctx: TcContext) -> i32 {
     enter(&ctx);
     let verdict = recorded::<Tunnel>(&ctx, Hook::Egress, || egress(&ctx));
-    // Only now: the mark tells a piece of a super-packet. What goes elsewhere was marked for that.
+    // Only now: the mark tells a piece of a super-packet. What is redirected may need one.
     if verdict != TC_ACT_REDIRECT {
         again::unmark(&ctx);
     }

@@ -6,7 +6,7 @@ use aya_ebpf::maps::Array;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::handshake::{Endpoint, Reply, Segment};
 use xdptun_common::tunnel::isn::{
-    SYNS, Secret, answered, epoch, hashed_words, label_of, same_cookie, syn_of,
+    SYNS, Secret, answered, epoch, epoch_of_syn, hashed_words, label_of, same_cookie,
 };
 use xdptun_common::tunnel::outcome::Sent;
 
@@ -100,7 +100,7 @@ extern "C" fn xdptun_keep_answer(
 /// What tells the SYN from others.
 #[inline(always)]
 fn syn(flow: &FlowKey, sequence: u32) -> u32 {
-    syn_of(cookie(flow, Secret::SYN_EPOCH), sequence)
+    cookie(flow, epoch_of_syn(sequence))
 }
 
 /// The word for a SYN.

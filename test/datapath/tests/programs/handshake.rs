@@ -83,6 +83,7 @@ fn a_repeated_syn_gets_the_number_that_it_got_before() {
                 let answer = path.control(at, SYN_ACK, iss, PEER.wrapping_add(1));
                 Case::ingress(from_peer(path, flags::SYN, PEER, 0))
                     .was_answered(key, sequence, number)
+                    .keeps_answer(key, PEER, Some(iss))
                     .answers(answer.options(&options))
                     .counts(Outcome::RxSyn)
                     .sends(Sent::SynAck)

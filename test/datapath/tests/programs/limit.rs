@@ -30,6 +30,7 @@ fn beyond_its_rate_limit_nothing_is_answered() {
                 .bucket(Limited::SynAcks, EMPTY)
                 .drops(Outcome::RxSyn)
                 .sends(Sent::Limited)
+                .keeps_answer(path.key(), 7, None)
         }),
         row("segment for nobody", move |_| {
             Case::ingress(path.inbound().segment(flags::DATA, 7, 8))
