@@ -5,8 +5,8 @@
 //! addresses and a clock; RFC 4987 section 3.6 calls the passive use a SYN cookie). So a
 //! SYN makes no flow: the ACK of the handshake carries the number back, and a sender
 //! that can name it has received our SYN-ACK. Both peers opening at once, or one opening
-//! while the other's ACK is under way, agree on the same number without state, if it is in the same
-//! epoch.
+//! while the other's ACK is under way, agree on the same number without state, if it is
+//! in the same epoch.
 //!
 //! A SYN that is repeated must get the number that it got before: the firewalls on the way
 //! follow the SYN-ACK that they saw last, and the peer takes the one that arrives first. So the
@@ -39,7 +39,7 @@ pub const LIFETIME: u64 = 12;
 /// For how many epochs a repeated SYN gets the same number: 6.4 s at least. The first three SYNs of
 /// a peer that doubles its patience from 1 s on (RFC 6298 section 5.7) take 3 s. The ACK then has as
 /// long.
-const REPEATS: u64 = LIFETIME / 2;
+pub const REPEATS: u64 = LIFETIME / 2;
 
 /// The key of the hash: 128 random bits, drawn at each attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,23 @@ impl Secret {
             return None;
         }
         Some(now.wrapping_sub(age))
+    }
+
+    /// The epoch of the number that a SYN was answered with, if `kept` is its [word](answered) and
+    /// it is to get that number again: `syn` tells the SYN.
+    #[inline(always)]
+    #[must_use]
+    pub const fn answered_in(&self, kept: u64, syn: u32, now_ns: u64) -> Option<u64> {
+        let number = kept as u32;
+        match self.epoch_of(number, now_ns) {
+            Some(made_in)
+                if kept == answered(syn, number)
+                    && epoch(now_ns).wrapping_sub(made_in) <= REPEATS =>
+            {
+                Some(made_in)
+            }
+            _ => None,
+        }
     }
 
     /// What the epoch's bits are scrambled with: the hash beside them decides, so that an
@@ -169,25 +186,6 @@ pub const fn epoch(now_ns: u64) -> u64 {
 
 /// How many SYNs are known again when they are repeated.
 pub const SYNS: u32 = 1 << 16;
-
-impl Secret {
-    /// The epoch of the number that a SYN was answered with, if `kept` is its [word](answered) and
-    /// it is to get that number again: `syn` tells the SYN.
-    #[inline(always)]
-    #[must_use]
-    pub const fn answered_in(&self, kept: u64, syn: u32, now_ns: u64) -> Option<u64> {
-        let number = kept as u32;
-        match self.epoch_of(number, now_ns) {
-            Some(made_in)
-                if kept == answered(syn, number)
-                    && epoch(now_ns).wrapping_sub(made_in) <= REPEATS =>
-            {
-                Some(made_in)
-            }
-            _ => None,
-        }
-    }
-}
 
 /// What stands for the epoch in the hash that tells a SYN from others: its sequence number, and
 /// bits above it that no epoch has. So whose words a SYN overwrites tells nothing about cookies,

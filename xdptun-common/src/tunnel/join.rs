@@ -19,8 +19,9 @@ const PERIOD_BITS: u32 = 24;
 /// So many datagrams of a period are many: 3,800 in a second, 46 Mbit/s of full ones.
 pub const MANY: u32 = 64;
 
-/// After so many that came out of the joiner, the lane rests if the packets had fewer than [`ENOUGH`] of them on
-/// average: the socket takes one datagram at a time, or the datagrams do not come in bursts.
+/// After so many that came out of the joiner, the lane rests if the packets had fewer than
+/// [`ENOUGH`] of them on average: the socket takes one datagram at a time, or the datagrams do not
+/// come in bursts.
 pub const JUDGED: u32 = 256;
 
 /// How many datagrams a packet must have for the joiner to pay.

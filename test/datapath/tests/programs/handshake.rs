@@ -1,7 +1,7 @@
 //! Ingress: flows come up, from either side.
 
 use xdptun_common::tunnel::event::Kind;
-use xdptun_common::tunnel::isn::{LIFETIME, far_from};
+use xdptun_common::tunnel::isn::{LIFETIME, REPEATS, far_from};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, RESTARTED, State};
 use xdptun_common::tunnel::window::{asking, challenging};
@@ -61,7 +61,6 @@ pub fn completed(at: Moment, path: Path, iss: u32, rcv_nxt: u32) -> Flow {
 /// A firewall that saw two numbers would follow the second, and the peer takes what comes first.
 #[test]
 fn a_repeated_syn_gets_the_number_that_it_got_before() {
-    const REPEATS: u64 = LIFETIME / 2;
     let mut rows: Vec<Row> = Vec::new();
     for path in servers() {
         let key = path.key();

@@ -323,11 +323,12 @@ fn send_with(net: &Relayed, family: Family, own: &Own, context: &str) {
     sockopt::set(&client, level, own.set, &own.bytes).unwrap();
     net.relay.sent().unwrap();
     let largest = 1500 - family.header_len() - 20 - own.bytes.len();
-    // So many at once that some go up by way of GRO, behind the one that opens the flow.
-    let lengths = [10, 0, 1, 23, 24, 31, 32, 39, 40, 47, 48, 1000, largest].repeat(16);
+    let each = [10, 0, 1, 23, 24, 31, 32, 39, 40, 47, 48, 1000, largest];
+    // The first opens the flow. Then so many come at once that GRO merges some: of one length, as
+    // the shortest do not wait for GRO and would overtake others.
+    let lengths = [&each[..1], &[1000; 128], &each[..]].concat();
     let payload = |length: usize| udp::pattern(length, length.to_le_bytes()[0]);
-    let (first, others) = lengths.split_at(1);
-    for some in [first, others] {
+    for some in lengths.chunk_by(|one, next| one == next) {
         for &length in some {
             client
                 .send_to(&payload(length), server.local_addr().unwrap())
