@@ -308,6 +308,18 @@ pub struct FragmentKey {
 crate::plain!(FragmentKey: 40);
 
 impl FragmentKey {
+    /// How long fragments of one datagram may be apart, in nanoseconds: what Linux waits for them
+    /// (`net.ipv4.ipfrag_time`). Later the number may be another datagram's.
+    pub const LIFETIME_NS: u64 = 30_000_000_000;
+
+    /// Whether what was noted of a first fragment is of the datagram whose fragments come now. The
+    /// clock of the CPU that noted it may have been a tick ahead.
+    #[inline(always)]
+    #[must_use]
+    pub const fn lasts(noted_at: u64, now: u64) -> bool {
+        now.saturating_sub(noted_at) < Self::LIFETIME_NS
+    }
+
     /// The source address.
     #[inline(always)]
     #[must_use]

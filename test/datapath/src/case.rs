@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::event::Kind;
+use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::sent::SentSegment;
 use xdptun_common::tunnel::share::Tally;
@@ -62,7 +63,7 @@ pub struct Case {
     skb: Skb,
     flows: BTreeMap<FlowKey, Flow>,
     buckets: BTreeMap<Limited, Bucket>,
-    fragmented: BTreeMap<Fragmented, u64>,
+    fragmented: BTreeMap<Fragmented, First>,
     calls: BTreeMap<FlowKey, u32>,
     proof: Option<(u64, IpAddr)>,
     reset: Option<(FlowKey, u32, u64)>,
@@ -77,8 +78,8 @@ pub struct Case {
     expected_mark: u32,
     expected_counters: Counted,
     expected_flows: BTreeMap<FlowKey, Flow>,
-    /// Since when; now, if no time is given.
-    expected_fragmented: BTreeMap<Fragmented, Option<u64>>,
+    /// Its first fragment was dropped now, or had these ports, if nothing else is given.
+    expected_fragmented: BTreeMap<Fragmented, Result<First, (u16, u16)>>,
     /// When each sent last; now, if no time is given.
     expected_calls: BTreeMap<FlowKey, Option<u32>>,
     expected_reports: Vec<(Kind, FlowKey, Vec<u8>)>,
@@ -264,20 +265,32 @@ impl Case {
         datagram
     }
 
-    /// The first fragment of this datagram was refused then (nanoseconds).
+    /// The first fragment of this datagram was dropped then (nanoseconds).
     #[must_use]
-    pub fn refused(mut self, datagram: Fragmented, then: u64) -> Self {
+    pub fn refused(self, datagram: Fragmented, then: u64) -> Self {
+        self.after_first(datagram, First::dropped(then))
+    }
+
+    /// That became of the first fragment of this datagram.
+    #[must_use]
+    pub fn after_first(mut self, datagram: Fragmented, first: First) -> Self {
         let datagram = self.its_way(datagram);
-        self.fragmented.insert(datagram, then);
-        self.expected_fragmented.insert(datagram, Some(then));
+        self.fragmented.insert(datagram, first);
+        self.expected_fragmented.insert(datagram, Ok(first));
         self
     }
 
-    /// From now on, the other fragments of this datagram are refused.
+    /// From now on, the other fragments of this datagram are dropped.
     #[must_use]
-    pub fn remembers(mut self, datagram: Fragmented) -> Self {
+    pub fn remembers(self, datagram: Fragmented) -> Self {
+        self.remembers_ports(datagram, (0, 0))
+    }
+
+    /// From now on, the other fragments of this datagram are carried with these ports.
+    #[must_use]
+    pub fn remembers_ports(mut self, datagram: Fragmented, ports: (u16, u16)) -> Self {
         let datagram = self.its_way(datagram);
-        self.expected_fragmented.insert(datagram, None);
+        self.expected_fragmented.insert(datagram, Err(ports));
         self
     }
 
@@ -418,7 +431,15 @@ impl Case {
             &self.expected_tally(),
             &datapath.opened(),
         );
-        let fragmented = by_time(&self.expected_fragmented, at.ns());
+        let first = |expected: &Result<First, _>| match *expected {
+            Ok(first) => first,
+            Err(ports) => First::carried(at.ns(), ports),
+        };
+        let fragmented: BTreeMap<_, _> = self
+            .expected_fragmented
+            .iter()
+            .map(|(key, expected)| (*key, first(expected)))
+            .collect();
         wrong += &section("fragments", &fragmented, &datapath.fragmented());
         if let Some((key, sequence, number)) = &self.expected_answered {
             let answered = datapath.answered(key, *sequence);

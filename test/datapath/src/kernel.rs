@@ -15,6 +15,7 @@ use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::event::Event;
+use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::isn::{self, SYNS, epoch_of_syn};
 use xdptun_common::tunnel::outcome::{COUNTERS, Sent};
 use xdptun_common::tunnel::proof::{KeySet, ProofKey};
@@ -155,7 +156,7 @@ pub struct Datapath {
     proofs: HashMap<MapData, u64, [u8; 16]>,
     seen: Array<MapData, SeenPage>,
     resets: HashMap<MapData, Record<Reset>, u64>,
-    fragments: HashMap<MapData, Fragmented, u64>,
+    fragments: HashMap<MapData, Fragmented, Record<First>>,
     calls: HashMap<MapData, Record<FlowKey>, u32>,
     sent: Array<MapData, Record<SentSegment>>,
     answered: Array<MapData, u64>,
@@ -381,37 +382,37 @@ impl Datapath {
             .expect("nobody else writes to the table")
     }
 
-    /// Makes these the datagrams whose fragments are refused, since when, and no
-    /// others.
+    /// Makes these the datagrams of which it is known what became of the first fragment.
     ///
     /// # Panics
     ///
     /// If the map cannot be written.
     pub fn set_fragmented<'a>(
         &mut self,
-        fragmented: impl IntoIterator<Item = (&'a Fragmented, &'a u64)>,
+        fragmented: impl IntoIterator<Item = (&'a Fragmented, &'a First)>,
     ) {
         for key in self.fragmented().into_keys() {
             self.fragments
                 .remove(&key)
                 .expect("the datagram was there a moment ago");
         }
-        for (key, since) in fragmented {
+        for (key, first) in fragmented {
             self.fragments
-                .insert(key, since, 0)
+                .insert(key, Record(*first), 0)
                 .expect("the map of fragments can be written");
         }
     }
 
-    /// The datagrams whose fragments are refused, and since when (nanoseconds).
+    /// What became of the first fragments of datagrams.
     ///
     /// # Panics
     ///
     /// If the map cannot be read.
     #[must_use]
-    pub fn fragmented(&self) -> BTreeMap<Fragmented, u64> {
-        let entries: Result<_, _> = self.fragments.iter().collect();
-        entries.expect("nobody else writes to the map")
+    pub fn fragmented(&self) -> BTreeMap<Fragmented, First> {
+        let entries: Result<Vec<_>, _> = self.fragments.iter().collect();
+        let entries = entries.expect("nobody else writes to the map").into_iter();
+        entries.map(|(key, Record(first))| (key, first)).collect()
     }
 
     /// Makes these the connections that were opened from owned ports, and when each sent

@@ -120,7 +120,7 @@ impl Moment {
     /// The window of a control segment: its low byte counts milliseconds.
     #[must_use]
     pub const fn window(self) -> u16 {
-        window(self.0 >> 20)
+        TAKES_FRAGMENTS | window(self.0 >> 20)
     }
 }
 
@@ -154,6 +154,9 @@ where
         self.0.set(0, [0; WORDS], 0).expect("they can be written");
     }
 }
+
+/// The bit of a window that says that the sender of a segment without data takes fragments.
+const TAKES_FRAGMENTS: u16 = 0x0100;
 
 /// The window of segment number `count`.
 #[must_use]

@@ -3,7 +3,7 @@
 //! Checksums are those of `etherparse`, computed over the finished packet:
 //! nothing of the arithmetic under test is used to judge it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use etherparse::{
     IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header,
@@ -194,6 +194,75 @@ impl Packet {
         };
         self.segment(flags::DATA, sequence, acknowledgment)
             .window(window | bit)
+    }
+
+    /// The segment that carries this part of the datagram with this identification: `offset`
+    /// units of eight bytes behind its start, `len` of them and so many bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the datagram has no such part.
+    #[must_use]
+    pub fn carried_part(self, id: u32, part: (u16, usize, bool), numbers: (u32, u32, u16)) -> Self {
+        let (offset, len, more) = part;
+        let (sequence, acknowledgment, window) = numbers;
+        let mut whole = self.clone().whole();
+        if offset == 0 {
+            whole[..8].copy_from_slice(&self.on_the_way());
+        }
+        let id = match &self.network {
+            Network::V4(_) => u32::from(id as u16),
+            Network::V6(..) => id,
+        };
+        let start = usize::from(offset) * 8;
+        let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+        let header = [&[17, 0, high, low][..], &id.to_be_bytes()].concat();
+        self.payload([&header, &whole[start..start + len]].concat())
+            .segment(flags::DATA, sequence, acknowledgment)
+            .window(window | 0x0100)
+    }
+
+    /// This part of the datagram, as a fragment.
+    ///
+    /// # Panics
+    ///
+    /// If the datagram has no such part.
+    #[must_use]
+    pub fn part(mut self, id: u32, (offset, len, more): (u16, usize, bool)) -> Self {
+        let start = usize::from(offset) * 8;
+        self.payload = self.clone().whole()[start..start + len].to_vec();
+        self.transport = Transport::Other(IpNumber::UDP);
+        self.fragment_of(id, offset, more)
+    }
+
+    /// UDP header and payload.
+    fn whole(self) -> Vec<u8> {
+        let link_and_ip = match &self.network {
+            Network::V4(_) => 34,
+            Network::V6(..) => 54,
+        };
+        self.bytes()[link_and_ip..].to_vec()
+    }
+
+    /// The UDP header as a first fragment's is on the way: with the checksum that the datagram has
+    /// if all addresses and ports are zero.
+    fn on_the_way(&self) -> [u8; 8] {
+        let nowhere: SocketAddr = match &self.network {
+            Network::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            Network::V6(..) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let mut other = Self::datagram(nowhere, nowhere).payload(self.payload.clone());
+        if let (
+            Transport::Udp { has_checksum, .. },
+            Transport::Udp {
+                has_checksum: own, ..
+            },
+        ) = (&mut other.transport, &self.transport)
+        {
+            *has_checksum = *own;
+        }
+        let whole = other.whole();
+        whole[..8].try_into().expect("a UDP header")
     }
 
     /// The payload.

@@ -6,7 +6,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::config::TcpDefaults;
-use xdptun_common::tunnel::state::{Flow, KeptFields, MOST_SYNS, RESTARTED, State};
+use xdptun_common::tunnel::state::{Flow, KeptFields, Label, MOST_SYNS, RESTARTED, State};
 use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;
@@ -241,7 +241,7 @@ impl Path {
         };
         let fields = flow
             .kept_fields
-            .fields(count, DATAGRAM.hop_limit, flow.label);
+            .fields(count, DATAGRAM.hop_limit, Label(flow.label).value());
         self.control(at, flags, sequence, acknowledgment)
             .identified(fields.identification)
             .flow_label(fields.label)

@@ -4,6 +4,7 @@
 use crate::again::OF_GATEWAY;
 use crate::gateway::outcome::Outcome;
 use crate::gateway::tuple::End;
+use crate::parse::FragmentKey;
 
 /// What became of the first fragment of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +23,6 @@ crate::plain!(First: 32);
 
 /// See [`First::outcome`]: it was not translated.
 const AS_IT_WAS: u8 = u8::MAX;
-
-/// How long fragments of one datagram may be apart: what Linux waits for them
-/// (`net.ipv4.ipfrag_time`). Later the number may be another datagram's.
-const LIFETIME_NS: u64 = 30_000_000_000;
 
 impl First {
     /// One that was translated.
@@ -52,12 +49,11 @@ impl First {
         }
     }
 
-    /// Whether it is still of the datagram whose fragments come now. The clock of the CPU that noted
-    /// it may have been a tick ahead.
+    /// Whether it is still of the datagram whose fragments come now.
     #[inline(always)]
     #[must_use]
     pub const fn lasts(&self, now: u64) -> bool {
-        now.saturating_sub(self.at) < LIFETIME_NS
+        FragmentKey::lasts(self.at, now)
     }
 
     /// What the end became, and the index of the fragment's [`Outcome`]; `None` if it was not
@@ -101,8 +97,8 @@ mod tests {
             first.translation(),
             Some((to, Outcome::OutTranslated.index() as u8))
         );
-        assert!(first.lasts(4) && first.lasts(5) && first.lasts(4 + LIFETIME_NS));
-        assert!(!first.lasts(5 + LIFETIME_NS));
+        assert!(first.lasts(4) && first.lasts(5) && first.lasts(4 + FragmentKey::LIFETIME_NS));
+        assert!(!first.lasts(5 + FragmentKey::LIFETIME_NS));
         assert_eq!(First::as_it_was(5).translation(), None);
     }
 }

@@ -34,7 +34,7 @@ pub fn to_v4(
     };
     let whole = bare.with_fields(fields);
     Some(match part {
-        Some(part) => whole.with_part(part),
+        Some(part) => whole.with_part(protocol, part, payload_len),
         None if len <= MAY_BE_FRAGMENTED => fragmentable(whole, identification),
         None => whole.with_df(true),
     })

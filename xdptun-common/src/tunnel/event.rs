@@ -34,11 +34,13 @@ pub enum Kind {
     Finished = 2,
     /// The peer reset the flow.
     Reset = 3,
+    /// The flow sent its first fragment as a segment.
+    Fragmented = 4,
 }
 
 crate::from_raw! {
     /// The kind stored as `value`.
-    pub Kind: u32 { Queued, Established, Finished, Reset }
+    pub Kind: u32 { Queued, Established, Finished, Reset, Fragmented }
 }
 
 /// Frame bytes of the small size.

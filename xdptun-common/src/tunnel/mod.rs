@@ -3,6 +3,7 @@
 pub mod ack;
 pub mod config;
 pub mod event;
+pub mod fragment;
 pub mod group;
 pub mod handshake;
 pub mod isn;

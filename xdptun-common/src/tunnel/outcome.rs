@@ -11,9 +11,11 @@ outcomes! {
     /// How a packet that concerns xdptun ended.
     Outcome, first 0;
     TxDisguised "tx_disguised" Pass "Datagrams sent as TCP segments." "";
+    TxFragment "tx_fragment" Pass "Fragments of datagrams sent as TCP segments." "Datagrams are longer than the path takes, and each costs several segments: lower the MTU inside the tunnel to the number that `xdptun attach` prints.";
+    TxFragmentAsked "tx_fragment_asked" PassEmpty "Fragments lost because it was not known whether the peer's xdptun takes any: each became a probe, which asks that." "One or two for each flow that has fragments are normal. If the count keeps growing, see `tx_drop_fragment`.";
     TxQueued "tx_queued" Hold "Datagrams handed to the daemon, which keeps them until the handshake ends." "";
     TxOpened "tx_opened" Pass "Datagrams that opened a flow: each became the SYN; the daemon keeps a copy until the handshake ends." "";
-    TxOpenedLost "tx_opened_lost" PassEmpty "Datagrams that opened a flow and were lost: each became the SYN, but the daemon's queue was full or the daemon is gone." "See in `xdptun status` whether the daemon runs. If it does not, start it again: `xdptun attach` goes on with what is attached.";
+    TxOpenedLost "tx_opened_lost" PassEmpty "Datagrams that opened a flow and were lost: each became the SYN, but it was a fragment, the daemon's queue was full, or the daemon is gone." "See in `xdptun status` whether the daemon runs. If it does not, start it again: `xdptun attach` goes on with what is attached.";
     TxLost "tx_lost" Lose "Datagrams lost before the handshake ended, because the daemon's queue was full or the daemon is gone." "See in `xdptun status` whether the daemon runs. If it does, the program sends faster than the handshake ends: nothing to do, except if the count keeps growing.";
     TxRequested "tx_requested" Pass "Control segments sent for the daemon or for ingress." "";
     TxNotRequested "tx_not_requested" Consume "Requests for control segments dropped because no flow needed the segment any more." "";
@@ -21,7 +23,7 @@ outcomes! {
     TxSplit "tx_split" Split "UDP GSO super-packets sent to the splitter; their datagrams are counted when they come back." "";
     TxDropSuperPacket "tx_drop_super_packet" Lose "UDP GSO super-packets dropped because there is no splitter." "xdptun could not make the splitter. Switch UDP GSO off in the program (wireguard-go, QUIC), or find out why this host cannot make veth devices.";
     TxTooBig "tx_too_big" Return "Datagrams whose segment would exceed the MTU; xdptun told the sender by ICMP." "If the count keeps growing, lower the MTU inside the tunnel to the number that `xdptun attach` prints.";
-    TxDropFragment "tx_drop_fragment" Lose "Fragments dropped because a part of a datagram cannot become a segment." "Lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to the number that `xdptun attach` prints. If it is that small already, a link on the path is narrower than this interface (`rx_icmp` grew): lower the MTU further.";
+    TxDropFragment "tx_drop_fragment" Lose "Fragments dropped because the flow is not open yet, or because the peer's xdptun did not say that it takes fragments." "A few are normal when a flow begins. If the count keeps growing, the peer's xdptun is older: update it, or lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to the number that `xdptun attach` prints. If it is that small already, a link on the path is narrower than this interface (`rx_icmp` grew): lower the MTU further.";
     TxDropVlan "tx_drop_vlan" Lose "Datagrams dropped because they carry a VLAN tag." "Attach to the VLAN's own device, for example eth0.100.";
     TxDropOptions "tx_drop_options" Lose "Datagrams dropped because xdptun cannot carry their IPv6 extension headers, or their options of more than 64 bytes." "The sender uses a routing or authentication header, or very long options: send without them.";
     TxDropTooBig "tx_drop_too_big" Lose "Datagrams dropped because the segment would exceed the MTU; the sender was not told, because too many such errors were sent already." "As for tx_too_big: lower the MTU inside the tunnel.";
@@ -35,6 +37,7 @@ outcomes! {
     TxDropTooLong "tx_drop_too_long" Lose "Datagrams dropped because they are longer than 16,384 bytes and came without a complete checksum." "Let the program send shorter datagrams, or lower the MTU of the interface to 16,384 bytes.";
     TxDropAccess "tx_drop_access" Lose "Datagrams dropped because the kernel refused access to their bytes." "The kernel is short of memory.";
     RxRestored "rx_restored" Pass "Segments turned back into datagrams." "";
+    RxFragment "rx_fragment" Pass "Segments turned back into fragments of datagrams." "As for `tx_fragment`, at the peer.";
     RxSyn "rx_syn" Consume "SYNs received." "";
     RxSynAck "rx_syn_ack" Consume "SYN-ACKs that completed a handshake." "";
     RxAck "rx_ack" Consume "Acknowledgements without data." "";

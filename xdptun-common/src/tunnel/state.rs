@@ -132,7 +132,7 @@ pub struct Flow {
     pub answers_earned_at: u32,
     /// When an ICMP error about the flow last failed its proof ([`crate::tunnel::sent`]).
     pub distrusted_at: u32,
-    /// The IPv6 flow label of its segments; 0 leaves that of the datagrams.
+    /// A [`Label`].
     pub label: u32,
     /// How its segments are labelled otherwise, see [`KeptFields`].
     pub kept_fields: KeptFields,
@@ -184,6 +184,91 @@ impl KeptFields {
             identification: ((self.0 >> 16) as u16).wrapping_add(count),
             label,
         }
+    }
+}
+
+/// The IPv6 flow label of a flow's segments, and beside it, to save memory, what is known of
+/// [fragments](crate::tunnel::fragment).
+///
+/// ```text
+///   31     30    29      20 19                    0
+/// +------+------+----------+-----------------------+
+/// | take | told |  asked   |      flow label       |
+/// +------+------+----------+-----------------------+
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label(pub u32);
+
+impl Label {
+    /// The peer takes fragments.
+    const TAKE: u32 = 1 << 31;
+    /// The daemon was told that the flow has some.
+    const TOLD: u32 = 1 << 30;
+    /// When the peer was last asked, in seconds of 2^30 ns.
+    const ASKED: u32 = 0x3ff0_0000;
+    /// See [`Label::ASKED`].
+    const ASKED_SHIFT: u32 = 20;
+
+    /// The flow label, 20 bits; 0 leaves that of the datagrams.
+    #[inline(always)]
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self.0 & IpFields::LABEL
+    }
+
+    /// With another flow label.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_value(self, label: u32) -> Self {
+        Self(self.0 & !IpFields::LABEL | label & IpFields::LABEL)
+    }
+
+    /// Whether the peer is known to take fragments.
+    #[inline(always)]
+    #[must_use]
+    pub const fn takes_fragments(self) -> bool {
+        self.0 & Self::TAKE != 0
+    }
+
+    /// As of a peer that takes fragments.
+    #[inline(always)]
+    #[must_use]
+    pub const fn taking_fragments(self) -> Self {
+        Self(self.0 | Self::TAKE)
+    }
+
+    /// As of a flow that begins again: its peer may be another xdptun by now.
+    #[inline(always)]
+    #[must_use]
+    pub const fn begun_again(self) -> Self {
+        Self(self.0 & !Self::TAKE)
+    }
+
+    /// Whether the daemon was told of fragments.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_told(self) -> bool {
+        self.0 & Self::TOLD != 0
+    }
+
+    /// After it was.
+    #[inline(always)]
+    #[must_use]
+    pub const fn told(self) -> Self {
+        Self(self.0 | Self::TOLD)
+    }
+
+    /// After the peer was asked whether it takes fragments; `None` if it was in this second.
+    #[inline(always)]
+    #[must_use]
+    pub const fn asked(self, now: u64) -> Option<Self> {
+        const MOST: u32 = Label::ASKED >> Label::ASKED_SHIFT;
+        // Never 0, which says that it was not.
+        let second = ((now >> 30) as u32 % MOST + 1) << Self::ASKED_SHIFT;
+        if self.0 & Self::ASKED == second {
+            return None;
+        }
+        Some(Self(self.0 & !Self::ASKED | second))
     }
 }
 

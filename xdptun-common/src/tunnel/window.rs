@@ -2,10 +2,10 @@
 //! peer what a segment is.
 //!
 //! ```text
-//!  15    12   11     10      9     8   7         0
-//! +--------+------+------+------+---+-----------+
-//! | 1 1 1 1|  P   |  C   |  D   | 0 |   count   |
-//! +--------+------+------+------+---+-----------+
+//!  15    12   11     10      9      8    7         0
+//! +--------+------+------+------+------+-----------+
+//! | 1 1 1 1|  P   |  C   |  D   |  F   |   count   |
+//! +--------+------+------+------+------+-----------+
 //! ```
 //!
 //! | bit | set in |
@@ -13,6 +13,7 @@
 //! | P | a probe: its sender wants an answer |
 //! | C | a challenge (RFC 5961) |
 //! | D | a segment whose datagram had no DF (IPv4) |
+//! | F | a segment that carries a [fragment](super::fragment); one without data whose sender takes such |
 //!
 //! An ordinary TCP reads it as a window, which is large in every case.
 
@@ -77,6 +78,33 @@ pub const fn with_df(window: u16, df: bool) -> u16 {
 #[must_use]
 pub const fn is_without_df(window: u16) -> bool {
     window & !COUNT == BASE | WITHOUT_DF
+}
+
+/// The bit of the window field of a segment that carries a fragment, and of one without data
+/// whose sender takes such.
+const FRAGMENT: u16 = 0x0100;
+
+/// The window field of a segment that carries a fragment, or of one without data whose sender
+/// takes such.
+#[inline(always)]
+#[must_use]
+pub const fn of_fragments(window: u16) -> u16 {
+    window | FRAGMENT
+}
+
+/// Whether a window field is that of a segment that carries a fragment. A window that a middlebox
+/// changed is not.
+#[inline(always)]
+#[must_use]
+pub const fn carries_fragment(window: u16) -> bool {
+    window & !COUNT == BASE | FRAGMENT
+}
+
+/// Whether a window field is that of a segment without data whose sender takes fragments.
+#[inline(always)]
+#[must_use]
+pub const fn takes_fragments(window: u16) -> bool {
+    window & !(COUNT | ASKS | CHALLENGES) == BASE | FRAGMENT
 }
 
 /// Whether a window field is that of a probe or a challenge: such a segment names

@@ -121,6 +121,8 @@ impl TcpHeader {
     pub const CHECKSUM_OFFSET: usize = offset_of!(Self, checksum);
     /// Where the header's own length is.
     pub const LENGTH_OFFSET: usize = offset_of!(Self, data_offset);
+    /// Where the window is.
+    pub const WINDOW_OFFSET: usize = offset_of!(Self, window);
 
     /// A header with these fields, and checksum zero.
     #[inline(always)]

@@ -33,7 +33,7 @@ use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
 use xdptun_ebpf::tunnel::scope::Tunnel;
 use xdptun_ebpf::tunnel::verdict::{Step, Verdict, refused};
-use xdptun_ebpf::tunnel::{calls, egress, fast, icmp, ingress, join, rules, vlan};
+use xdptun_ebpf::tunnel::{calls, egress, fast, fragments, icmp, ingress, join, rules, vlan};
 
 /// tc egress: datagrams become segments.
 #[classifier]
@@ -190,7 +190,7 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
     }
 }
 
-/// Handles TCP and ICMP that leave. Called from the entry point, where the stack is empty.
+/// Handles fragments, TCP and ICMP that leave. Called from the entry point, where the stack is empty.
 #[inline(always)]
 fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
     match step {
@@ -198,6 +198,10 @@ fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
             calls::note::<I>(ctx);
             TC_ACT_UNSPEC
         }
+        Step::Fragment => match fragments::leaving::process::<I>(ctx) {
+            Some(outcome) => verdict::end_at_tc(ctx, outcome, I::ETHER_TYPE),
+            None => TC_ACT_UNSPEC,
+        },
         Step::Message if icmp::reveals_datagram::<I>(ctx) => {
             verdict::drop(ctx, Outcome::TxDropIcmp)
         }

@@ -70,7 +70,7 @@ fn cut(ctx: &TcContext) -> Result<(), PacketError> {
     }
     let header = |len: usize, part| {
         let whole = ip.with_options(ip.protocol(), 0, Sum::new(), len as u16);
-        whole.with_part(part)
+        whole.with_part(ip.protocol(), part, len as u16)
     };
     // What stands behind its end is cut off when the hook meets it.
     let first = header(half, Part { more: true, ..part });

@@ -2,6 +2,7 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::{GROWTH, Numbers, PayloadSum, disguise};
 use xdptun_common::tunnel::window::window;
@@ -9,6 +10,7 @@ use xdptun_common::wire::{Ip, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::again;
 use crate::host::clock::now;
+use crate::host::interface::interface;
 use crate::packet::access::Packet as _;
 use crate::packet::direction::Direction;
 use crate::packet::error::PacketError;
@@ -17,9 +19,29 @@ use crate::packet::payload;
 use crate::packet::resize::{adjust_after_ip, set_len};
 use crate::packet::settle::{Settle, settle};
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum, is_linear};
+use crate::tunnel::share::note_answered;
 use crate::tunnel::table::Entry;
 use crate::tunnel::verdict::refused;
 use crate::tunnel::{sent, shift};
+
+/// Lets `disguise` make a segment of `flow` of the packet, and notes what follows for the flow.
+#[inline(always)]
+pub fn leave(
+    ctx: &TcContext,
+    key: &FlowKey,
+    flow: Entry,
+    disguise: impl FnOnce(&Entry) -> Outcome,
+) -> Outcome {
+    if flow.interface() != interface(ctx).index() {
+        flow.keep_way(ctx, Direction::Outbound);
+    }
+    let outcome = disguise(&flow);
+    let is_sent = matches!(outcome, Outcome::TxDisguised | Outcome::TxFragment);
+    if is_sent && flow.has_just_answered() {
+        note_answered(key);
+    }
+    outcome
+}
 
 /// Turns the datagram in the packet into the next segment of `flow`. The caller
 /// has found that it is one, in the plain shape, and that it ends where the
@@ -65,7 +87,7 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         make_room_behind(ctx, at, payload_len)?;
     }
     let payload = make_room::<I>(ctx, at, payload_len, way, shift::apart)?;
-    write_headers(ctx, flow, ip, udp, payload)?;
+    write_headers(ctx, flow, ip, udp, payload, window)?;
     Ok(())
 }
 
@@ -180,7 +202,7 @@ pub fn make_room<I: Settle>(
 }
 
 /// Writes the headers of the flow's next segment, for which there is room, over those of the
-/// datagram.
+/// datagram. `window_of` makes its window of its number.
 #[inline(always)]
 pub fn write_headers<I: Ip>(
     ctx: &TcContext,
@@ -188,6 +210,7 @@ pub fn write_headers<I: Ip>(
     ip: I,
     udp: UdpHeader,
     payload: PayloadSum,
+    window_of: impl FnOnce(u64) -> u16,
 ) -> Result<(), PacketError> {
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let now = now();
@@ -196,7 +219,7 @@ pub fn write_headers<I: Ip>(
     let numbers = Numbers {
         sequence,
         acknowledgment,
-        window: window(count),
+        window: window_of(count),
     };
     flow.keep_fields(ip.fields());
     let ip = match flow.label() {

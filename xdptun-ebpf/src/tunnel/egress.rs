@@ -26,15 +26,16 @@ use crate::packet::settle::Settle;
 use crate::packet::skb::Skb as _;
 use crate::tunnel::cookie::next_iss;
 use crate::tunnel::defaults::tcp_defaults;
+use crate::tunnel::disguise::{into_segment, leave};
 use crate::tunnel::events::queue_frame;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
 use crate::tunnel::reply::{mss, rewrite};
 use crate::tunnel::rules::has_secret;
-use crate::tunnel::share::{admits_host, note_answered};
+use crate::tunnel::share::admits_host;
 use crate::tunnel::table::{Entry, find, insert};
 use crate::tunnel::verdict::{Verdict, refused};
-use crate::tunnel::{disguise, fragments, icmp, rules};
+use crate::tunnel::{fragments, icmp, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
@@ -50,8 +51,7 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     // Before the protocol is asked: behind a fragment header stands that of the
     // first fragment's next header, not of the datagram.
     if located.shape == Shape::LaterFragment {
-        return fragments::is_refused::<I>(ctx, Direction::Outbound)
-            .then_some(Outcome::TxDropFragment.into());
+        return Some(Verdict::Fragment);
     }
     if located.protocol == I::ICMP {
         return Some(Verdict::Message);
@@ -104,25 +104,29 @@ fn send<I: Settle + Icmp>(
     if ctx.is_super_packet() {
         return split::<I>(ctx, located.offset + UdpHeader::CHECKSUM_OFFSET).into();
     }
+    let mut is_fragment = false;
     match located.shape {
         Shape::Plain => {}
         Shape::Options if options::fit(located) => {}
         Shape::Options | Shape::Extensions => return Outcome::TxDropOptions.into(),
         Shape::FirstFragment | Shape::LaterFragment => {
             fragments::refuse::<I>(ctx, Direction::Outbound);
-            return Outcome::TxDropFragment.into();
+            is_fragment = true;
         }
     }
-    if let Err(outcome) = trim(ctx, located) {
-        return outcome.into();
-    }
-    if let Some(mtu) = exceeded_mtu(ctx, GROWTH) {
-        return icmp::too_big::<I>(ctx, mtu).into();
+    if !is_fragment {
+        if let Err(outcome) = trim(ctx, located) {
+            return outcome.into();
+        }
+        if let Some(mtu) = exceeded_mtu(ctx, GROWTH) {
+            return icmp::too_big::<I>(ctx, mtu, GROWTH).into();
+        }
     }
     let flow = match flow.map(|flow| (flow, flow.state())) {
         Some((flow, State::Established)) => {
             return match located.shape {
-                Shape::Plain => disguised::<I>(ctx, key, flow).into(),
+                _ if is_fragment => Verdict::Fragment,
+                Shape::Plain => leave(ctx, key, flow, |flow| into_segment::<I>(ctx, flow)).into(),
                 _ => Verdict::Stash,
             };
         }
@@ -135,7 +139,7 @@ fn send<I: Settle + Icmp>(
         None => open(ctx, key, None),
     };
     match flow {
-        Ok(flow) => hold::<I>(ctx, key, flow).into(),
+        Ok(flow) => hold::<I>(ctx, key, flow, is_fragment).into(),
         Err(outcome) => outcome.into(),
     }
 }
@@ -171,19 +175,6 @@ fn trim<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// A datagram of an established flow becomes a segment.
-#[inline(always)]
-fn disguised<I: Settle>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
-    if flow.interface() != interface(ctx).index() {
-        flow.keep_way(ctx, Direction::Outbound);
-    }
-    let outcome = disguise::into_segment::<I>(ctx, &flow);
-    if outcome == Outcome::TxDisguised && flow.has_just_answered() {
-        note_answered(key);
-    }
-    outcome
-}
-
 /// Makes a flow that is about to send its first SYN, in the entry of a closed
 /// one if there is one.
 #[inline(always)]
@@ -209,9 +200,9 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 }
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
-/// packet becomes the SYN if one is due.
+/// packet becomes the SYN if one is due. A fragment does not wait.
 #[inline(always)]
-fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
+fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, is_fragment: bool) -> Outcome {
     // The way to the peer may be another than when the flow was made.
     flow.keep_way(ctx, Direction::Outbound);
     if let Some(ip) = ctx.read::<I>(link_len()) {
@@ -221,12 +212,12 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Outcome {
             flow.set_label(fields.label);
         }
     }
-    let queued = queue_frame(ctx, key);
+    let queued = !is_fragment && queue_frame(ctx, key);
     if !flow.claim_syn(now()) {
-        return if queued {
-            Outcome::TxQueued
-        } else {
-            Outcome::TxLost
+        return match (queued, is_fragment) {
+            (true, _) => Outcome::TxQueued,
+            (false, true) => Outcome::TxDropFragment,
+            (false, false) => Outcome::TxLost,
         };
     }
     match (

@@ -9,9 +9,11 @@ use xdptun_common::flow::key::{received_flow, sent_flow};
 use xdptun_common::parse::{Bytes as _, Shape, is_extension, locate, ports_at};
 use xdptun_common::quote::{Quote, quoted};
 use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::fragment::growth;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 use xdptun_common::tunnel::translate::GROWTH;
+use xdptun_common::tunnel::window::carries_fragment;
 use xdptun_common::wire::{Icmp, IcmpHeader, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
@@ -29,13 +31,13 @@ use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::refused;
 use crate::tunnel::{fragments, rules};
 
-/// Turns a datagram that does not fit, once disguised, into the message to its
-/// sender that says so. `mtu` is that of the interface. The message comes from
+/// Turns a datagram that does not fit, once disguised and `growth` bytes longer, into the message
+/// to its sender that says so. `mtu` is that of the interface. The message comes from
 /// the datagram's destination, as the nearest router that could have sent it is
 /// this host itself, whose addresses it would refuse as a source.
 #[inline(never)]
-pub fn too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Outcome {
-    match try_too_big::<I>(ctx, mtu) {
+pub fn too_big<I: Icmp>(ctx: &TcContext, mtu: u32, growth: usize) -> Outcome {
+    match try_too_big::<I>(ctx, mtu, growth) {
         Ok(true) => Outcome::TxTooBig,
         Ok(false) => Outcome::TxDropTooBig,
         Err(error) => refused(error, Direction::Outbound),
@@ -43,7 +45,7 @@ pub fn too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Outcome {
 }
 
 #[inline(always)]
-fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, PacketError> {
+fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32, growth: usize) -> Result<bool, PacketError> {
     let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
     // An error about a packet to many would not be one about a socket.
     if is_multicast_or_broadcast(located.ip.destination()) || !Limit::Errors.take() {
@@ -58,7 +60,7 @@ fn try_too_big<I: Icmp>(ctx: &TcContext, mtu: u32) -> Result<bool, PacketError> 
         I::ICMP,
         message_len::<I>() as u16,
     );
-    let icmp = I::too_big(mtu.saturating_sub(GROWTH as u32));
+    let icmp = I::too_big(mtu.saturating_sub(growth as u32));
     emit(ctx, outer, icmp, located.ip, udp)?;
     reverse_link(ctx)?;
     ctx.set_mark(Request::OwnError.mark());
@@ -305,16 +307,32 @@ fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), PacketError> {
         ports_at(&View(ctx), quote.offset).ok_or(PacketError::OutOfBounds)?;
     let udp_len = quote.len.saturating_sub(GROWTH) as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
+    let window = at_window(ctx, quote.offset, located.offset + located.len);
+    let growth = if carries_fragment(window) {
+        growth::<I>()
+    } else {
+        GROWTH
+    };
     // Options of the message go.
     let len = message_len::<I>() as u16;
     let outer = located.ip.with_options(I::ICMP, 0, Sum::new(), len);
     emit(
         ctx,
         outer.with_fresh_checksum(),
-        I::about_shorter(icmp, GROWTH as u32),
+        I::about_shorter(icmp, growth as u32),
         quote.ip,
         udp,
     )
+}
+
+/// The window of a quoted segment; 0 if the message ends before it.
+#[inline(always)]
+fn at_window(ctx: &TcContext, quoted_at: usize, end: usize) -> u16 {
+    let at = quoted_at + TcpHeader::WINDOW_OFFSET;
+    if at + size_of::<u16>() > end {
+        return 0;
+    }
+    View(ctx).read(at).map_or(0, u16::from_be_bytes)
 }
 
 /// Replaces the packet by an ICMP message about the datagram `udp`, which was

@@ -29,6 +29,7 @@ use crate::tunnel::answers::may_answer;
 use crate::tunnel::calls::host_socket;
 use crate::tunnel::cookie::keep_answer;
 use crate::tunnel::events::report;
+use crate::tunnel::fragments::arriving::{Carried, carried};
 use crate::tunnel::reply::rewrite;
 use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
@@ -46,8 +47,7 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
         return is_headless::<I>(ctx, l3).then_some(Outcome::RxDropChain.into());
     };
     if located.shape == Shape::LaterFragment {
-        return fragments::is_refused::<I>(ctx, Direction::Inbound)
-            .then_some(Outcome::RxDropFragment.into());
+        return fragments::is_dropped::<I>(ctx).then_some(Outcome::RxDropFragment.into());
     }
     match located.protocol {
         // Segments in a VLAN are for a program on the VLAN's own device.
@@ -250,6 +250,7 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
                 flow.received(now);
             }
             flow.acknowledged(segment, now);
+            fragments::arriving::learn::<I>(ctx, &flow);
         }
     }
     react::<I>(ctx, key, segment, before, &decision)
@@ -369,6 +370,10 @@ fn deliver<I: Ip>(
     segment: &Segment,
     now: u64,
 ) -> Verdict {
+    let carried = carried::<I>(ctx);
+    if carried == Carried::Nothing {
+        return Outcome::RxDropMalformed.into();
+    }
     let ack_due = flow.ack_due(segment, now);
     let before = flow.received_datagrams();
     flow.receive_datagram(segment, now);
@@ -382,6 +387,12 @@ fn deliver<I: Ip>(
         // to lose it; the next segment will be due as well.
         let _ = ctx.clone_redirect(interface(ctx).index(), 0);
         ctx.set_mark(mark);
+    }
+    if carried == Carried::Fragment {
+        return match fragments::arriving::restore::<I>(ctx) {
+            Ok(()) => Outcome::RxFragment.into(),
+            Err(error) => refused(error, Direction::Inbound).into(),
+        };
     }
     // Behind the clone, which would leave by the queue that is chosen here.
     let joins = join::choose(ctx, key, before, now);

@@ -11,7 +11,7 @@
 //! | [`egress`] | what leaves: disguises it, opens flows, sends what the daemon asks for |
 //! | [`events`] | tells the daemon of waiting datagrams, and of changes of flows |
 //! | [`fast`] | data of established flows, in one piece |
-//! | [`fragments`] | datagrams in fragments, which are dropped |
+//! | [`fragments`] | fragments of datagrams, each in a segment |
 //! | [`group`] | what the interfaces have in common, noted for the next process |
 //! | [`icmp`] | ICMP errors, received and sent |
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |

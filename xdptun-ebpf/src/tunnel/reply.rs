@@ -14,7 +14,7 @@ use xdptun_common::tunnel::handshake::Reply;
 use xdptun_common::tunnel::options::{Offer, OptionWalk, SynOptions, TimestampedSynOptions};
 use xdptun_common::tunnel::outcome::Sent;
 use xdptun_common::tunnel::state::KeptFields;
-use xdptun_common::tunnel::window::{asking, challenging, window};
+use xdptun_common::tunnel::window::{asking, challenging, of_fragments, window};
 use xdptun_common::wire::{Flags, Ip, IpFields, Protocol, TcpFields, TcpHeader};
 
 use crate::host::clock::now;
@@ -150,10 +150,16 @@ fn window_of<I: Ip>(ctx: &TcContext, segment: &Reply) -> u16 {
         // The first ones of a connection, and the last.
         Sent::Syn | Sent::SynAck => tcp_defaults().first_window(mss::<I>(ctx)),
         Sent::Rst => 0,
-        Sent::Probe => asking(window(now() >> 20)),
-        Sent::ChallengeAck => challenging(window(now() >> 20)),
-        _ => window(now() >> 20),
+        Sent::Probe => asking(later_window()),
+        Sent::ChallengeAck => challenging(later_window()),
+        _ => later_window(),
     }
+}
+
+/// The window of those between: we take fragments.
+#[inline(always)]
+fn later_window() -> u16 {
+    of_fragments(window(now() >> 20))
 }
 
 /// What the SYN at hand offers, whose TCP header starts `at` this offset and is readable

@@ -26,6 +26,8 @@ pub enum Verdict {
     Answered(Outcome),
     /// Nothing yet: its options must be stashed first.
     Stash,
+    /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one.
+    Fragment,
     /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
     Segment,
     /// Nothing yet: it is an ICMP message that leaves.
@@ -46,7 +48,7 @@ impl Verdict {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
             Self::Joining => Outcome::RxRestored.index(),
-            Self::Stash | Self::Segment | Self::Message => u32::MAX,
+            Self::Stash | Self::Fragment | Self::Segment | Self::Message => u32::MAX,
         }
     }
 
@@ -55,6 +57,7 @@ impl Verdict {
     pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> Step {
         match self {
             Self::Stash => Step::Stash,
+            Self::Fragment => Step::Fragment,
             Self::Segment => Step::Segment,
             Self::Message => Step::Message,
             Self::Answered(outcome) => {
@@ -83,6 +86,8 @@ pub enum Step {
     Done(i32),
     /// Stash the options, and process the packet again.
     Stash,
+    /// Handle the fragment.
+    Fragment,
     /// Note the connection of the segment, and let it pass.
     Segment,
     /// Look into the ICMP message.
@@ -94,6 +99,7 @@ const MISS: i32 = 0x7863;
 const STASH: i32 = 0x7864;
 const SEGMENT: i32 = 0x7865;
 const MESSAGE: i32 = 0x7866;
+const FRAGMENT: i32 = 0x7867;
 
 // No verdict of tc, the last of which is `TC_ACT_TRAP`, reads as another step.
 const _: () = {
@@ -112,6 +118,10 @@ const _: () = {
         Step::from_raw(Step::Message.to_raw()),
         Step::Message
     ));
+    assert!(matches!(
+        Step::from_raw(Step::Fragment.to_raw()),
+        Step::Fragment
+    ));
 };
 
 impl Step {
@@ -127,6 +137,7 @@ impl Step {
             Self::Stash => STASH,
             Self::Segment => SEGMENT,
             Self::Message => MESSAGE,
+            Self::Fragment => FRAGMENT,
         }
     }
 
@@ -138,6 +149,7 @@ impl Step {
             STASH => Self::Stash,
             SEGMENT => Self::Segment,
             MESSAGE => Self::Message,
+            FRAGMENT => Self::Fragment,
             verdict => Self::Done(verdict),
         }
     }

@@ -22,6 +22,10 @@ pub struct FlowLog {
     changes: RefCell<Limiter<Changes>>,
     /// Peers that do not answer: counted apart, so that changes cannot hide them.
     unanswered: RefCell<Limiter<Unanswered>>,
+    /// Flows that send fragments.
+    fragmented: RefCell<Limiter<Rest>>,
+    /// Peers that end each flow at once.
+    brief: RefCell<Limiter<Rest>>,
 }
 
 impl FlowLog {
@@ -33,6 +37,8 @@ impl FlowLog {
                 let keep = |rest: &mut Unanswered| rest.add(flow.remote(), datagrams);
                 self.unanswered.borrow_mut().admit(now, keep)
             }
+            News::Fragmented => (self.fragmented.borrow_mut()).admit(now, Rest::add),
+            News::Brief { .. } => self.brief.borrow_mut().admit(now, Rest::add),
             change => {
                 let keep = |rest: &mut Changes| rest.add(change);
                 self.changes.borrow_mut().admit(now, keep)
@@ -43,13 +49,13 @@ impl FlowLog {
             Verdict::Kept(None) => {}
             Verdict::Kept(Some(due)) => {
                 let own = Rc::clone(self);
-                let is_warning = matches!(news, News::Unanswered { .. });
                 spawn_local(async move {
                     sleep_until(due.into()).await;
-                    if is_warning {
-                        own.sum_up_unanswered();
-                    } else {
-                        own.sum_up_changes();
+                    match news {
+                        News::Unanswered { .. } => own.sum_up_unanswered(),
+                        News::Fragmented => own.sum_up_fragmented(),
+                        News::Brief { .. } => own.sum_up_brief(),
+                        _ => own.sum_up_changes(),
                     }
                 });
             }
@@ -67,12 +73,28 @@ impl FlowLog {
             warn!("{}", unanswered.text());
         }
     }
+
+    fn sum_up_fragmented(&self) {
+        if let Some(Rest(flows)) = self.fragmented.borrow_mut().take_rest() {
+            warn!(
+                "{flows} more flows send fragments; `xdptun status` shows the MTU that avoids it"
+            );
+        }
+    }
+
+    fn sum_up_brief(&self) {
+        if let Some(Rest(peers)) = self.brief.borrow_mut().take_rest() {
+            warn!("{peers} more peers end each connection at once: TCP servers, without xdptun");
+        }
+    }
 }
 
 impl Drop for FlowLog {
     fn drop(&mut self) {
         self.sum_up_changes();
         self.sum_up_unanswered();
+        self.sum_up_fragmented();
+        self.sum_up_brief();
     }
 }
 
@@ -91,6 +113,16 @@ fn log(flow: &FlowKey, news: News) {
              is xdptun attached there (with the same secret, if any), and does the \
              network let TCP port {} through?",
             flow.remote_port()
+        ),
+        News::Brief { flows } => warn!(
+            "{local} -> {remote}: the peer ended {flows} connections in a row as soon as they were \
+             open: a TCP server answers there, not xdptun; attach xdptun at the peer, to that port. \
+             Further attempts are not logged"
+        ),
+        News::Fragmented => warn!(
+            "{local} -> {remote}: datagrams longer than the path takes leave in fragments, each a \
+             segment of its own, which costs throughput; `xdptun status` shows the MTU for the \
+             tunnel inside that avoids it"
         ),
     }
 }
@@ -111,8 +143,8 @@ impl Changes {
             News::Closed => &mut self.closed,
             News::Reset => &mut self.reset,
             News::Reopened { .. } => &mut self.reopened,
-            // Has a summary of its own.
-            News::Unanswered { .. } => return,
+            // They have summaries of their own.
+            News::Unanswered { .. } | News::Fragmented | News::Brief { .. } => return,
         };
         *count += 1;
     }
@@ -161,6 +193,16 @@ impl Unanswered {
              dropped; `xdptun doctor` tells more",
             peers.len()
         )
+    }
+}
+
+/// How many had no line of their own.
+#[derive(Default)]
+struct Rest(u64);
+
+impl Rest {
+    const fn add(&mut self) {
+        self.0 += 1;
     }
 }
 

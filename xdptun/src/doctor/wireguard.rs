@@ -79,8 +79,8 @@ fn judge(interface: &str, interface_mtu: u32, over_v6: bool, name: &str, mtu: u3
     let wanted = limit.min(WIREGUARD_DEFAULT);
     let what = format!(
         "{name}: MTU {mtu} does not fit through {interface} with its {interface_mtu}: \
-         at most {} over IPv4 and {} over IPv6; larger packets would be fragmented, \
-         and fragments are dropped. `MTU = {wanted}` in {name}.conf keeps it after a restart",
+         at most {} over IPv4 and {} over IPv6; larger packets leave in fragments, \
+         each a segment of its own. `MTU = {wanted}` in {name}.conf keeps it after a restart",
         fits.v4, fits.v6
     );
     Finding::warn(CHECK, what).mend(format!("ip link set mtu {wanted} dev {name}"))

@@ -11,6 +11,7 @@ use xdptun_test_datapath::{
     Case, Config, Datapath, Family, Moment, Packet, Path, Program, Row, check, flags, row,
 };
 
+use crate::fragments::asked;
 use crate::restored::{restores, segment};
 use crate::{Shared, lengths, lock};
 
@@ -114,7 +115,7 @@ fn a_flow_makes_a_stranger_ours() {
         rows.push(row(format!("{family:?} first fragment out"), move |at| {
             let fragment = path.outbound().payload(payload(50)).fragment(0, true);
             Case::egress(&fragment)
-                .flow(path.key(), path.established(at))
+                .flow(path.key(), asked(path, at))
                 .drops(Outcome::TxDropFragment)
                 .remembers(fragment.fragmented())
         }));

@@ -77,7 +77,7 @@ fn an_acknowledgement_leaves_by_the_interface() {
                         return false;
                     };
                     let window = u16::from_be_bytes([window[0], window[1]]);
-                    window >> 8 == 0xf0 && frame.bytes == expected.clone().window(window).bytes()
+                    window >> 8 == 0xf1 && frame.bytes == expected.clone().window(window).bytes()
                 })
             })
         })

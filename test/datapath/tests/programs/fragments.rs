@@ -1,9 +1,10 @@
-//! Fragments: the first one names the ports and is dropped, and the others of
-//! the same datagram with it. Those of other datagrams pass.
+//! Fragments that no segment carries: the first one names the ports and is dropped, and the
+//! others of the same datagram with it. Those of other datagrams pass.
 
 use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::{Case, Family, Packet, Path, Program, Row, check, flags, row};
+use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 
 use crate::{datapath, paths};
 
@@ -30,6 +31,15 @@ fn ways(path: Path) -> [(Program, Packet, Outcome); 2] {
 fn each() -> impl Iterator<Item = (Path, Program, Packet, Outcome)> {
     let servers = Family::ALL.map(Path::server).into_iter();
     servers.flat_map(|path| ways(path).map(|(program, packet, drop)| (path, program, packet, drop)))
+}
+
+/// An established flow whose peer was asked this second whether it takes fragments, and did not
+/// say so.
+pub fn asked(path: Path, at: Moment) -> Flow {
+    Flow {
+        label: ((at.ns() >> 30) as u32 % 1023 + 1) << 20,
+        ..path.established(at)
+    }
 }
 
 #[test]
@@ -64,10 +74,14 @@ fn the_first_one_is_dropped_and_remembered() {
             let again = packet.clone();
             rows.push(row(format!("{program:?} {path:?}{name}"), move |at| {
                 Case::new(program, &packet)
-                    .flow(path.key(), path.established(at))
+                    .flow(path.key(), asked(path, at))
                     .drops(outcome)
                     .remembers(packet.fragmented())
             }));
+            // On its way out it would open a flow.
+            if program == Program::Egress {
+                continue;
+            }
             rows.push(row(format!("{program:?} {path:?}{name}, no flow"), {
                 move |_| {
                     Case::new(program, &again)
@@ -86,8 +100,9 @@ fn a_fragment_within_a_fragment() {
     let path = Path::server(Family::V6);
     let rows = ways(path).map(|(program, packet, outcome)| {
         let packet = packet.fragment_of(ID, 0, true).fragment_of(7, 0, false);
-        row(format!("{program:?}"), move |_| {
+        row(format!("{program:?}"), move |at| {
             Case::new(program, &packet)
+                .flow(path.key(), asked(path, at))
                 .drops(outcome)
                 .remembers(packet.fragmented())
         })
@@ -158,6 +173,7 @@ fn what_is_remembered_expires() {
         let first = packet.fragment_of(ID, 0, true);
         rows.push(row(format!("{program:?} {path:?} anew"), move |at| {
             Case::new(program, &first)
+                .flow(path.key(), asked(path, at))
                 .refused(first.fragmented(), at.before(LIFETIME))
                 .drops(outcome)
                 .remembers(first.fragmented())

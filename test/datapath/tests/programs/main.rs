@@ -3,6 +3,7 @@
 //! One binary, because loading a program takes the verifier a second.
 
 mod calls;
+mod carried;
 mod configured;
 mod device;
 mod effects;

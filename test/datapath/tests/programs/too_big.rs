@@ -20,10 +20,10 @@ use crate::limit::EMPTY;
 use crate::{largest, options};
 
 /// The default MTU of a veth device.
-const MTU: u32 = 1500;
+pub const MTU: u32 = 1500;
 
 /// Runs `work` where the interface with this index is.
-fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
+pub fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
     let net = Direct::new().unwrap();
     link::set_mtu(&net.a.netns, Host::DEV, mtu).unwrap();
     let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();

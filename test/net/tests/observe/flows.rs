@@ -1,6 +1,8 @@
 //! `xdptun flows`: which flows it shows, in which order, and that they fit.
 
-use std::net::UdpSocket;
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -207,4 +209,42 @@ fn peers_that_do_not_answer_take_a_few_lines() {
     let expected =
         format!("{rest} more handshakes had no answer, with {rest} peers, {rest} datagrams");
     assert!(sum[0].contains(&expected), "{sum:?}");
+}
+
+/// A TCP server takes each connection, reads what no client of its sends, and hangs up.
+#[test]
+fn a_tcp_server_at_the_other_end_is_told_of_once() {
+    const CONNECTIONS: u64 = 8;
+    let net = Direct::new().unwrap();
+    let near = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let server = net.b.socket(Family::V4, PORT);
+    let listener = net.b.netns.enter(|| TcpListener::bind(server)).unwrap();
+    let listener = listener.unwrap();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut first = [0];
+            // What is left unread makes a reset of the end.
+            let _ = connection.unwrap().read(&mut first);
+        }
+    });
+    let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    let connections = || status::counter(&net.a.netns, "rx_syn_ack").unwrap();
+    let many = wait::until(LIMIT * 2, "connections", || {
+        client.send_to(b"is xdptun there?", server).unwrap();
+        connections() >= CONNECTIONS
+    });
+    near.process().with_output(many).unwrap();
+    let lines = |word| logged(near.process(), word).len();
+    assert_eq!(
+        (
+            lines(" up"),
+            lines(" down"),
+            lines("a TCP server answers there")
+        ),
+        (3, 2, 1),
+        "{:#?}",
+        near.process().stderr()
+    );
+    drop(client);
+    near.stop().unwrap();
 }

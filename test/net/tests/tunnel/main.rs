@@ -1,6 +1,7 @@
 //! Datagrams that become segments, and segments that become datagrams.
 
 mod bare;
+mod carried;
 mod counters;
 mod device_sum;
 mod echo;

@@ -61,6 +61,9 @@ pub trait Ip: crate::Plain {
     const ETHER_TYPE: EtherType;
     /// Which version it is.
     const VERSION: IpVersion;
+    /// What a fragment has behind the fixed header to say which part it is, in bytes; IPv4 says it
+    /// in the header.
+    const PART_LEN: usize;
 
     /// Whether the version field is right, and the addresses are of this version.
     fn is_valid(&self) -> bool;
@@ -103,6 +106,13 @@ pub trait Ip: crate::Plain {
         change: Sum,
         transport_len: u16,
     ) -> Self;
+    /// The same header of one's own for a part of a datagram, `len` bytes long; the IPv4 checksum
+    /// is made anew. In IPv6 a [`FragmentHeader`] follows, whose length is not in `len`.
+    #[must_use]
+    fn with_part(self, protocol: Protocol, part: Part, len: u16) -> Self;
+    /// The same header of one's own for a whole packet that is not to be fragmented.
+    #[must_use]
+    fn whole(self, protocol: Protocol, payload_len: u16) -> Self;
     /// The same header with the checksum that it has without options.
     #[must_use]
     fn with_fresh_checksum(self) -> Self;

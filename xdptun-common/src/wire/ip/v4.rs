@@ -40,26 +40,13 @@ impl Ipv4Header {
             identification: u16::from_be_bytes(self.identification) as u32,
         })
     }
-
-    /// The same header of one's own for a fragment, which routers may fragment further; the
-    /// checksum is made anew.
-    #[inline(always)]
-    #[must_use]
-    pub fn with_part(self, part: Part) -> Self {
-        let more = if part.more { MORE_FRAGMENTS } else { 0 };
-        let header = Self {
-            flags_fragment: (part.offset & FRAGMENT_OFFSET | more).to_be_bytes(),
-            identification: (part.identification as u16).to_be_bytes(),
-            ..self
-        };
-        header.with_fresh_checksum()
-    }
 }
 
 impl Ip for Ipv4Header {
     const LEN: usize = size_of::<Self>();
     const ETHER_TYPE: EtherType = EtherType::IPV4;
     const VERSION: IpVersion = IpVersion::V4;
+    const PART_LEN: usize = 0;
 
     #[inline(always)]
     fn is_valid(&self) -> bool {
@@ -191,6 +178,26 @@ impl Ip for Ipv4Header {
             checksum,
             ..self
         }
+    }
+
+    #[inline(always)]
+    fn with_part(self, protocol: Protocol, part: Part, len: u16) -> Self {
+        let more = if part.more { MORE_FRAGMENTS } else { 0 };
+        let header = Self {
+            flags_fragment: (part.offset & FRAGMENT_OFFSET | more).to_be_bytes(),
+            identification: (part.identification as u16).to_be_bytes(),
+            ..self.with_payload(protocol, len)
+        };
+        header.with_fresh_checksum()
+    }
+
+    #[inline(always)]
+    fn whole(self, protocol: Protocol, payload_len: u16) -> Self {
+        let header = Self {
+            flags_fragment: DONT_FRAGMENT.to_be_bytes(),
+            ..self.with_payload(protocol, payload_len)
+        };
+        header.with_fresh_checksum()
     }
 
     #[inline(always)]

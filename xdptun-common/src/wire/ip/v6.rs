@@ -70,6 +70,7 @@ impl Ip for Ipv6Header {
     const LEN: usize = size_of::<Self>();
     const ETHER_TYPE: EtherType = EtherType::IPV6;
     const VERSION: IpVersion = IpVersion::V6;
+    const PART_LEN: usize = FragmentHeader::LEN;
 
     #[inline(always)]
     fn is_valid(&self) -> bool {
@@ -149,6 +150,17 @@ impl Ip for Ipv6Header {
         transport_len: u16,
     ) -> Self {
         self.with_payload(next, (options_len as u16).wrapping_add(transport_len))
+    }
+
+    #[inline(always)]
+    fn with_part(self, _protocol: Protocol, _part: Part, len: u16) -> Self {
+        let len = len.wrapping_add(FragmentHeader::LEN as u16);
+        self.with_payload(Protocol::IPV6_FRAGMENT, len)
+    }
+
+    #[inline(always)]
+    fn whole(self, protocol: Protocol, payload_len: u16) -> Self {
+        self.with_payload(protocol, payload_len)
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@ use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 use xdptun_common::tunnel::translate::GROWTH;
+use xdptun_common::tunnel::window::window;
 use xdptun_common::wire::{Protocol, UdpHeader};
 
 use crate::host::interface::interface;
@@ -77,7 +78,7 @@ fn datagram<I: Settle>(
         make_room_behind(ctx, at, payload_len).ok()?;
     }
     let end = make_room::<I>(ctx, at, payload_len, way, shift::here)
-        .and_then(|payload| write_headers(ctx, &flow, located.ip, udp, payload));
+        .and_then(|payload| write_headers(ctx, &flow, located.ip, udp, payload, window));
     Some(match end {
         Ok(()) => Outcome::TxDisguised,
         Err(error) => refused(error, Direction::Outbound),

@@ -6,6 +6,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::{GROWTH, restore};
+use xdptun_common::tunnel::window::carries_fragment;
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;
@@ -58,7 +59,10 @@ pub fn restore_established<I: Ip>(
     choose: impl FnOnce(&FlowKey, Entry, u64),
 ) -> Option<Outcome> {
     let tcp: TcpHeader = packet.read(located.offset)?;
-    if tcp.header_len() != TcpHeader::LEN || len < located.offset + located.len {
+    if tcp.header_len() != TcpHeader::LEN
+        || len < located.offset + located.len
+        || carries_fragment(tcp.window())
+    {
         return None;
     }
     let segment = segment(&tcp, located.len)?;

@@ -112,6 +112,7 @@ impl Entry {
             self.received(now);
         }
         if matches!(before, State::Closed) && after.state != before {
+            self.forget_peer();
             word!(self, opened_at).store(now);
             word!(self, syn_at).store(0);
             word!(self, syns).store(syns_at_first(after.state));
@@ -173,6 +174,7 @@ impl Entry {
         word!(self, syns).store(syns);
         word!(self, syn_at).store(syn_at);
         word!(self, established_at).store(0);
+        self.forget_peer();
         word!(self, state).replace(from as u32, fresh.state as u32);
     }
 

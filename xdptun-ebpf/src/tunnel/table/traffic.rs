@@ -4,7 +4,7 @@ use xdptun_common::flow::seq::{after, distance};
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack;
 use xdptun_common::tunnel::handshake::{Segment, next_expected};
-use xdptun_common::tunnel::state::{RESTARTED, answer};
+use xdptun_common::tunnel::state::{Label, RESTARTED, answer};
 use xdptun_common::wire::IpFields;
 
 use super::Entry;
@@ -171,13 +171,61 @@ impl Entry {
     /// Takes the flow label of the datagram that opens the flow.
     #[inline(always)]
     pub fn set_label(self, label: u32) {
-        word!(self, label).store(label);
+        self.change_label(|before| Some(before.with_value(label)));
     }
 
     /// The flow label of its segments, or 0 for that of the datagram.
     #[inline(always)]
     pub fn label(self) -> u32 {
-        word!(self, label).load()
+        self.label_word().value()
+    }
+
+    /// Whether its peer takes fragments.
+    #[inline(always)]
+    pub fn takes_fragments(self) -> bool {
+        self.label_word().takes_fragments()
+    }
+
+    /// Notes that its peer takes fragments.
+    #[inline(always)]
+    pub fn note_takes_fragments(self) {
+        if !self.takes_fragments() {
+            self.change_label(|before| Some(before.taking_fragments()));
+        }
+    }
+
+    /// Forgets what its peer takes.
+    #[inline(always)]
+    pub(super) fn forget_peer(self) {
+        if self.takes_fragments() {
+            self.change_label(|before| Some(before.begun_again()));
+        }
+    }
+
+    /// Whether it is time to ask the peer whether it takes fragments; at most one of all CPUs is
+    /// told so.
+    #[inline(always)]
+    pub fn claim_question(self, now: u64) -> bool {
+        self.change_label(|before| before.asked(now))
+    }
+
+    /// Whether the daemon is to be told that the flow has fragments, which is so once.
+    #[inline(always)]
+    pub fn claim_telling(self) -> bool {
+        !self.label_word().is_told() && self.change_label(|before| Some(before.told()))
+    }
+
+    #[inline(always)]
+    fn label_word(self) -> Label {
+        Label(word!(self, label).load())
+    }
+
+    /// Whether the word was changed: not if nothing is to change, or another CPU did at the same
+    /// time.
+    #[inline(always)]
+    fn change_label(self, change: impl FnOnce(Label) -> Option<Label>) -> bool {
+        let before = self.label_word();
+        change(before).is_some_and(|after| word!(self, label).replace(before.0, after.0))
     }
 
     /// The IP header fields of a segment without data that leaves now. `hop_limit` is that

@@ -5,6 +5,7 @@
 //! It is not on the path of established data: the programs carry that on their own, with
 //! or without a daemon.
 
+mod brief;
 mod doubts;
 mod evict;
 mod goodbye;
@@ -42,6 +43,7 @@ use crate::host::addresses::AddressWatch;
 use crate::host::interface::Interface;
 use crate::host::netlink::LinkChanges;
 use crate::tunnel::Attached;
+use brief::{Brief, Telling};
 use doubts::Doubts;
 use inject::Injector;
 use refusals::Refusals;
@@ -151,6 +153,7 @@ struct Daemon<'a> {
     queue: Queue<FlowKey>,
     refusals: Refusals,
     doubts: Doubts,
+    brief: Brief,
     /// When addresses without flows were last removed, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     tidied: u64,
@@ -168,6 +171,7 @@ impl<'a> Daemon<'a> {
             queue: Queue::new(WAITING),
             refusals: Refusals::new(refused),
             doubts: Doubts::default(),
+            brief: Brief::default(),
             tidied: 0,
             timers,
             observer,
@@ -248,12 +252,32 @@ impl<'a> Daemon<'a> {
         match Kind::from_raw(event.kind) {
             Some(Kind::Queued) => self.enqueue(flow, event.interface, frame),
             Some(Kind::Established) => {
-                self.observer.flow(flow, News::Up);
+                self.tell_up(flow, event.at);
                 self.flush(flow);
             }
-            Some(Kind::Finished) => self.observer.flow(flow, News::Closed),
-            Some(Kind::Reset) => self.observer.flow(flow, News::Reset),
+            Some(Kind::Finished) => self.tell_end(flow, event.at, News::Closed),
+            Some(Kind::Reset) => self.tell_end(flow, event.at, News::Reset),
+            Some(Kind::Fragmented) => self.observer.flow(flow, News::Fragmented),
             None => debug!("an event of unknown kind {}", event.kind),
+        }
+    }
+
+    /// Tells that a flow came up, unless its peer ends each at once. Those that strangers open are
+    /// theirs to end.
+    fn tell_up(&mut self, key: &FlowKey, at: u64) {
+        let flow = self.attached.maps.flow(key).ok().flatten();
+        let is_own = flow.is_some_and(|flow| flow.syn_at != 0);
+        if !is_own || self.brief.up(key, at) {
+            self.observer.flow(key, News::Up);
+        }
+    }
+
+    /// Tells that the peer ended a flow, unless it ends each at once and that was told.
+    fn tell_end(&mut self, key: &FlowKey, at: u64, news: News) {
+        match self.brief.ended(key, at) {
+            Telling::End => self.observer.flow(key, news),
+            Telling::Brief(flows) => self.observer.flow(key, News::Brief { flows }),
+            Telling::Nothing => {}
         }
     }
 

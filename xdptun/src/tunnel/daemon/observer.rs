@@ -23,6 +23,14 @@ pub enum News {
         /// How many waiting datagrams the daemon dropped.
         datagrams: usize,
     },
+    /// Its peer ended it as soon as it was open, like others before: a TCP server answers there.
+    /// Further ones are not told for a while.
+    Brief {
+        /// How many in a row.
+        flows: u32,
+    },
+    /// It sent its first fragment: its datagrams are longer than the path takes.
+    Fragmented,
 }
 
 /// The receiver of a daemon's news.

@@ -89,6 +89,9 @@ impl Daemon<'_> {
         };
         let after = self.attached.maps.opened();
         self.tell_refusals(&flows);
+        for flow in self.brief.lasting(now) {
+            self.observer.flow(&flow, News::Up);
+        }
         if let Some(remotes) = remotes {
             self.tidied = now;
             let maps = &mut self.attached.maps;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, State};
 
+use crate::fuzz::judge::fragment::TAKES;
 use crate::kernel::MAX_FLOWS;
 use crate::moment::Moment;
 use crate::path::{Family, OLDEST_ACK, OWNED, Path};
@@ -67,6 +68,9 @@ fn flow(random: &mut Random, path: Path, at: Moment) -> Flow {
     flow.sent_at = at.before_ms(random.pick(&[0, 5, 400, 481, 100_000]));
     flow.syn_at = at.before_ms(random.pick(&[0, 450, 501, 950, 1001, 2001]));
     flow.syns = random.pick(&[0, 1, 2, 3, 100]);
+    if random.once_in(2) {
+        flow.label = TAKES;
+    }
     if random.once_in(8) {
         flow.answers_earned_at = at.tick().wrapping_add(ANSWERS * ANSWER_AGAIN);
     }

@@ -27,7 +27,11 @@ pub fn near(
     if random.once_in(4)
         && let Some(flow) = flow
     {
-        let window = random.pick(&[0xf000, 0xf200]);
+        let window = random.pick(&[0xf000, 0xf200, 0xf100]);
+        let datagram = match window {
+            0xf100 => datagram.payload(part(random, len)),
+            _ => datagram,
+        };
         return datagram
             .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
             .window(window);
@@ -55,7 +59,7 @@ pub fn near(
     let (sequence, acknowledgment) = numbers(random, flow, &path.key(), len as u32, at);
     let segment = datagram.segment(flags, sequence, acknowledgment);
     let any = random.number() as u16;
-    let segment = segment.window(random.pick(&[0xf000, 0, any]));
+    let segment = segment.window(random.pick(&[0xf000, 0xf100, 0, any]));
     let own = syn_options(path.family());
     match random.below(6) {
         0 => segment.options(&own),
@@ -66,6 +70,21 @@ pub fn near(
         _ if flags & flags::SYN != 0 => segment.options(&own),
         _ => segment,
     }
+}
+
+/// A part of a datagram, `len` bytes with its name, that is one or hardly.
+fn part(random: &mut Random, len: usize) -> Vec<u8> {
+    let offset: u16 = random.pick(&[0, 0, 1, 100, 0x1fff]);
+    let field = offset << 3 | u16::from(random.once_in(2)) | random.weighted(&[(8, 0), (1, 6)]);
+    let [high, low] = field.to_be_bytes();
+    let any = random.byte();
+    let protocol = random.weighted(&[(8, 17), (1, any)]);
+    let mut bytes = [&[protocol, 0, high, low][..], &random.bytes(len)].concat();
+    let whole = (bytes.len() - 8.min(bytes.len())) / 8 * 8 + 8;
+    if random.once_in(2) {
+        bytes.resize(whole, 0);
+    }
+    bytes
 }
 
 /// Sequence and acknowledgement number.

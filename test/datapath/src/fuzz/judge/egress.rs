@@ -4,7 +4,7 @@ use xdptun_common::report::outcome::Fate;
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::Outcome;
 
-use super::{Judgement, accounting, disguised, icmp, rule, segment, some};
+use super::{Judgement, accounting, disguised, fragment, icmp, rule, segment, some};
 use crate::case::Verdict;
 use crate::fuzz::reading::read;
 use crate::fuzz::rig::Seen;
@@ -30,12 +30,13 @@ pub fn judge(scene: &Scene, seen: &Seen, verdict: Verdict, outcome: Option<Outco
             )?;
             disguised::judge(scene, seen)
         }
+        Outcome::TxFragment => fragment::left(scene, seen),
         Outcome::TxOpened => {
             queued(scene, seen)?;
             control(scene, seen)
         }
         Outcome::TxQueued => queued(scene, seen),
-        Outcome::TxOpenedLost => control(scene, seen),
+        Outcome::TxOpenedLost | Outcome::TxFragmentAsked => control(scene, seen),
         Outcome::TxRequested => {
             rule("a request is taken off", seen.ran.mark == 0, || {
                 format!("mark {:#x}", seen.ran.mark)

@@ -7,7 +7,7 @@ use xdptun_common::tunnel::isn::{LIFETIME, same_cookie};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 
-use super::{Judgement, accounting, answer, icmp, restored, rule, some};
+use super::{Judgement, accounting, answer, fragment, icmp, restored, rule, some};
 use crate::case::Verdict;
 use crate::fuzz::reading::read;
 use crate::fuzz::rig::Seen;
@@ -40,6 +40,7 @@ pub fn judge(
     what_tcp_refuses_has_no_effect(scene, seen, outcome, sent)?;
     match (outcome, sent) {
         (Some(Outcome::RxRestored), _) => restored::judge(scene, seen),
+        (Some(Outcome::RxFragment), _) => fragment::arrived(scene, seen),
         (Some(Outcome::RxToHost), _) => {
             accounting::same_packet("what is the host's stays whole", scene, seen)
         }
@@ -108,7 +109,8 @@ fn what_tcp_refuses_has_no_effect(
     let is_host = |address| Family::ALL.map(Family::host).contains(&address);
     let has_own_addresses = is_host(destination) && !is_host(source) && !source.is_multicast();
     let is_intact = packet.header_sum_is_right() && packet.transport_sum_is_right();
-    if is_intact && (!is_new || has_own_addresses) || outcome == Some(Outcome::RxRestored) {
+    let is_restored = matches!(outcome, Some(Outcome::RxRestored | Outcome::RxFragment));
+    if is_intact && (!is_new || has_own_addresses) || is_restored {
         return Ok(());
     }
     let changed = seen.changed(scene);

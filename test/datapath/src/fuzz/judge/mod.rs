@@ -9,6 +9,7 @@ mod disguised;
 mod egress;
 #[cfg(test)]
 mod example;
+pub(super) mod fragment;
 mod hidden;
 mod icmp;
 pub(super) mod ingress;

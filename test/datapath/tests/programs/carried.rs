@@ -1,0 +1,394 @@
+//! Fragments of datagrams: each becomes a segment that says which it is, and that becomes the
+//! fragment again.
+
+use xdptun_common::tunnel::config::Request;
+use xdptun_common::tunnel::event::Kind;
+use xdptun_common::tunnel::fragment::First;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::{Flow, State};
+use xdptun_common::tunnel::window::asking;
+use xdptun_test_datapath::moment::window;
+use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::{
+    Case, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
+};
+
+use crate::effects::{acknowledged, in_state, received, sent, unanswered};
+use crate::too_big::{MTU, on_device};
+use crate::{datapath, paths};
+
+const ID: u32 = 0x1234_5678;
+
+/// Offset in units of eight bytes, length, and whether others follow.
+type Part = (u16, usize, bool);
+
+/// The parts of a datagram with 3,001 bytes of payload, as a path of 1,476 bytes makes them of
+/// IPv4; the last one is short and odd.
+const PARTS: [Part; 3] = [(0, 1448, true), (181, 1448, true), (362, 113, false)];
+
+/// The shortest parts there are.
+const SHORTEST: [Part; 3] = [(0, 8, true), (1, 8, true), (2, 1, false)];
+
+/// The bits of [`Flow::label`]: the peer takes fragments, and the daemon was told of them.
+const TAKES: u32 = 1 << 31;
+const TOLD: u32 = 1 << 30;
+
+/// Where the second is in which the peer was asked, and how many seconds it counts.
+const ASKED: (u32, u32) = (20, 1023);
+
+fn datagrams(from: impl Fn(Path) -> Packet) -> Vec<(Path, Packet, [Part; 3])> {
+    let mut all = Vec::new();
+    for path in paths() {
+        for (len, parts) in [(3001, PARTS), (9, SHORTEST)] {
+            let whole = from(path).payload(payload(len)).ttl(9).tos(0x2a);
+            all.push((path, whole.clone(), parts));
+            if path.family() == Family::V4 {
+                all.push((path, whole.without_checksum(), parts));
+            }
+        }
+    }
+    all
+}
+
+/// An established flow whose peer takes fragments.
+fn taking(path: Path, at: Moment) -> Flow {
+    Flow {
+        label: TAKES,
+        ..path.established(at)
+    }
+}
+
+/// The part leaves as the next segment of its flow.
+fn carries(at: Moment, path: Path, whole: &Packet, part: Part) -> Case {
+    let mut flow = taking(path, at);
+    if part.0 != 0 {
+        flow.label |= TOLD;
+    }
+    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+    let fragment = whole.clone().part(ID, part);
+    let ports = (path.local.port(), path.remote.port());
+    let case = Case::egress(&fragment)
+        .flow(path.key(), flow)
+        .passes_as(
+            whole
+                .clone()
+                .identified(ID as u16)
+                .carried_part(ID, part, numbers),
+        )
+        .counts(Outcome::TxFragment)
+        .changes(path.key(), |flow| {
+            sent(flow, at, 8 + part.1);
+            flow.kept_fields = flow.kept_fields.seen(whole.fields());
+        });
+    let datagram = fragment.fragmented();
+    match part.0 {
+        0 => case
+            .remembers_ports(datagram, ports)
+            .reports(Kind::Fragmented, path.key())
+            .changes(path.key(), |flow| flow.label |= TOLD),
+        _ => case.after_first(datagram, First::carried(at.before_ms(100), ports)),
+    }
+}
+
+#[test]
+fn each_fragment_leaves_as_a_segment() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, whole, parts) in datagrams(Path::outbound) {
+        for part in parts {
+            let whole = whole.clone();
+            rows.push(row(format!("{path:?} {part:?}"), move |at| {
+                carries(at, path, &whole, part)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn the_daemon_is_told_of_a_flow_once() {
+    let rows = paths().map(|path| {
+        row(format!("{path:?}"), move |at| {
+            let whole = path.outbound().payload(payload(100));
+            let mut flow = taking(path, at);
+            flow.label |= TOLD;
+            let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+            let part = (0, 64, true);
+            let fragment = whole.clone().part(ID, part);
+            Case::egress(&fragment)
+                .flow(path.key(), flow)
+                .passes_as(
+                    whole
+                        .clone()
+                        .identified(ID as u16)
+                        .carried_part(ID, part, numbers),
+                )
+                .counts(Outcome::TxFragment)
+                .remembers_ports(
+                    fragment.fragmented(),
+                    (path.local.port(), path.remote.port()),
+                )
+                .changes(path.key(), |flow| {
+                    sent(flow, at, 72);
+                    flow.kept_fields = flow.kept_fields.seen(whole.fields());
+                })
+        })
+    });
+    check(&mut datapath(), rows);
+}
+
+/// The next segment of its flow comes with this part.
+fn comes(at: Moment, path: Path, segment: &Packet, len: usize) -> Case {
+    Case::ingress(segment)
+        .flow(path.key(), path.established(at))
+        .changes(path.key(), |flow| received(flow, at, len))
+}
+
+fn arriving(at: Moment, path: Path, whole: &Packet, part: Part) -> Packet {
+    let flow = path.established(at);
+    let numbers = (flow.rcv_nxt, flow.snd_nxt, 0xf000);
+    whole.clone().carried_part(ID, part, numbers)
+}
+
+#[test]
+fn a_segment_becomes_the_fragment_again() {
+    let mut rows: Vec<Row> = Vec::new();
+    for (path, whole, parts) in datagrams(Path::inbound) {
+        for part in parts {
+            let whole = whole.clone();
+            rows.push(row(format!("{path:?} {part:?}"), move |at| {
+                let segment = arriving(at, path, &whole, part);
+                comes(at, path, &segment, 8 + part.1)
+                    .passes_as(whole.clone().part(ID, part))
+                    .counts(Outcome::RxFragment)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// A peer cannot make what overlaps the ports of a datagram, nor what no sender would.
+#[test]
+fn what_is_no_fragment_is_dropped() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for part in [
+            (0, 8, false),
+            (0, 7, true),
+            (0, 12, true),
+            (1, 12, true),
+            (1, 0, false),
+            (0x1fff, 8, false),
+        ] {
+            rows.push(row(format!("{path:?} {part:?}"), move |at| {
+                let (offset, len, more) = part;
+                // Its bytes do not matter.
+                let short = path.inbound().payload(payload(100));
+                let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+                let header = [17, 0, high, low, 0, 0, 0, 1];
+                let bytes = [&header[..], &payload(len)].concat();
+                let flow = path.established(at);
+                let segment = short
+                    .payload(bytes)
+                    .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
+                    .window(0xf100);
+                Case::ingress(segment)
+                    .flow(path.key(), flow)
+                    .drops(Outcome::RxDropMalformed)
+            }));
+        }
+        for len in [1, 7] {
+            rows.push(row(format!("{path:?}, {len} bytes"), move |at| {
+                let flow = path.established(at);
+                let segment = path
+                    .inbound()
+                    .payload(payload(len))
+                    .segment(flags::DATA, flow.rcv_nxt, flow.snd_nxt)
+                    .window(0xf100);
+                Case::ingress(segment)
+                    .flow(path.key(), flow)
+                    .drops(Outcome::RxDropMalformed)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+#[test]
+fn a_peer_says_in_segments_without_data_that_it_takes_fragments() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for (window, takes) in [
+            (0xf100, true),
+            (0xf1ff, true),
+            (0xf000, false),
+            // A middlebox changed it.
+            (0x7100, false),
+            (0xf300, false),
+        ] {
+            rows.push(row(format!("{path:?} {window:#x}"), move |at| {
+                let flow = path.established(at);
+                let ack = path
+                    .inbound()
+                    .segment(flags::ACK, flow.rcv_nxt, flow.snd_nxt);
+                Case::ingress(ack.window(window))
+                    .flow(path.key(), flow)
+                    .ends()
+                    .counts(Outcome::RxAck)
+                    .changes(path.key(), |flow| {
+                        flow.received_at = at.ns();
+                        flow.label = if takes { TAKES } else { 0 };
+                    })
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The first fragment that is lost asks the peer, once a second.
+#[test]
+fn a_peer_is_asked_before_the_first_fragment() {
+    let mut rows: Vec<Row> = Vec::new();
+    let (shift, seconds) = ASKED;
+    for path in paths() {
+        let whole = path.outbound().payload(payload(3001));
+        let first = whole.part(ID, PARTS[0]);
+        for asked_ago in [None, Some(0), Some(1)] {
+            let first = first.clone();
+            rows.push(row(format!("{path:?} {asked_ago:?}"), move |at| {
+                let second = |ago: u64| (((at.ns() >> 30) - ago) as u32 % seconds + 1) << shift;
+                let flow = Flow {
+                    label: asked_ago.map_or(0, second),
+                    ..path.established(at)
+                };
+                let case = Case::egress(&first)
+                    .flow(path.key(), flow)
+                    .remembers(first.fragmented());
+                if asked_ago == Some(0) {
+                    return case.drops(Outcome::TxDropFragment);
+                }
+                let sequence = flow.snd_nxt.wrapping_sub(1);
+                let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
+                case.passes_as(probe.window(asking(at.window())))
+                    .counts(Outcome::TxFragmentAsked)
+                    .sends(Sent::Probe)
+                    .changes(path.key(), |flow| {
+                        unanswered(flow, at);
+                        acknowledged(flow, at);
+                        flow.label = second(0);
+                    })
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// It does not wait for the handshake: the daemon could only send it as a datagram.
+#[test]
+fn a_first_fragment_opens_its_flow_and_is_lost() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let first = path.outbound().payload(payload(3001)).part(ID, PARTS[0]);
+        rows.push(row(format!("{path:?}"), {
+            let first = first.clone();
+            move |at| {
+                let mut opened = path.opening(at);
+                opened.kept_fields = opened.kept_fields.seen(first.fields());
+                let unopened = Flow { syns: 0, ..opened };
+                Case::egress(&first)
+                    .passes_as(path.control_of(at, &unopened, flags::SYN, opened.iss, 0))
+                    .counts(Outcome::TxOpenedLost)
+                    .sends(Sent::Syn)
+                    .adds(path.key(), opened)
+                    .remembers(first.fragmented())
+            }
+        }));
+        rows.push(row(format!("{path:?}, called a moment ago"), move |at| {
+            let mut flow = path.opening(at);
+            flow.kept_fields = flow.kept_fields.seen(first.fields());
+            Case::egress(&first)
+                .flow(path.key(), flow)
+                .drops(Outcome::TxDropFragment)
+                .remembers(first.fragmented())
+        }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// What is noted of the first may be of a flow that ended since.
+#[test]
+fn a_later_fragment_needs_its_flow() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let whole = path.outbound().payload(payload(3001));
+        let ports = (path.local.port(), path.remote.port());
+        let later = whole.part(ID, PARTS[1]);
+        for state in [None, Some(State::Closed), Some(State::FinSent)] {
+            let later = later.clone();
+            rows.push(row(format!("{path:?} {state:?}"), move |at| {
+                let first = First::carried(at.before_ms(100), ports);
+                let case = Case::egress(&later).after_first(later.fragmented(), first);
+                let flow = |state| in_state(taking(path, at), state);
+                match state {
+                    Some(state) => case.flow(path.key(), flow(state)),
+                    None => case,
+                }
+                .drops(Outcome::TxDropFragment)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The number of a fragment that a segment carries is longer by this much.
+fn growth(family: Family) -> u32 {
+    match family {
+        Family::V4 => 28,
+        Family::V6 => 20,
+    }
+}
+
+#[test]
+fn the_sender_of_a_fragment_that_does_not_fit_is_told() {
+    on_device(MTU, |datapath: &mut Datapath, ifindex| {
+        let mut rows: Vec<Row> = Vec::new();
+        for path in paths() {
+            let family = path.family();
+            let header = family.header_len() + if family == Family::V6 { 8 } else { 0 };
+            let fits = (MTU as usize - growth(family) as usize - header) / 8 * 8;
+            let whole = path.outbound().payload(payload(3001));
+            let fragment = whole.clone().part(ID, (0, fits, true));
+            rows.push(row(format!("{path:?} fits"), {
+                let whole = whole.clone();
+                move |at| carries(at, path, &whole, (0, fits, true)).on(ifindex)
+            }));
+            let later = whole.clone().part(ID, (1, fits + 8, true));
+            rows.push(row(format!("{path:?} a later one"), move |at| {
+                let ports = (path.local.port(), path.remote.port());
+                let first = First::carried(at.before_ms(100), ports);
+                Case::egress(&later)
+                    .on(ifindex)
+                    .flow(path.key(), taking(path, at))
+                    .after_first(later.fragmented(), first)
+                    .drops(Outcome::TxDropFragment)
+            }));
+            let long = whole.clone().part(ID, (0, fits + 8, true));
+            let quoted = match family {
+                // With the length of the whole datagram.
+                Family::V4 => whole.clone().fragment_of(ID, 0, true),
+                Family::V6 => whole.clone(),
+            };
+            let message = Message::too_big(family, MTU - growth(family), quoted.quote(8));
+            let message = message.packet(path.remote.ip(), path.local.ip());
+            rows.push(row(format!("{path:?} too long"), move |at| {
+                Case::egress(&long)
+                    .on(ifindex)
+                    .flow(path.key(), taking(path, at))
+                    .answers(&message)
+                    .marks(Request::OwnError.mark())
+                    .counts(Outcome::TxTooBig)
+                    .remembers(fragment.fragmented())
+            }));
+        }
+        check(datapath, rows);
+    });
+}

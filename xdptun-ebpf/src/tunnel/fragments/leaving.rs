@@ -1,0 +1,246 @@
+//! A fragment that leaves becomes a segment.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::checksum::Sum;
+use xdptun_common::flow::key::{FlowKey, sent_flow};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate, ports_at};
+use xdptun_common::tunnel::event::Kind;
+use xdptun_common::tunnel::fragment::{First, growth, is_possible, on_the_way};
+use xdptun_common::tunnel::handshake::Reply;
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::state::State;
+use xdptun_common::tunnel::translate::PayloadSum;
+use xdptun_common::tunnel::window::{of_fragments, window};
+use xdptun_common::wire::{
+    Flags, FragmentHeader, Icmp, Ip, IpVersion, Ipv4Header, Part, Protocol, TcpHeader, UdpHeader,
+};
+
+use super::{first, note};
+use crate::host::clock::now;
+use crate::packet::access::{Packet as _, View};
+use crate::packet::direction::Direction;
+use crate::packet::error::PacketError;
+use crate::packet::link::link_len;
+use crate::packet::mtu::exceeded_mtu;
+use crate::packet::payload;
+use crate::packet::resize::{adjust_after_ip, make_linear, set_len};
+use crate::packet::verifier::bounded;
+use crate::tunnel::disguise::{leave, write_headers};
+use crate::tunnel::events::report;
+use crate::tunnel::icmp::too_big;
+use crate::tunnel::reply::rewrite;
+use crate::tunnel::table::{Entry, find};
+use crate::tunnel::verdict::refused;
+
+/// What a fragment does. A value goes with it, zero if it needs none: where an enum has no value, its
+/// bytes would be undefined, and the verifier refuses to load them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Way {
+    /// It goes on as it is: it is none of ours, or its first has not come.
+    AsItIs = 0,
+    /// It is dropped.
+    Nowhere = 1,
+    /// It becomes the question whether the peer takes any.
+    AsProbe = 2,
+    /// It goes back: with a segment around it, it exceeds this MTU.
+    Back = 3,
+    /// It becomes a segment with these ports, the source in the high half.
+    AsSegment = 4,
+}
+
+impl Way {
+    /// The way and its value in one number, as the result of a subprogram.
+    #[inline(always)]
+    const fn with(self, value: u32) -> u64 {
+        (self as u64) << 32 | value as u64
+    }
+}
+
+/// A fragment; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
+#[inline(always)]
+pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
+    const AS_IT_IS: u32 = Way::AsItIs as u32;
+    const AS_PROBE: u32 = Way::AsProbe as u32;
+    const BACK: u32 = Way::Back as u32;
+    const AS_SEGMENT: u32 = Way::AsSegment as u32;
+    let way = way::<I>(ctx);
+    let value = way as u32;
+    Some(match (way >> 32) as u32 {
+        AS_IT_IS => return None,
+        AS_PROBE => ask::<I>(ctx),
+        BACK => too_big::<I>(ctx, value, growth::<I>()),
+        AS_SEGMENT => carry::<I>(ctx, value),
+        _ => Outcome::TxDropFragment,
+    })
+}
+
+/// Finds the way, and notes it for the fragments that follow the first.
+#[inline(never)]
+fn way<I: Icmp>(ctx: &TcContext) -> u64 {
+    let Some(located) = locate::<I>(&View(ctx), link_len()) else {
+        return Way::AsItIs.with(0);
+    };
+    let datagram = located.fragmented(true);
+    let is_first = located.shape == Shape::FirstFragment;
+    let ports = if is_first {
+        located.ports(&View(ctx))
+    } else {
+        match first(&datagram).map(|first| first.ports()) {
+            Some(None) => return Way::Nowhere.with(0),
+            Some(ports) => ports,
+            None => None,
+        }
+    };
+    let Some(ports) = ports else {
+        return Way::AsItIs.with(0);
+    };
+    let flow = find(&located.outbound(ports)).filter(|flow| flow.state() == State::Established);
+    let Some(flow) = flow.filter(|_| is_alone(&located)) else {
+        return Way::Nowhere.with(0);
+    };
+    // Its sender makes all but the last as long as the first.
+    match (exceeded_mtu(ctx, growth::<I>()), is_first) {
+        _ if !flow.takes_fragments() && is_first => return Way::AsProbe.with(0),
+        _ if !flow.takes_fragments() => return Way::Nowhere.with(0),
+        (Some(mtu), true) => return Way::Back.with(mtu),
+        (Some(_), false) => return Way::Nowhere.with(0),
+        (None, true) => note(&datagram, First::carried(now(), ports)),
+        (None, false) => {}
+    }
+    Way::AsSegment.with(u32::from(ports.0) << 16 | u32::from(ports.1))
+}
+
+/// The flow of a fragment with these ports.
+#[inline(always)]
+fn flow_of<I: Ip>(ctx: &TcContext, ports: (u16, u16)) -> Option<(FlowKey, Entry)> {
+    let key = sent_flow(&ctx.read::<I>(link_len())?, ports);
+    find(&key).map(|flow| (key, flow))
+}
+
+/// Sends the fragment as a segment.
+#[inline(never)]
+fn carry<I: Ip>(ctx: &TcContext, ports: u32) -> Outcome {
+    let ports = ((ports >> 16) as u16, ports as u16);
+    let Some((key, flow)) = flow_of::<I>(ctx, ports) else {
+        return Outcome::TxDropFragment;
+    };
+    let outcome = leave(ctx, &key, flow, |flow| into_segment::<I>(ctx, flow, ports));
+    if outcome == Outcome::TxFragment && flow.claim_telling() {
+        report(Kind::Fragmented, &key);
+    }
+    outcome
+}
+
+/// Whether the fragment stands right behind its IP header, or the fragment header there.
+#[inline(always)]
+fn is_alone<I: Ip>(located: &Located<I>) -> bool {
+    located.offset == link_len() + I::LEN + I::PART_LEN
+}
+
+/// Turns the first fragment into a probe, if it is time to ask the peer whether it takes any: peers
+/// that do say so in what they answer.
+#[inline(never)]
+fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
+    let ports = ports_at(&View(ctx), link_len() + I::LEN + I::PART_LEN);
+    let Some((key, flow)) = ports.and_then(|ports| flow_of::<I>(ctx, ports)) else {
+        return Outcome::TxDropFragment;
+    };
+    let now = now();
+    if !flow.claim_question(now) {
+        return Outcome::TxDropFragment;
+    }
+    flow.expect_answer(now);
+    let probe = Reply {
+        kind: Sent::Probe,
+        flags: Flags::ACK,
+        sequence: flow.snd_nxt().wrapping_sub(1),
+        acknowledgment: flow.acknowledge(now),
+    };
+    match rewrite::<I>(ctx, Direction::Outbound, &key, &probe) {
+        Ok(()) => Outcome::TxFragmentAsked,
+        Err(error) => refused(error, Direction::Outbound),
+    }
+}
+
+/// Turns the fragment in the packet, of a datagram with these ports, into the next segment of
+/// `flow`.
+#[inline(always)]
+fn into_segment<I: Ip>(ctx: &TcContext, flow: &Entry, ports: (u16, u16)) -> Outcome {
+    let segment = enclose::<I>(ctx).and_then(|sum| write::<I>(ctx, flow, ports, sum));
+    match segment {
+        Ok(()) => Outcome::TxFragment,
+        Err(error) => refused(error, Direction::Outbound),
+    }
+}
+
+/// Makes the fragment the payload of a segment, behind room for a TCP header. The IP header is that
+/// of a datagram with this payload. Returns the sum of the payload.
+///
+/// A subprogram of its own, as is what follows: both stacks do not fit into one.
+#[inline(never)]
+fn enclose<I: Ip>(ctx: &TcContext) -> Result<Sum, PacketError> {
+    let at = link_len() + I::LEN;
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
+    let len = located.len;
+    let part = part::<I>(ctx).ok_or(PacketError::OutOfBounds)?;
+    if !is_possible(part, len) {
+        return Err(PacketError::OutOfBounds);
+    }
+    trim(ctx, at + I::PART_LEN + len)?;
+    let first = match part.offset {
+        0 => View(ctx).read::<UdpHeader>(at + I::PART_LEN),
+        _ => None,
+    };
+    adjust_after_ip(ctx, growth::<I>() as i32)?;
+    let carried = at + TcpHeader::LEN;
+    make_linear(ctx, carried + FragmentHeader::LEN + UdpHeader::LEN.min(len))?;
+    ctx.write(carried, FragmentHeader::new(Protocol::UDP, part))
+        .ok_or(PacketError::OutOfBounds)?;
+    if let Some(udp) = first {
+        ctx.write(carried + FragmentHeader::LEN, on_the_way(&located.ip, udp))
+            .ok_or(PacketError::OutOfBounds)?;
+    }
+    let udp_len = (UdpHeader::LEN + FragmentHeader::LEN + len) as u16;
+    ctx.write(link_len(), located.ip.whole(Protocol::UDP, udp_len))
+        .ok_or(PacketError::OutOfBounds)?;
+    let len = bounded::<{ payload::MAX_LEN }>((FragmentHeader::LEN + len) as u32);
+    payload::sum(ctx, carried, len.ok_or(PacketError::TooLong)? as usize)
+}
+
+/// Writes the headers of the segment whose payload adds up to `sum`.
+#[inline(never)]
+fn write<I: Ip>(
+    ctx: &TcContext,
+    flow: &Entry,
+    (source, destination): (u16, u16),
+    sum: Sum,
+) -> Result<(), PacketError> {
+    let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
+    let udp_len = ip.payload_len().ok_or(PacketError::OutOfBounds)? as u16;
+    let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
+    let sum = PayloadSum::Known(sum);
+    write_headers(ctx, flow, ip, udp, sum, |count| of_fragments(window(count)))
+}
+
+/// Which part of its datagram the fragment is.
+#[inline(always)]
+fn part<I: Ip>(ctx: &TcContext) -> Option<Part> {
+    match I::VERSION {
+        IpVersion::V4 => View(ctx).read::<Ipv4Header>(link_len())?.part(),
+        IpVersion::V6 => {
+            let header: FragmentHeader = View(ctx).read(link_len() + I::LEN)?;
+            Some(header.part())
+        }
+    }
+}
+
+/// Makes the packet end where its IP packet ends.
+#[inline(always)]
+fn trim(ctx: &TcContext, end: usize) -> Result<(), PacketError> {
+    match ctx.len() as usize {
+        len if len < end => Err(PacketError::OutOfBounds),
+        len if len > end => set_len(ctx, end),
+        _ => Ok(()),
+    }
+}

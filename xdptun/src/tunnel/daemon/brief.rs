@@ -1,0 +1,157 @@
+//! Peers that end each flow as soon as it is open: a TCP server answers there, not xdptun.
+//!
+//! Such flows come and go as often as this host has something to send. They are logged until
+//! that is plain, then once in a while.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use xdptun_common::flow::key::FlowKey;
+
+use crate::host::clock::since;
+
+/// A flow is brief if its peer ends it so soon after the handshake.
+const BRIEF: Duration = Duration::from_secs(1);
+
+/// So many brief flows of one peer in a row are no accident.
+const MANY: u32 = 3;
+
+/// How long after it was told of a peer it is told again.
+const AGAIN: Duration = Duration::from_secs(600);
+
+/// The most peers that are watched: each has ended a flow of this host.
+const MOST: usize = 1024;
+
+/// What is known of peers that end flows.
+#[derive(Default)]
+pub struct Brief {
+    peers: BTreeMap<SocketAddr, Peer>,
+    /// Flows of this host that came up less than [`BRIEF`] ago, and when.
+    young: BTreeMap<FlowKey, u64>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Brief flows in a row.
+    flows: u32,
+    /// When it was told last, in nanoseconds of `CLOCK_MONOTONIC`.
+    told_at: Option<u64>,
+}
+
+/// What there is to tell of the end of a flow.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// That it ended.
+    End,
+    /// That so many ended in a row.
+    Brief(u32),
+    /// Nothing.
+    Nothing,
+}
+
+impl Brief {
+    /// A flow of this host came up; returns whether to tell.
+    pub fn up(&mut self, key: &FlowKey, now: u64) -> bool {
+        self.young.insert(*key, now);
+        !self.is_suspect(key)
+    }
+
+    /// Whether its peer ends each flow at once.
+    fn is_suspect(&self, key: &FlowKey) -> bool {
+        let peer = self.peers.get(&key.remote());
+        peer.is_some_and(|peer| peer.flows >= MANY)
+    }
+
+    /// The peer ended a flow.
+    pub fn ended(&mut self, key: &FlowKey, now: u64) -> Telling {
+        let remote = key.remote();
+        if self.young.remove(key).is_none() {
+            self.peers.remove(&remote);
+            return Telling::End;
+        }
+        if self.peers.len() >= MOST && !self.peers.contains_key(&remote) {
+            return Telling::End;
+        }
+        let peer = self.peers.entry(remote).or_default();
+        peer.flows = peer.flows.saturating_add(1);
+        if peer.flows < MANY {
+            return Telling::End;
+        }
+        match peer.told_at {
+            Some(told_at) if since(now, told_at) < AGAIN => Telling::Nothing,
+            _ => {
+                peer.told_at = Some(now);
+                Telling::Brief(peer.flows)
+            }
+        }
+    }
+
+    /// The flows that came up without a word and last.
+    pub fn lasting(&mut self, now: u64) -> Vec<FlowKey> {
+        let is_young = |_: &FlowKey, came: &mut u64| since(now, *came) >= BRIEF;
+        let lasting: Vec<FlowKey> = (self.young.extract_if(.., is_young))
+            .map(|(key, _)| key)
+            .collect();
+        let untold = lasting.iter().filter(|key| self.is_suspect(key));
+        let untold: Vec<FlowKey> = untold.copied().collect();
+        for key in &lasting {
+            self.peers.remove(&key.remote());
+        }
+        untold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn key() -> FlowKey {
+        FlowKey::new(([10, 0, 0, 1], 40000).into(), ([10, 0, 0, 2], 8000).into())
+    }
+
+    #[test]
+    fn a_peer_that_ends_each_flow_at_once_is_told_of_once_in_a_while() {
+        let mut brief = Brief::default();
+        let mut end = |at: u64, lasted: u64| {
+            let is_told = brief.up(&key(), at - lasted);
+            brief.lasting(at);
+            (is_told, brief.ended(&key(), at))
+        };
+        let minute = 60 * SECOND;
+        assert_eq!(end(minute, 0), (true, Telling::End));
+        assert_eq!(end(minute + SECOND, 0), (true, Telling::End));
+        assert_eq!(end(minute + 2 * SECOND, 0), (true, Telling::Brief(3)));
+        assert_eq!(end(minute + 3 * SECOND, 0), (false, Telling::Nothing));
+        assert_eq!(end(11 * minute, 0), (false, Telling::Nothing));
+        assert_eq!(end(12 * minute, 0), (false, Telling::Brief(6)));
+        // One that lasts ends it.
+        assert_eq!(end(13 * minute, SECOND), (false, Telling::End));
+        assert_eq!(end(14 * minute, 0), (true, Telling::End));
+    }
+
+    #[test]
+    fn a_flow_that_lasts_is_told_of_later() {
+        let mut brief = Brief::default();
+        for at in 1..=3 {
+            brief.up(&key(), at * SECOND);
+            brief.ended(&key(), at * SECOND);
+        }
+        assert!(!brief.up(&key(), 4 * SECOND));
+        assert_eq!(brief.lasting(5 * SECOND - 1), []);
+        assert_eq!(brief.lasting(5 * SECOND), [key()]);
+        assert_eq!(brief.lasting(6 * SECOND), []);
+        assert!(brief.up(&key(), 7 * SECOND));
+    }
+
+    #[test]
+    fn flows_of_strangers_are_not_watched() {
+        let mut brief = Brief::default();
+        for at in 1..=5 {
+            assert_eq!(brief.ended(&key(), at), Telling::End);
+        }
+        assert!(brief.up(&key(), 6));
+    }
+}
