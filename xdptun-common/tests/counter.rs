@@ -98,7 +98,7 @@ fn names_tell_direction_and_fate() {
     }
 }
 
-/// Fail closed: of what arrives, nothing but a restored datagram, an error about
+/// Fail closed: of what arrives, nothing but a restored datagram or fragment, an error about
 /// one, and what is the host's own, reaches the host.
 #[test]
 fn inbound_only_what_was_translated_passes() {
@@ -108,7 +108,7 @@ fn inbound_only_what_was_translated_passes() {
                 outcome.fate() == Fate::Pass,
                 matches!(
                     outcome,
-                    Outcome::RxRestored | Outcome::RxIcmp | Outcome::RxToHost
+                    Outcome::RxRestored | Outcome::RxFragment | Outcome::RxIcmp | Outcome::RxToHost
                 ),
                 "{outcome:?}"
             );

@@ -12,18 +12,18 @@ outcomes! {
     Outcome, first 0;
     TxDisguised "tx_disguised" Pass "Datagrams sent as TCP segments." "";
     TxFragment "tx_fragment" Pass "Fragments of datagrams sent as TCP segments." "Datagrams are longer than the path takes, and each costs several segments: lower the MTU inside the tunnel to the number that `xdptun attach` prints.";
-    TxFragmentAsked "tx_fragment_asked" PassEmpty "Fragments lost because it was not known whether the peer's xdptun takes any: each became a probe, which asks that." "One or two for each flow that has fragments are normal. If the count keeps growing, see `tx_drop_fragment`.";
+    TxAskedLost "tx_asked_lost" PassEmpty "Fragments lost because it was not known whether the peer's xdptun takes any: each became a probe, which asks that." "One or two for each flow that has fragments are normal. If the count keeps growing, see `tx_drop_fragment`.";
     TxQueued "tx_queued" Hold "Datagrams handed to the daemon, which keeps them until the handshake ends." "";
     TxOpened "tx_opened" Pass "Datagrams that opened a flow: each became the SYN; the daemon keeps a copy until the handshake ends." "";
-    TxOpenedLost "tx_opened_lost" PassEmpty "Datagrams that opened a flow and were lost: each became the SYN, but it was a fragment, the daemon's queue was full, or the daemon is gone." "See in `xdptun status` whether the daemon runs. If it does not, start it again: `xdptun attach` goes on with what is attached.";
+    TxOpenedLost "tx_opened_lost" PassEmpty "Datagrams that opened a flow and were lost: each became the SYN, but it was a fragment, the daemon's queue was full, or the daemon is gone." "Fragments do not wait for the handshake; for others see in `xdptun status` whether the daemon runs. If it does not, start it again: `xdptun attach` goes on with what is attached.";
     TxLost "tx_lost" Lose "Datagrams lost before the handshake ended, because the daemon's queue was full or the daemon is gone." "See in `xdptun status` whether the daemon runs. If it does, the program sends faster than the handshake ends: nothing to do, except if the count keeps growing.";
     TxRequested "tx_requested" Pass "Control segments sent for the daemon or for ingress." "";
     TxNotRequested "tx_not_requested" Consume "Requests for control segments dropped because no flow needed the segment any more." "";
     TxDropMalformed "tx_drop_malformed" Lose "Datagrams dropped because their length fields contradict each other or the packet." "A program writes raw packets with wrong lengths: find it with tcpdump on this interface.";
     TxSplit "tx_split" Split "UDP GSO super-packets sent to the splitter; their datagrams are counted when they come back." "";
     TxDropSuperPacket "tx_drop_super_packet" Lose "UDP GSO super-packets dropped because there is no splitter." "xdptun could not make the splitter. Switch UDP GSO off in the program (wireguard-go, QUIC), or find out why this host cannot make veth devices.";
-    TxTooBig "tx_too_big" Return "Datagrams whose segment would exceed the MTU; xdptun told the sender by ICMP." "If the count keeps growing, lower the MTU inside the tunnel to the number that `xdptun attach` prints.";
-    TxDropFragment "tx_drop_fragment" Lose "Fragments dropped because the flow is not open yet, or because the peer's xdptun did not say that it takes fragments." "A few are normal when a flow begins. If the count keeps growing, the peer's xdptun is older: update it, or lower the MTU inside the tunnel (wg0.conf: `MTU = ...`) to the number that `xdptun attach` prints. If it is that small already, a link on the path is narrower than this interface (`rx_icmp` grew): lower the MTU further.";
+    TxTooBig "tx_too_big" Return "Datagrams and first fragments whose segment would exceed the MTU; xdptun told the sender by ICMP." "If the count keeps growing, lower the MTU inside the tunnel to the number that `xdptun attach` prints.";
+    TxDropFragment "tx_drop_fragment" Lose "Fragments dropped because the flow was not open, the peer's xdptun has not said that it takes fragments, the first fragment of the datagram was dropped or sent back (`tx_too_big`), or options or other extension headers stand before it." "A few are normal when a flow begins. If `tx_asked_lost` grows as well, the peer's xdptun takes no fragments: update it. If `tx_too_big` grows as well, the sender ignores the MTU that it is told. In both cases lower the MTU inside the tunnel.";
     TxDropVlan "tx_drop_vlan" Lose "Datagrams dropped because they carry a VLAN tag." "Attach to the VLAN's own device, for example eth0.100.";
     TxDropOptions "tx_drop_options" Lose "Datagrams dropped because xdptun cannot carry their IPv6 extension headers, or their options of more than 64 bytes." "The sender uses a routing or authentication header, or very long options: send without them.";
     TxDropTooBig "tx_drop_too_big" Lose "Datagrams dropped because the segment would exceed the MTU; the sender was not told, because too many such errors were sent already." "As for tx_too_big: lower the MTU inside the tunnel.";
@@ -52,7 +52,7 @@ outcomes! {
     RxDropChecksum "rx_drop_checksum" Lose "Segments dropped because their checksum, or that of their IPv4 header, is wrong." "Damaged on the path, or forged. If the count keeps growing, check with tcpdump whether a link or a device on the path damages packets.";
     RxDropAddress "rx_drop_address" Lose "Segments dropped because they were sent to all hosts of a link, or because no connection can have their source or destination address." "A scan, or forged. If clients call an address that this host neither has nor forwards to, add the address: `ip route add local 192.0.2.1 dev lo`.";
     RxDropChain "rx_drop_chain" Lose "IPv6 packets dropped because they have more than eight extension headers, or one that does not end within the packet." "No ordinary host sends such packets: find with tcpdump where they come from.";
-    RxDropFragment "rx_drop_fragment" Lose "Segments dropped because they arrived as fragments." "A device on the path fragments in spite of DF, or the peer's xdptun is older than this one: lower the MTU inside the tunnel at the peer.";
+    RxDropFragment "rx_drop_fragment" Lose "Segments dropped because a device on the path cut them into IP fragments." "A device on the path fragments in spite of DF: lower the MTU inside the tunnel at the peer.";
     RxDropOptions "rx_drop_options" Lose "Segments dropped because xdptun cannot carry their IPv6 extension headers, or their options of more than 64 bytes." "As for tx_drop_options, at the peer or on the path.";
     RxSplit "rx_split" Split "Merged segments sent to the splitter; the single segments are counted when they come back." "";
     RxDropMerged "rx_drop_merged" Lose "Merged segments dropped because there is no splitter, or because generic XDP could not see that they are merged." "Switch GRO off (`ethtool -K eth0 gro off`, in generic XDP also rx-gro-hw and lro), or attach with `--ingress tc`.";
@@ -85,7 +85,7 @@ counters! {
     GroStep, first (Outcome::ALL.len() + Sent::ALL.len()) as u32;
     RxGroSent "rx_gro_sent" "Restored datagrams sent through GRO, which merges them for sockets with UDP_GRO; `rx_restored` counts them as well." "If `rx_gro_returned` falls further and further behind, the kernel drops the difference, as it has no time for it: attach with `--gro off`, and see whether less is lost.";
     RxGroReturned "rx_gro_returned" "Restored datagrams that came back from GRO, merged or not." "As for `rx_gro_sent`.";
-    RxGroMerged "rx_gro_merged" "Restored datagrams that came back from GRO in one packet with others." "If it stays far below `rx_gro_returned`, the program does not use UDP_GRO, or its datagrams come one by one: `--gro off` costs nothing.";
+    RxGroMerged "rx_gro_merged" "Restored datagrams that came back from GRO in one packet with others." "If it stays far below `rx_gro_returned`, the program does not use UDP_GRO, or its datagrams come one by one: `--gro off` may be faster.";
 }
 
 /// How many counters there are.

@@ -58,7 +58,7 @@ pub const fn challenging(window: u16) -> u16 {
 }
 
 /// The bit of the window field that says that the datagram had no DF, as those of WireGuard
-/// in the kernel. Its segment has DF, like all of Linux's TCP: the peer drops fragments.
+/// in the kernel. Its segment has DF, like all of Linux's TCP: the peer drops one that is cut.
 const WITHOUT_DF: u16 = 0x0200;
 
 /// The window field of a segment whose datagram had DF or not.

@@ -76,15 +76,13 @@ impl FlowLog {
 
     fn sum_up_fragmented(&self) {
         if let Some(Rest(flows)) = self.fragmented.borrow_mut().take_rest() {
-            warn!(
-                "{flows} more flows send fragments; `xdptun status` shows the MTU that avoids it"
-            );
+            warn!("{flows} more flows send fragments");
         }
     }
 
     fn sum_up_brief(&self) {
         if let Some(Rest(peers)) = self.brief.borrow_mut().take_rest() {
-            warn!("{peers} more peers end each connection at once: TCP servers, without xdptun");
+            warn!("{peers} more warnings of connections that were ended at once");
         }
     }
 }
@@ -115,14 +113,17 @@ fn log(flow: &FlowKey, news: News) {
             flow.remote_port()
         ),
         News::Brief { flows } => warn!(
-            "{local} -> {remote}: the peer ended {flows} connections in a row as soon as they were \
-             open: a TCP server answers there, not xdptun; attach xdptun at the peer, to that port. \
-             Further attempts are not logged"
+            "{local} -> {remote}: {flows} connections in a row were ended within a second of \
+             opening: a TCP server answers there without xdptun, or a firewall on the way resets \
+             them; attach xdptun at the peer, to port {}. Not told again for ten minutes",
+            flow.remote_port()
         ),
         News::Fragmented => warn!(
-            "{local} -> {remote}: datagrams longer than the path takes leave in fragments, each a \
-             segment of its own, which costs throughput; `xdptun status` shows the MTU for the \
-             tunnel inside that avoids it"
+            "{local} -> {remote}: IP cuts its datagrams into fragments, each a segment of its own, \
+             which costs throughput; lower the MTU inside the tunnel (WireGuard: to what `xdptun \
+             status` shows; others: so that datagrams have at most {} bytes less than the MTU of \
+             the interface)",
+            if flow.is_ipv4() { 40 } else { 60 }
         ),
     }
 }

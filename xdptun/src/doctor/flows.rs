@@ -28,7 +28,9 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
     let count = |outcome: Outcome| of_group(outcome.index());
     let seen = Seen {
         syns: of_group(Sent::Syn.index())?,
-        answers: count(Outcome::RxSynAck)? + count(Outcome::RxRestored)?,
+        answers: count(Outcome::RxSynAck)?
+            + count(Outcome::RxRestored)?
+            + count(Outcome::RxFragment)?,
         refused: count(Outcome::RxRefused)?,
         undisguised: count(Outcome::RxDropPlainUdp)?,
         unproven: count(Outcome::RxDropUnproven)?,

@@ -206,9 +206,9 @@ fn interface_rates(
     let mut carried = carried_flows(before, then, now);
     let bytes = |bytes: fn(&Carried) -> u64| carried.iter().map(|(_, flow)| bytes(flow)).sum();
     let total = Carried {
-        tx_packets: moved(Outcome::TxDisguised.name()),
+        tx_packets: moved(Outcome::TxDisguised.name()) + moved(Outcome::TxFragment.name()),
         tx_bytes: bytes(|flow| flow.tx_bytes),
-        rx_packets: moved(Outcome::RxRestored.name()),
+        rx_packets: moved(Outcome::RxRestored.name()) + moved(Outcome::RxFragment.name()),
         rx_bytes: bytes(|flow| flow.rx_bytes),
     };
     carried.sort_by_key(|(flow, carried)| {

@@ -20,7 +20,7 @@ struct Unpacked {
     purpose: &'static str,
 }
 
-const ALL: [Unpacked; 5] = [
+const ALL: [Unpacked; 6] = [
     Unpacked {
         package: "coturn",
         program: "usr/bin/turnserver",
@@ -45,6 +45,11 @@ const ALL: [Unpacked; 5] = [
         package: "iperf3",
         program: "usr/bin/iperf3",
         purpose: "measures throughput",
+    },
+    Unpacked {
+        package: "openvpn",
+        program: "usr/sbin/openvpn",
+        purpose: "makes tunnels over UDP",
     },
 ];
 

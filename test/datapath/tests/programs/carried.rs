@@ -269,7 +269,7 @@ fn a_peer_is_asked_before_the_first_fragment() {
                 let sequence = flow.snd_nxt.wrapping_sub(1);
                 let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
                 case.passes_as(probe.window(asking(at.window())))
-                    .counts(Outcome::TxFragmentAsked)
+                    .counts(Outcome::TxAskedLost)
                     .sends(Sent::Probe)
                     .changes(path.key(), |flow| {
                         unanswered(flow, at);

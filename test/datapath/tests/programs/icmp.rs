@@ -713,3 +713,40 @@ fn only_what_was_sent_lately_counts() {
     }
     check(&mut datapath(), rows);
 }
+
+/// A segment that carries a fragment has more headers around it, so its sender is told less. A
+/// quote without the window does not say what the segment carried.
+#[test]
+fn an_error_about_a_fragment_leaves_room_for_its_headers() {
+    const MTU: u32 = 1400;
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let too_big = move |mtu| match path.family() {
+            Family::V4 => (3, 4, mtu),
+            Family::V6 => (2, 0, mtu),
+        };
+        let growth = match path.family() {
+            Family::V4 => 28,
+            Family::V6 => 20,
+        };
+        for (window, quoted, less) in [
+            (0xf1ff, 20, growth),
+            (0xf1ff, 16, growth),
+            (0xf1ff, 8, 12),
+            (0xf0ff, 20, 12),
+        ] {
+            rows.push(row(format!("{path:?} {window:#x} {quoted}"), move |at| {
+                let flow = path.established(at);
+                let segment = last_segment(path, &flow).window(window);
+                let arrived = message(path, too_big(MTU), segment.clone().quote(quoted));
+                let told = message(path, too_big(MTU - less), datagram(path).quote(8));
+                Case::ingress(arrived)
+                    .flow(path.key(), flow)
+                    .left(&segment, at, 0)
+                    .passes_as(&told)
+                    .counts(Outcome::RxIcmp)
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}

@@ -158,7 +158,7 @@ fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
         acknowledgment: flow.acknowledge(now),
     };
     match rewrite::<I>(ctx, Direction::Outbound, &key, &probe) {
-        Ok(()) => Outcome::TxFragmentAsked,
+        Ok(()) => Outcome::TxAskedLost,
         Err(error) => refused(error, Direction::Outbound),
     }
 }

@@ -66,7 +66,9 @@ impl Brief {
     /// The peer ended a flow.
     pub fn ended(&mut self, key: &FlowKey, now: u64) -> Telling {
         let remote = key.remote();
-        if self.young.remove(key).is_none() {
+        // The sweep may not have looked for a while.
+        let came = self.young.remove(key);
+        if came.is_none_or(|came| since(now, came) >= BRIEF) {
             self.peers.remove(&remote);
             return Telling::End;
         }

@@ -36,7 +36,7 @@ pub fn judge(scene: &Scene, seen: &Seen, verdict: Verdict, outcome: Option<Outco
             control(scene, seen)
         }
         Outcome::TxQueued => queued(scene, seen),
-        Outcome::TxOpenedLost | Outcome::TxFragmentAsked => control(scene, seen),
+        Outcome::TxOpenedLost | Outcome::TxAskedLost => control(scene, seen),
         Outcome::TxRequested => {
             rule("a request is taken off", seen.ran.mark == 0, || {
                 format!("mark {:#x}", seen.ran.mark)

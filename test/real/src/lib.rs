@@ -1,0 +1,3 @@
+//! Programs that others wrote, and what carries them.
+
+pub mod openvpn;

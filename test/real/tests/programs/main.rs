@@ -1,0 +1,3 @@
+//! Programs that others wrote, over xdptun.
+
+mod openvpn;
