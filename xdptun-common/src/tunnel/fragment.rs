@@ -61,12 +61,6 @@ impl First {
         }
     }
 
-    /// When it came, in nanoseconds of `CLOCK_MONOTONIC`.
-    #[must_use]
-    pub const fn at(&self) -> u64 {
-        self.at
-    }
-
     /// Whether it is still of the datagram whose fragments come now.
     #[inline(always)]
     #[must_use]

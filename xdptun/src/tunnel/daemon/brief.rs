@@ -39,7 +39,7 @@ struct Peer {
     told_at: Option<u64>,
 }
 
-/// What there is to tell of the end of a flow.
+/// What the daemon tells when a peer ends a flow.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Telling {
     /// That it ended.
