@@ -275,18 +275,7 @@ impl<I: Ip> Located<I> {
     #[inline(always)]
     #[must_use]
     pub fn fragmented(&self, outbound: bool) -> FragmentKey {
-        FragmentKey {
-            source: self.ip.source(),
-            destination: self.ip.destination(),
-            identification: self.identification.to_be_bytes(),
-            protocol: match I::VERSION {
-                IpVersion::V4 => self.protocol.0,
-                // Behind the fragment header stands another one in each fragment.
-                IpVersion::V6 => 0,
-            },
-            outbound: u8::from(outbound),
-            reserved: [0; 2],
-        }
+        FragmentKey::new(&self.ip, self.protocol, self.identification, outbound)
     }
 }
 
@@ -311,6 +300,24 @@ impl FragmentKey {
     /// How long fragments of one datagram may be apart, in nanoseconds: what Linux waits for them
     /// (`net.ipv4.ipfrag_time`). Later the number may be another datagram's.
     pub const LIFETIME_NS: u64 = 30_000_000_000;
+
+    /// Of a datagram of this protocol between the ends of `ip`.
+    #[inline(always)]
+    #[must_use]
+    pub fn new<I: Ip>(ip: &I, protocol: Protocol, identification: u32, outbound: bool) -> Self {
+        Self {
+            source: ip.source(),
+            destination: ip.destination(),
+            identification: identification.to_be_bytes(),
+            protocol: match I::VERSION {
+                IpVersion::V4 => protocol.0,
+                // Behind the fragment header stands another one in each fragment.
+                IpVersion::V6 => 0,
+            },
+            outbound: u8::from(outbound),
+            reserved: [0; 2],
+        }
+    }
 
     /// Whether what was noted of a first fragment is of the datagram whose fragments come now. The
     /// clock of the CPU that noted it may have been a tick ahead.

@@ -94,7 +94,7 @@ proptest! {
         secret: [u64; 2], local: SocketAddr, remote: SocketAddr, byte in 0usize..36, flip in 1..=u8::MAX,
         now in 32 * EPOCH_NS..1 << 60,
     ) {
-        let secret = Secret(secret);
+        let secret = Secret::new(secret);
         let key = FlowKey::new(local, remote);
         let isn = secret.isn(&key, now);
         let start = now - now % EPOCH_NS;

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use xdptun_common::tunnel::handshake::{
     ANYWHERE, Admission, Endpoint, Reaction, Reply, Segment, listen, receive,
 };
+use xdptun_common::tunnel::isn::Secret;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{MAX_STEP, State};
 use xdptun_common::tunnel::window::MAX_WINDOW;
@@ -1349,7 +1350,7 @@ fn a_host_that_lost_its_flow_opens_it_anew() {
     for new_secret in [2, 3] {
         let mut link = established_link();
         link.hosts[1].flow = None;
-        link.hosts[1].secret.0[0] = new_secret;
+        link.hosts[1].secret = Secret::new([new_secret, 2]);
         link.send(1, 3, 100);
         assert_eq!(names(&link.wires[0]), [Flags::SYN]);
         assert_eq!(exchange(&mut link, 0), [Flags::ACK]);

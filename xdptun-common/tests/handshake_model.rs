@@ -195,7 +195,7 @@ impl Model {
             Step::Forget { host } => self.link.hosts[*host].flow = None,
             Step::Restart { host, secret } => {
                 self.link.hosts[*host].flow = None;
-                self.link.hosts[*host].secret = Secret([*secret, 3]);
+                self.link.hosts[*host].secret = Secret::new([*secret, 3]);
             }
             Step::Spoof {
                 to,

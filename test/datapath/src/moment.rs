@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use std::sync::LazyLock;
+
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, Pod};
 use nix::time::{ClockId, clock_gettime};
@@ -19,7 +21,8 @@ use xdptun_common::tunnel::proof::{ProofKey, proof_epoch};
 use crate::kernel::take;
 
 /// The key that all tests load the programs with.
-pub const SECRET: Secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+pub static SECRET: LazyLock<Secret> =
+    LazyLock::new(|| Secret::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]));
 
 /// The key of the proofs that all tests load the programs with.
 pub const PROOF_KEY: ProofKey = ProofKey([0x1716_1514_1312_1110, 0x1f1e_1d1c_1b1a_1918]);

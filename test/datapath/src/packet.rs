@@ -632,8 +632,8 @@ impl Packet {
         let tcp: wire::TcpHeader = read_plain(&whole[at..]).expect("a segment");
         let ports = (tcp.source(), tcp.destination());
         let tag = match &self.network {
-            Network::V4(_) => tag::<wire::Ipv4Header>(SECRET, &ip(&whole), ports),
-            Network::V6(..) => tag::<wire::Ipv6Header>(SECRET, &ip(&whole), ports),
+            Network::V4(_) => tag::<wire::Ipv4Header>(*SECRET, &ip(&whole), ports),
+            Network::V6(..) => tag::<wire::Ipv6Header>(*SECRET, &ip(&whole), ports),
         };
         SentSegment {
             sequence: tcp.sequence(),

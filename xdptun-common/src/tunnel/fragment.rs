@@ -14,13 +14,17 @@
 //! The bit F of its [window](super::window) tells it from a segment that carries a datagram. A
 //! peer that takes such segments sets F in its segments without data.
 //!
+//! The receiver adds a number of its own to the ID, so that nobody else can send a fragment that its
+//! kernel would put together with these. It restores a later fragment only if it restored the first of
+//! that datagram a moment before.
+//!
 //! The first fragment has the UDP header. Its ports are zero on the way, as a NAT changes those
 //! of the segment; the receiver writes these. Its checksum is the one that the datagram has with
 //! addresses and ports of zero, as the receiver cannot see what a NAT changed them from.
 
 use crate::checksum::Sum;
 use crate::parse::FragmentKey;
-use crate::wire::{FragmentHeader, Ip, Part, TcpHeader, UdpHeader};
+use crate::wire::{FragmentHeader, Ip, IpVersion, Part, TcpHeader, UdpHeader};
 
 /// How much longer a segment is than the fragment it carries, in bytes: 28 for IPv4, 20 for IPv6,
 /// whose fragments have the header already.
@@ -68,6 +72,21 @@ impl First {
         FragmentKey::lasts(self.at, now)
     }
 
+    /// Whether a fragment of a flow with these ports that comes now may follow it: after a second
+    /// its number may be that of the next datagram but 65,535 ([RFC 4963](
+    /// https://www.rfc-editor.org/rfc/rfc4963)), whose first was lost.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_followed(&self, ports: (u16, u16), now: u64) -> bool {
+        let [source, destination] = self.ports;
+        source == ports.0
+            && destination == ports.1
+            && now.saturating_sub(self.at) < Self::FOLLOWED_NS
+    }
+
+    /// How long after the first one the others come, in nanoseconds.
+    pub const FOLLOWED_NS: u64 = 1 << 30;
+
     /// The ports of one that is carried.
     #[inline(always)]
     #[must_use]
@@ -95,6 +114,21 @@ pub const fn is_possible(part: Part, len: usize) -> bool {
 
 /// Offsets count units of so many bytes.
 const UNIT: usize = 8;
+
+/// The part as it is restored in a flow with this initial number of ours, which strangers do not
+/// know and other flows do not have.
+#[inline(always)]
+#[must_use]
+pub const fn renumbered<I: Ip>(part: Part, iss: u32) -> Part {
+    let number = part.identification.wrapping_add(iss);
+    Part {
+        identification: match I::VERSION {
+            IpVersion::V4 => number & 0xffff,
+            IpVersion::V6 => number,
+        },
+        ..part
+    }
+}
 
 /// The UDP header of a first fragment as it is on the way.
 #[inline(always)]
@@ -169,6 +203,10 @@ mod tests {
         assert!(first.lasts(4) && first.lasts(4 + FragmentKey::LIFETIME_NS));
         assert!(!first.lasts(5 + FragmentKey::LIFETIME_NS));
         assert_eq!(First::dropped(5).ports(), None);
+        assert!(first.is_followed((8000, 53), 4));
+        assert!(first.is_followed((8000, 53), 4 + First::FOLLOWED_NS));
+        assert!(!first.is_followed((8000, 53), 5 + First::FOLLOWED_NS));
+        assert!(!first.is_followed((53, 8000), 5));
     }
 
     /// Whatever a NAT makes of addresses and ports.

@@ -41,14 +41,30 @@ pub const LIFETIME: u64 = 12;
 /// long.
 pub const REPEATS: u64 = LIFETIME / 2;
 
-/// The key of the hash: 128 random bits, drawn at each attach.
+/// The key of the hash, 128 random bits drawn at each attach, and a hash of it that hides the
+/// epochs: whoever has many numbers can work that word out, and learns nothing of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Secret(pub [u64; 2]);
+pub struct Secret(pub [u64; 3]);
 
-crate::plain!(Secret: 16);
+crate::plain!(Secret: 24);
 
 impl Secret {
+    /// That of a key.
+    #[must_use]
+    pub fn new(key: [u64; 2]) -> Self {
+        let [a, b] = key;
+        Self([a, b, siphash24(key, HIDING)])
+    }
+
+    /// The key.
+    #[inline(always)]
+    #[must_use]
+    pub const fn key(&self) -> [u64; 2] {
+        let Self([a, b, _]) = *self;
+        [a, b]
+    }
+
     /// The initial sequence number of `flow` at `now_ns` (any monotonic clock).
     #[inline(always)]
     #[must_use]
@@ -76,7 +92,7 @@ impl Secret {
     #[inline(always)]
     #[must_use]
     pub fn isn_of_words(&self, words: [u64; 5]) -> u32 {
-        let hash = siphash24(self.0, words) as u32;
+        let hash = siphash24(self.key(), words) as u32;
         let [.., ports_and_epoch] = words;
         let stamp = ((ports_and_epoch >> 32) as u32 & 0xf) << EPOCH_SHIFT;
         hash & !EPOCH ^ stamp ^ self.scrambler(hash)
@@ -120,11 +136,15 @@ impl Secret {
     /// observer of many numbers sees no clock.
     #[inline(always)]
     const fn scrambler(&self, isn: u32) -> u32 {
-        let Self([key, _]) = self;
-        let mixed = ((isn & HASH) ^ *key as u32).wrapping_mul(0x9e37_79b1);
+        let Self([.., hiding]) = self;
+        let mixed = ((isn & HASH) ^ *hiding as u32).wrapping_mul(0x9e37_79b1);
         mixed >> 28 << EPOCH_SHIFT
     }
 }
+
+/// What is hashed for the word that hides epochs: two words, and nothing else hashes two with
+/// this key.
+const HIDING: [u64; 2] = [0; 2];
 
 /// What is hashed of a flow and an epoch: the epoch shares a word with the ports. Bits above the 32
 /// that an epoch has make an address that the host has not.
@@ -222,7 +242,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_isn_is_good_for_its_lifetime(secret: [u64; 2], now in 32 * EPOCH_NS..u64::MAX / 2, before: u32) {
-            let secret = Secret(secret);
+            let secret = Secret::new(secret);
             for isn in [secret.isn(&flow(), now), far_from(before, secret.isn(&flow(), now))] {
                 for later in 0..=LIFETIME {
                     prop_assert!(secret.gave(isn, &flow(), now + later * EPOCH_NS));
@@ -236,7 +256,7 @@ mod tests {
 
         #[test]
         fn opens_a_second_apart_have_other_numbers(secret: [u64; 2], now in 32 * EPOCH_NS..u64::MAX / 2) {
-            let secret = Secret(secret);
+            let secret = Secret::new(secret);
             let isns = (0..16).map(|later| secret.isn(&flow(), now + later * EPOCH_NS) & !DISTANCE);
             let different: std::collections::HashSet<u32> = isns.collect();
             prop_assert!(different.len() >= 15, "{different:x?}");
@@ -246,7 +266,7 @@ mod tests {
     #[test]
     fn a_repeated_syn_gets_its_number_again_while_an_ack_has_time_to_come() {
         const SYN: u32 = 7;
-        let secret = Secret([1, 2]);
+        let secret = Secret::new([1, 2]);
         let first = 100 * EPOCH_NS;
         let again = |kept, syn, epochs| secret.answered_in(kept, syn, first + epochs * EPOCH_NS);
         // Also if it was moved from that of a flow which is forgotten since.
@@ -263,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_tells_a_syn_tells_nothing_else() {
-        let secret = Secret([1, 2]);
+        let secret = Secret::new([1, 2]);
         let syn = |flow: &FlowKey, sequence| secret.isn_of_epoch(flow, epoch_of_syn(sequence));
         let [one, other] = [flow(), flow().reversed()];
         let mut differences = std::collections::HashSet::new();
@@ -280,9 +300,9 @@ mod tests {
 
     #[test]
     fn another_flow_or_another_secret_has_another_isn() {
-        let secret = Secret([1, 2]);
+        let secret = Secret::new([1, 2]);
         let isn = secret.isn(&flow(), 0);
         assert!(!secret.gave(isn, &flow().reversed(), 0));
-        assert!(!Secret([1, 3]).gave(isn, &flow(), 0));
+        assert!(!Secret::new([1, 3]).gave(isn, &flow(), 0));
     }
 }

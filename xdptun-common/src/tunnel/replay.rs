@@ -44,7 +44,7 @@ impl Place {
     #[inline(always)]
     #[must_use]
     pub fn new(secret: &Secret, name: u64, epoch: u64) -> Self {
-        let hash = siphash24(secret.0, [name]);
+        let hash = siphash24(secret.key(), [name]);
         let partition = ((epoch % PARTITIONS) as u32) << CELL_BITS;
         let cell = |at: u32| partition | (hash >> (at * CELL_BITS)) as u32 & ((1 << CELL_BITS) - 1);
         Self {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::tunnel::proof::proof_epoch;
 
-    const SECRET: Secret = Secret([3, 4]);
+    const SECRET: Secret = Secret([3, 4, 0]);
 
     /// The filter as the programs keep it.
     struct Filter(Vec<u8>);
@@ -86,7 +86,7 @@ mod tests {
     proptest! {
         #[test]
         fn cells_are_within_the_partition_of_the_epoch(secret: [u64; 2], name: u64, epoch: u64) {
-            let place = Place::new(&Secret(secret), name, epoch);
+            let place = Place::new(&Secret::new(secret), name, epoch);
             prop_assert!(place.stamp != 0);
             for cell in place.cells {
                 prop_assert_eq!(u64::from(cell >> CELL_BITS), epoch % PARTITIONS);

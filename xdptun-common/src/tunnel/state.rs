@@ -251,11 +251,14 @@ impl Label {
         self.0 & Self::TOLD != 0
     }
 
-    /// After it was.
+    /// After it was; `None` if it was before.
     #[inline(always)]
     #[must_use]
-    pub const fn told(self) -> Self {
-        Self(self.0 | Self::TOLD)
+    pub const fn told(self) -> Option<Self> {
+        if self.is_told() {
+            return None;
+        }
+        Some(Self(self.0 | Self::TOLD))
     }
 
     /// After the peer was asked whether it takes fragments; `None` if it was in this second.

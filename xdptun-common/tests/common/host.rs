@@ -233,8 +233,8 @@ impl Link {
         let [a, b] = secrets;
         Self {
             hosts: [
-                Host::new(key, Secret([a, 1])),
-                Host::new(key.reversed(), Secret([b, 2])),
+                Host::new(key, Secret::new([a, 1])),
+                Host::new(key.reversed(), Secret::new([b, 2])),
             ],
             wires: [Vec::new(), Vec::new()],
         }

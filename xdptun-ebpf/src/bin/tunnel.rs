@@ -168,7 +168,13 @@ fn ingress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
     if icmp::is_icmp::<I>(ctx) {
         return icmp_ip::<I>(ctx);
     }
-    around_options::<I>(ctx, Direction::Inbound, process).to_raw()
+    match around_options::<I>(ctx, Direction::Inbound, process) {
+        Step::Fragment => {
+            let outcome = fragments::arriving::restore::<I>(ctx);
+            verdict::end_at_tc(ctx, outcome, I::ETHER_TYPE)
+        }
+        step => step.to_raw(),
+    }
 }
 
 /// Processes a packet, if need be without its options, which are put back before it goes on.

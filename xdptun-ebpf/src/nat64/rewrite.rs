@@ -7,7 +7,7 @@ use xdptun_common::wire::{Ip, Protocol};
 
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
-use crate::packet::resize::{adjust_after_ip, change_version, set_len, store};
+use crate::packet::resize::{self, adjust_after_ip, change_version, store};
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 
@@ -67,17 +67,14 @@ pub fn change_checksum(
         .map_err(|_| PacketError::Access)
 }
 
-/// Cuts off what stands behind the end of the IP packet, as padding of a short frame does.
+/// [`resize::trim`], unless it is a super-packet, which has no padding.
 #[inline(always)]
 pub fn trim(ctx: &TcContext, end: usize) -> Result<(), PacketError> {
-    let len = ctx.len() as usize;
-    if len < end {
-        return Err(PacketError::OutOfBounds);
+    match ctx.is_super_packet() {
+        true if ctx.len() as usize >= end => Ok(()),
+        true => Err(PacketError::OutOfBounds),
+        false => resize::trim(ctx, end),
     }
-    if len > end && !ctx.is_super_packet() {
-        return set_len(ctx, end);
-    }
-    Ok(())
 }
 
 /// An offset that the verifier knows a bound of.

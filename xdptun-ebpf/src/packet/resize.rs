@@ -50,6 +50,16 @@ pub fn set_len(ctx: &TcContext, len: usize) -> Result<(), PacketError> {
     }
 }
 
+/// Makes the packet end where its IP packet ends: behind it, a short frame has padding.
+#[inline(always)]
+pub fn trim(ctx: &TcContext, end: usize) -> Result<(), PacketError> {
+    match ctx.len() as usize {
+        len if len < end => Err(PacketError::OutOfBounds),
+        len if len > end => set_len(ctx, end),
+        _ => Ok(()),
+    }
+}
+
 /// Replaces all that follows the fixed IP header by `len` undefined bytes, and
 /// with it any checksum that the device was to write: bytes beyond its start
 /// are pulled away, which makes the kernel forget it (see `disguise::settle`).

@@ -21,7 +21,7 @@ pub static ANSWERED: Array<u64> = Array::with_max_entries(SYNS, 0);
 const UNSET: u64 = 0x7864_7074_756e_0000;
 
 #[unsafe(no_mangle)]
-static SECRET: Global<Secret> = Global::new(Secret([UNSET, 1]));
+static SECRET: Global<Secret> = Global::new(Secret([UNSET, 1, 2]));
 
 /// The key of initial sequence numbers.
 #[inline(always)]
@@ -58,12 +58,10 @@ pub fn next_iss(endpoint: &Endpoint, flow: &FlowKey, now: u64) -> u32 {
 pub fn next_iss_for(endpoint: &Endpoint, flow: &FlowKey, sequence: u32, now: u64) -> u32 {
     let syn = syn(flow, sequence);
     let kept = answer_to(syn).map_or(0, Word::load);
-    let before = secret().answered_in(kept, syn, now);
-    let isn = cookie(flow, before.unwrap_or(epoch(now)));
-    if before.is_some() && same_cookie(kept as u32, isn) {
-        kept as u32
-    } else {
-        endpoint.next_iss(isn)
+    let answered_in = secret().answered_in(kept, syn, now);
+    match answered_in {
+        Some(epoch) if same_cookie(kept as u32, cookie(flow, epoch)) => kept as u32,
+        _ => next_iss(endpoint, flow, now),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::packet::mtu::exceeded_mtu;
 use crate::packet::options;
-use crate::packet::resize::{make_linear, set_len};
+use crate::packet::resize::{make_linear, trim};
 use crate::packet::settle::Settle;
 use crate::packet::skb::Skb as _;
 use crate::tunnel::cookie::next_iss;
@@ -30,7 +30,7 @@ use crate::tunnel::disguise::{into_segment, leave};
 use crate::tunnel::events::queue_frame;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
-use crate::tunnel::reply::{mss, rewrite};
+use crate::tunnel::reply::{acknowledging, mss, probe, rewrite};
 use crate::tunnel::rules::has_secret;
 use crate::tunnel::share::admits_host;
 use crate::tunnel::table::{Entry, find, insert};
@@ -104,32 +104,31 @@ fn send<I: Settle + Icmp>(
     if ctx.is_super_packet() {
         return split::<I>(ctx, located.offset + UdpHeader::CHECKSUM_OFFSET).into();
     }
-    let mut is_fragment = false;
-    match located.shape {
-        Shape::Plain => {}
-        Shape::Options if options::fit(located) => {}
+    let is_part = match located.shape {
+        Shape::Plain => false,
+        Shape::Options if options::fit(located) => false,
         Shape::Options | Shape::Extensions => return Outcome::TxDropOptions.into(),
-        Shape::FirstFragment | Shape::LaterFragment => {
-            fragments::refuse::<I>(ctx, Direction::Outbound);
-            is_fragment = true;
+        Shape::FirstFragment | Shape::LaterFragment => true,
+    };
+    let state = flow.map(Entry::state);
+    if is_part {
+        if state == Some(State::Established) {
+            return Verdict::Fragment;
         }
-    }
-    if !is_fragment {
-        if let Err(outcome) = trim(ctx, located) {
+        fragments::refuse::<I>(ctx, Direction::Outbound);
+    } else {
+        if let Err(outcome) = trim_datagram(ctx, located) {
             return outcome.into();
         }
         if let Some(mtu) = exceeded_mtu(ctx, GROWTH) {
             return icmp::too_big::<I>(ctx, mtu, GROWTH).into();
         }
     }
-    let flow = match flow.map(|flow| (flow, flow.state())) {
-        Some((flow, State::Established)) => {
-            return match located.shape {
-                _ if is_fragment => Verdict::Fragment,
-                Shape::Plain => leave(ctx, key, flow, |flow| into_segment::<I>(ctx, flow)).into(),
-                _ => Verdict::Stash,
-            };
+    let flow = match flow.zip(state) {
+        Some((flow, State::Established)) if located.shape == Shape::Plain => {
+            return leave(ctx, key, flow, |flow| into_segment::<I>(ctx, flow)).into();
         }
+        Some((_, State::Established)) => return Verdict::Stash,
         Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
         Some((flow, State::SynSent | State::SynReceived)) => Ok(flow),
         Some((flow, State::Closed)) => open(ctx, key, Some(flow)),
@@ -139,7 +138,7 @@ fn send<I: Settle + Icmp>(
         None => open(ctx, key, None),
     };
     match flow {
-        Ok(flow) => hold::<I>(ctx, key, flow, is_fragment).into(),
+        Ok(flow) => hold::<I>(ctx, key, flow, !is_part).into(),
         Err(outcome) => outcome.into(),
     }
 }
@@ -160,19 +159,15 @@ fn split<I: Ip>(ctx: &TcContext, checksum: usize) -> Outcome {
 /// Makes the packet end where its datagram ends: trailing bytes beyond the IP packet (Ethernet
 /// padding of a bridged frame) would land inside the segment.
 #[inline(always)]
-fn trim<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Outcome> {
-    let offset = located.offset;
-    let Some(udp) = View(ctx).read::<UdpHeader>(offset) else {
+fn trim_datagram<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Outcome> {
+    let Some(udp) = View(ctx).read::<UdpHeader>(located.offset) else {
         return Err(Outcome::TxDropMalformed);
     };
-    let (packet_len, len) = (ctx.len() as usize, usize::from(udp.length()));
-    if len != located.len || len < UdpHeader::LEN || packet_len < offset + len {
+    let len = usize::from(udp.length());
+    if len != located.len || len < UdpHeader::LEN {
         return Err(Outcome::TxDropMalformed);
     }
-    if packet_len > offset + len {
-        set_len(ctx, offset + len).map_err(|error| refused(error, Direction::Outbound))?;
-    }
-    Ok(())
+    trim(ctx, located.offset + len).map_err(|error| refused(error, Direction::Outbound))
 }
 
 /// Makes a flow that is about to send its first SYN, in the entry of a closed
@@ -200,9 +195,9 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 }
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
-/// packet becomes the SYN if one is due. A fragment does not wait.
+/// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`.
 #[inline(always)]
-fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, is_fragment: bool) -> Outcome {
+fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, whole: bool) -> Outcome {
     // The way to the peer may be another than when the flow was made.
     flow.keep_way(ctx, Direction::Outbound);
     if let Some(ip) = ctx.read::<I>(link_len()) {
@@ -212,12 +207,12 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, is_fragment: bool) -
             flow.set_label(fields.label);
         }
     }
-    let queued = !is_fragment && queue_frame(ctx, key);
+    let queued = whole && queue_frame(ctx, key);
     if !flow.claim_syn(now()) {
-        return match (queued, is_fragment) {
-            (true, _) => Outcome::TxQueued,
-            (false, true) => Outcome::TxDropFragment,
-            (false, false) => Outcome::TxLost,
+        return match (whole, queued) {
+            (false, _) => Outcome::TxDropFragment,
+            (true, true) => Outcome::TxQueued,
+            (true, false) => Outcome::TxLost,
         };
     }
     match (
@@ -286,11 +281,7 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
             flow.reopen(State::Established, next_iss(&endpoint, key, now), now);
             flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow))
         }
-        Request::Probe => is_established.then(|| {
-            flow.expect_answer(now);
-            let sequence = endpoint.snd_nxt.wrapping_sub(1);
-            acknowledging(flow, Sent::Probe, Flags::ACK, sequence, now)
-        }),
+        Request::Probe => is_established.then(|| probe(flow, now)),
         Request::Confirm => {
             let is_unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
             (is_established && is_unconfirmed)
@@ -300,17 +291,6 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
             acknowledging(flow, Sent::Fin, Flags::FIN.with(Flags::ACK), sequence, now)
         }),
         Request::Acknowledge | Request::OwnError | Request::Resend => None,
-    }
-}
-
-/// A segment that acknowledges what the flow has received.
-#[inline(always)]
-fn acknowledging(flow: Entry, kind: Sent, flags: Flags, sequence: u32, now: u64) -> Reply {
-    Reply {
-        kind,
-        flags,
-        sequence,
-        acknowledgment: flow.acknowledge(now),
     }
 }
 

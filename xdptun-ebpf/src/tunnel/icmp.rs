@@ -307,11 +307,18 @@ fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), PacketError> {
         ports_at(&View(ctx), quote.offset).ok_or(PacketError::OutOfBounds)?;
     let udp_len = quote.len.saturating_sub(GROWTH) as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
-    let window = at_window(ctx, quote.offset, located.offset + located.len);
-    let growth = if carries_fragment(window) {
-        growth::<I>()
-    } else {
-        GROWTH
+    let end = located.offset + located.len;
+    let was_fragment = match window_of(ctx, quote.offset, end) {
+        Some(window) => carries_fragment(window),
+        // If a fragment's sender is told too much, none of its datagrams crosses any more; if that of
+        // a datagram is told too little, they are a little shorter than they need be.
+        None => {
+            find(&sent_flow(&quote.ip, (source, destination))).is_some_and(Entry::has_fragments)
+        }
+    };
+    let growth = match was_fragment {
+        true => growth::<I>(),
+        false => GROWTH,
     };
     // Options of the message go.
     let len = message_len::<I>() as u16;
@@ -325,14 +332,14 @@ fn try_translate<I: Icmp>(ctx: &TcContext) -> Result<(), PacketError> {
     )
 }
 
-/// The window of a quoted segment; 0 if the message ends before it.
+/// The window of a segment quoted at an offset; `None` if the message ends before it.
 #[inline(always)]
-fn at_window(ctx: &TcContext, quoted_at: usize, end: usize) -> u16 {
+fn window_of(ctx: &TcContext, quoted_at: usize, end: usize) -> Option<u16> {
     let at = quoted_at + TcpHeader::WINDOW_OFFSET;
     if at + size_of::<u16>() > end {
-        return 0;
+        return None;
     }
-    View(ctx).read(at).map_or(0, u16::from_be_bytes)
+    View(ctx).read(at).map(u16::from_be_bytes)
 }
 
 /// Replaces the packet by an ICMP message about the datagram `udp`, which was

@@ -34,7 +34,7 @@ use crate::tunnel::reply::rewrite;
 use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::verdict::{Verdict, refused};
-use crate::tunnel::verify::refusal;
+use crate::tunnel::verify::{is_intact, refusal};
 use crate::tunnel::{calls, fragments, join, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
@@ -250,7 +250,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
                 flow.received(now);
             }
             flow.acknowledged(segment, now);
-            fragments::arriving::learn::<I>(ctx, &flow);
+            // The window of a SYN-ACK is of another scale.
+            if !segment.flags.contains(Flags::SYN) {
+                fragments::arriving::learn::<I>(ctx, &flow);
+            }
         }
     }
     react::<I>(ctx, key, segment, before, &decision)
@@ -371,8 +374,14 @@ fn deliver<I: Ip>(
     now: u64,
 ) -> Verdict {
     let carried = carried::<I>(ctx);
-    if carried == Carried::Nothing {
-        return Outcome::RxDropMalformed.into();
+    match carried {
+        Carried::Datagram => {}
+        // Of a fragment the kernel checks less than of a datagram.
+        Carried::Fragment | Carried::Nothing if !is_intact::<I>(ctx.raw()) => {
+            return Outcome::RxDropChecksum.into();
+        }
+        Carried::Fragment => {}
+        Carried::Nothing => return Outcome::RxDropMalformed.into(),
     }
     let ack_due = flow.ack_due(segment, now);
     let before = flow.received_datagrams();
@@ -389,10 +398,7 @@ fn deliver<I: Ip>(
         ctx.set_mark(mark);
     }
     if carried == Carried::Fragment {
-        return match fragments::arriving::restore::<I>(ctx) {
-            Ok(()) => Outcome::RxFragment.into(),
-            Err(error) => refused(error, Direction::Inbound).into(),
-        };
+        return Verdict::Fragment;
     }
     // Behind the clone, which would leave by the queue that is chosen here.
     let joins = join::choose(ctx, key, before, now);

@@ -31,7 +31,7 @@ use crate::tunnel::cookie::label;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::proof::proven;
 use crate::tunnel::rules::has_secret;
-use crate::tunnel::table::find;
+use crate::tunnel::table::{Entry, find};
 
 /// What the segment that is about to be made needs.
 #[map]
@@ -45,6 +45,25 @@ pub struct Prepared {
     fields: IpFields,
     /// What it offers by its options; nothing if it is no SYN or SYN-ACK.
     offer: Offer,
+}
+
+/// A segment that acknowledges what the flow has received.
+#[inline(always)]
+pub fn acknowledging(flow: Entry, kind: Sent, flags: Flags, sequence: u32, now: u64) -> Reply {
+    Reply {
+        kind,
+        flags,
+        sequence,
+        acknowledgment: flow.acknowledge(now),
+    }
+}
+
+/// A segment that the peer answers, whatever its numbers.
+#[inline(always)]
+pub fn probe(flow: Entry, now: u64) -> Reply {
+    flow.expect_answer(now);
+    let sequence = flow.snd_nxt().wrapping_sub(1);
+    acknowledging(flow, Sent::Probe, Flags::ACK, sequence, now)
 }
 
 /// Rewrites the packet into `segment` of `flow`, and counts it.

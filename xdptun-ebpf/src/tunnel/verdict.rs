@@ -26,7 +26,8 @@ pub enum Verdict {
     Answered(Outcome),
     /// Nothing yet: its options must be stashed first.
     Stash,
-    /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one.
+    /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one, or a segment
+    /// that carries one.
     Fragment,
     /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
     Segment,
@@ -86,7 +87,7 @@ pub enum Step {
     Done(i32),
     /// Stash the options, and process the packet again.
     Stash,
-    /// Handle the fragment.
+    /// Handle the fragment that leaves, or is in the segment that came.
     Fragment,
     /// Note the connection of the segment, and let it pass.
     Segment,

@@ -55,7 +55,7 @@ pub fn refusal<I: Ip>(ctx: &TcContext, key: &FlowKey, has_flow: bool) -> Option<
 /// machine of the same hardware sent, only the sum of the pseudo-header may be there, which
 /// the kernel believes: it has passed no wire that could damage it.
 #[inline(never)]
-fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
+pub fn is_intact<I: Ip>(skb: *mut __sk_buff) -> bool {
     let ctx = &TcContext::new(skb);
     let Some(ip) = ctx.read::<I>(link_len()) else {
         return false;

@@ -13,37 +13,52 @@ use tracing::{info, warn};
 use xdptun_common::flow::key::FlowKey;
 
 use super::limit::{Limiter, Verdict};
+use crate::host::interface::Interface;
+use crate::host::mtu::cost_of_fragments;
 use crate::tunnel::daemon::News;
 
 /// The log of all flows. Dropping it logs what it has kept back.
 #[derive(Default)]
-pub struct FlowLog {
+pub struct FlowLog([RefCell<Limiter<Rest>>; Topic::ALL.len()]);
+
+/// What a line is about. Each topic has a limit of its own, so that lines of one cannot hide those
+/// of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Topic {
     /// Changes of flows.
-    changes: RefCell<Limiter<Changes>>,
-    /// Peers that do not answer: counted apart, so that changes cannot hide them.
-    unanswered: RefCell<Limiter<Unanswered>>,
+    Changes,
+    /// Peers that do not answer.
+    Unanswered,
     /// Flows that send fragments.
-    fragmented: RefCell<Limiter<Rest>>,
+    Fragmented,
     /// Peers that end each flow at once.
-    brief: RefCell<Limiter<Rest>>,
+    Brief,
+}
+
+impl Topic {
+    const ALL: [Self; 4] = [
+        Self::Changes,
+        Self::Unanswered,
+        Self::Fragmented,
+        Self::Brief,
+    ];
+
+    const fn of(news: News) -> Self {
+        match news {
+            News::Up | News::Closed | News::Reset | News::Reopened { .. } => Self::Changes,
+            News::Unanswered { .. } => Self::Unanswered,
+            News::Fragmented { .. } => Self::Fragmented,
+            News::Brief { .. } => Self::Brief,
+        }
+    }
 }
 
 impl FlowLog {
     /// Logs a change of a flow, now or in the next summary. Needs a `LocalSet`.
     pub fn tell(self: &Rc<Self>, flow: &FlowKey, news: News) {
-        let now = Instant::now();
-        let verdict = match news {
-            News::Unanswered { datagrams } => {
-                let keep = |rest: &mut Unanswered| rest.add(flow.remote(), datagrams);
-                self.unanswered.borrow_mut().admit(now, keep)
-            }
-            News::Fragmented => (self.fragmented.borrow_mut()).admit(now, Rest::add),
-            News::Brief { .. } => self.brief.borrow_mut().admit(now, Rest::add),
-            change => {
-                let keep = |rest: &mut Changes| rest.add(change);
-                self.changes.borrow_mut().admit(now, keep)
-            }
-        };
+        let topic = Topic::of(news);
+        let keep = |rest: &mut Rest| rest.add(flow.remote(), news);
+        let verdict = self.limiter(topic).borrow_mut().admit(Instant::now(), keep);
         match verdict {
             Verdict::Log => log(flow, news),
             Verdict::Kept(None) => {}
@@ -51,48 +66,33 @@ impl FlowLog {
                 let own = Rc::clone(self);
                 spawn_local(async move {
                     sleep_until(due.into()).await;
-                    match news {
-                        News::Unanswered { .. } => own.sum_up_unanswered(),
-                        News::Fragmented => own.sum_up_fragmented(),
-                        News::Brief { .. } => own.sum_up_brief(),
-                        _ => own.sum_up_changes(),
-                    }
+                    own.sum_up(topic);
                 });
             }
         }
     }
 
-    fn sum_up_changes(&self) {
-        if let Some(changes) = self.changes.borrow_mut().take_rest() {
-            info!("{}", changes.text());
-        }
+    fn limiter(&self, topic: Topic) -> &RefCell<Limiter<Rest>> {
+        &self.0[topic as usize]
     }
 
-    fn sum_up_unanswered(&self) {
-        if let Some(unanswered) = self.unanswered.borrow_mut().take_rest() {
-            warn!("{}", unanswered.text());
-        }
-    }
-
-    fn sum_up_fragmented(&self) {
-        if let Some(Rest(flows)) = self.fragmented.borrow_mut().take_rest() {
-            warn!("{flows} more flows send fragments");
-        }
-    }
-
-    fn sum_up_brief(&self) {
-        if let Some(Rest(peers)) = self.brief.borrow_mut().take_rest() {
-            warn!("{peers} more warnings of connections that were ended at once");
+    fn sum_up(&self, topic: Topic) {
+        let Some(rest) = self.limiter(topic).borrow_mut().take_rest() else {
+            return;
+        };
+        let text = rest.text(topic);
+        match topic {
+            Topic::Changes => info!("{text}"),
+            Topic::Unanswered | Topic::Fragmented | Topic::Brief => warn!("{text}"),
         }
     }
 }
 
 impl Drop for FlowLog {
     fn drop(&mut self) {
-        self.sum_up_changes();
-        self.sum_up_unanswered();
-        self.sum_up_fragmented();
-        self.sum_up_brief();
+        for topic in Topic::ALL {
+            self.sum_up(topic);
+        }
     }
 }
 
@@ -118,92 +118,86 @@ fn log(flow: &FlowKey, news: News) {
              them; attach xdptun at the peer, to port {}. Not told again for ten minutes",
             flow.remote_port()
         ),
-        News::Fragmented => warn!(
-            "{local} -> {remote}: IP cuts its datagrams into fragments, each a segment of its own, \
-             which costs throughput; lower the MTU inside the tunnel (WireGuard: to what `xdptun \
-             status` shows; others: so that datagrams have at most {} bytes less than the MTU of \
-             the interface)",
-            if flow.is_ipv4() { 40 } else { 60 }
+        News::Fragmented { interface } => {
+            // As it is now, not as it was at attach.
+            let interface = interface.and_then(|index| Interface::at(index).ok());
+            warn!("{local} -> {remote}: {}", fragmented(remote, interface));
+        }
+    }
+}
+
+/// What to tell of a flow to this peer that sends fragments by the interface.
+fn fragmented(peer: SocketAddr, interface: Option<Interface>) -> String {
+    match interface {
+        Some(Interface { name, mtu, .. }) => format!(
+            "sends fragments by {name}: {}",
+            cost_of_fragments(mtu, [peer])
         ),
+        None => "sends fragments; `xdptun doctor` tells what they cost".to_owned(),
     }
 }
 
-/// The summary of changes without a line of their own.
+/// What the lines of a topic said that were kept back.
 #[derive(Default)]
-struct Changes {
-    up: u64,
-    closed: u64,
-    reset: u64,
-    reopened: u64,
-}
-
-impl Changes {
-    fn add(&mut self, change: News) {
-        let count = match change {
-            News::Up => &mut self.up,
-            News::Closed => &mut self.closed,
-            News::Reset => &mut self.reset,
-            News::Reopened { .. } => &mut self.reopened,
-            // They have summaries of their own.
-            News::Unanswered { .. } | News::Fragmented | News::Brief { .. } => return,
-        };
-        *count += 1;
-    }
-
-    fn text(&self) -> String {
-        let parts = [
-            (self.up, "up"),
-            (self.closed, "closed"),
-            (self.reset, "reset by the peer"),
-            (self.reopened, "opened again after silence"),
-        ];
-        let parts = parts.iter().filter(|(count, _)| *count > 0);
-        let parts: Vec<_> = parts
-            .map(|(count, what)| format!("{count} {what}"))
-            .collect();
-        format!(
-            "more changes of flows: {}; `xdptun flows` shows the flows of now",
-            parts.join(", ")
-        )
-    }
-}
-
-/// The summary of unanswered handshakes without a line of their own.
-#[derive(Default)]
-struct Unanswered {
-    handshakes: u64,
-    peers: BTreeSet<SocketAddr>,
+struct Rest {
+    lines: u64,
+    /// How many flows came up, were closed, reset, opened again.
+    changes: [u64; 4],
+    /// Peers that did not answer.
+    silent: BTreeSet<SocketAddr>,
+    /// Datagrams that were dropped for that.
     datagrams: usize,
 }
 
-impl Unanswered {
-    fn add(&mut self, peer: SocketAddr, datagrams: usize) {
-        self.handshakes += 1;
-        self.peers.insert(peer);
-        self.datagrams += datagrams;
-    }
-
-    fn text(&self) -> String {
-        let Self {
-            handshakes,
-            peers,
-            datagrams,
-        } = self;
-        format!(
-            "{handshakes} more handshakes had no answer, with {} peers, {datagrams} datagrams \
-             dropped; `xdptun doctor` tells more",
-            peers.len()
-        )
-    }
-}
-
-/// How many had no line of their own.
-#[derive(Default)]
-struct Rest(u64);
-
 impl Rest {
-    const fn add(&mut self) {
-        self.0 += 1;
+    fn add(&mut self, peer: SocketAddr, news: News) {
+        self.lines += 1;
+        match news {
+            News::Up => self.changes[0] += 1,
+            News::Closed => self.changes[1] += 1,
+            News::Reset => self.changes[2] += 1,
+            News::Reopened { .. } => self.changes[3] += 1,
+            News::Unanswered { datagrams } => {
+                self.silent.insert(peer);
+                self.datagrams += datagrams;
+            }
+            News::Fragmented { .. } | News::Brief { .. } => {}
+        }
+    }
+
+    fn text(&self, topic: Topic) -> String {
+        let lines = self.lines;
+        match topic {
+            Topic::Changes => format!(
+                "more changes of flows: {}; `xdptun flows` shows the flows of now",
+                self.changes_text()
+            ),
+            Topic::Unanswered => format!(
+                "{lines} more handshakes had no answer, with {} peers, {} datagrams dropped; \
+                 `xdptun doctor` tells more",
+                self.silent.len(),
+                self.datagrams
+            ),
+            Topic::Fragmented => format!("{lines} more flows send fragments"),
+            Topic::Brief => {
+                format!("{lines} more warnings of connections that were ended at once")
+            }
+        }
+    }
+
+    fn changes_text(&self) -> String {
+        let names = [
+            "up",
+            "closed",
+            "reset by the peer",
+            "opened again after silence",
+        ];
+        let parts = self.changes.iter().zip(names);
+        let parts = parts.filter(|(count, _)| **count > 0);
+        let parts: Vec<_> = parts
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        parts.join(", ")
     }
 }
 
@@ -213,18 +207,35 @@ mod tests {
 
     use super::*;
 
+    fn peer(port: u16) -> SocketAddr {
+        ([192, 0, 2, 1], port).into()
+    }
+
+    /// The summary of such lines, one for each of some peers.
+    fn text(lines: &[(u16, News)]) -> String {
+        let mut rest = Rest::default();
+        let (_, news) = lines[0];
+        for (port, news) in lines {
+            rest.add(peer(*port), *news);
+        }
+        rest.text(Topic::of(news))
+    }
+
+    #[test]
+    fn each_topic_has_a_limit_of_its_own() {
+        for (place, topic) in Topic::ALL.into_iter().enumerate() {
+            assert_eq!(topic as usize, place, "{topic:?}");
+        }
+    }
+
     #[test]
     fn changes_are_summed_up_by_kind() {
-        let mut changes = Changes::default();
-        for _ in 0..1234 {
-            changes.add(News::Up);
-        }
         let silence = Duration::from_secs(1);
-        for change in [News::Closed, News::Closed, News::Reopened { silence }] {
-            changes.add(change);
-        }
+        let mut changes = vec![(1, News::Up); 1234];
+        changes.extend([(1, News::Closed), (1, News::Closed)]);
+        changes.push((1, News::Reopened { silence }));
         assert_eq!(
-            changes.text(),
+            text(&changes),
             "more changes of flows: 1234 up, 2 closed, 1 opened again after silence; \
              `xdptun flows` shows the flows of now"
         );
@@ -232,14 +243,39 @@ mod tests {
 
     #[test]
     fn peers_that_do_not_answer_are_counted_once() {
-        let mut unanswered = Unanswered::default();
-        for port in [1, 2, 1] {
-            unanswered.add(([192, 0, 2, 1], port).into(), 5);
-        }
+        let unanswered = News::Unanswered { datagrams: 5 };
         assert_eq!(
-            unanswered.text(),
+            text(&[1, 2, 1].map(|port| (port, unanswered))),
             "3 more handshakes had no answer, with 2 peers, 15 datagrams dropped; \
              `xdptun doctor` tells more"
         );
+    }
+
+    #[test]
+    fn warnings_are_counted() {
+        let fragmented = News::Fragmented { interface: None };
+        assert_eq!(
+            text(&[(1, fragmented), (1, fragmented)]),
+            "2 more flows send fragments"
+        );
+        let brief = News::Brief { flows: 3 };
+        assert_eq!(
+            text(&[(1, brief)]),
+            "1 more warnings of connections that were ended at once"
+        );
+    }
+
+    #[test]
+    fn a_flow_with_fragments_is_told_with_its_interface() {
+        let mut interface = Interface::at(1).unwrap();
+        interface.mtu = 1500;
+        assert_eq!(
+            fragmented(peer(51820), Some(interface)),
+            format!(
+                "sends fragments by lo: {}",
+                cost_of_fragments(1500, [peer(51820)])
+            )
+        );
+        assert!(fragmented(peer(51820), None).contains("`xdptun doctor`"));
     }
 }

@@ -5,11 +5,13 @@ use std::io::{self, Write as _};
 use anyhow::Result;
 use clap::Args;
 use comfy_table::CellAlignment;
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 
 use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
+use crate::host::mtu::cost_of_fragments;
 use crate::observe::nat64::Nat64Status;
 use crate::observe::policy::PolicyStatus;
 use crate::observe::status::{
@@ -128,8 +130,20 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
             }
         )?,
     }
+    print_cost_of_fragments(out, interface)?;
     print_flows(out, interface)?;
     print_counters(out, &interface.attachment)
+}
+
+/// Prints what fragments cost, if datagrams left in some.
+fn print_cost_of_fragments(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
+    let attachment = &interface.attachment;
+    let fragments = attachment.counters.get(Outcome::TxFragment.name());
+    if let (Some(mtu), Some(1..)) = (attachment.mtu, fragments) {
+        let peers = interface.flows.iter().map(|flow| flow.remote);
+        writeln!(out, "  fragments {}", cost_of_fragments(mtu, peers))?;
+    }
+    Ok(())
 }
 
 fn print_nat64(out: &mut impl io::Write, nat64: &Nat64Status) -> Result<()> {
@@ -315,4 +329,49 @@ fn print_counters(out: &mut impl io::Write, attachment: &AttachmentStatus) -> Re
         writeln!(out, "  `xdptun explain COUNTER` says what it means")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tunnel::counters::with_values;
+
+    fn text(fragments: u64, mtu: Option<u32>) -> String {
+        let interface = InterfaceStatus {
+            attachment: AttachmentStatus {
+                function: "tunnel",
+                name: "eth0".to_owned(),
+                ifindex: 2,
+                group: vec!["eth0".to_owned()],
+                mtu,
+                ingress: "tc",
+                hooks: Vec::new(),
+                daemon: None,
+                attached: Duration::ZERO,
+                counters: with_values(&[("tx_fragment", fragments)]),
+            },
+            ports: Vec::new(),
+            peers: Vec::new(),
+            secret: false,
+            wireguard_mtu: None,
+            max_flows: 1,
+            flow_states: BTreeMap::new(),
+            flows: Vec::new(),
+        };
+        let mut out = Vec::new();
+        print_cost_of_fragments(&mut out, &interface).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_interface_with_fragments_says_what_they_cost() {
+        let cost = cost_of_fragments(1500, []);
+        assert_eq!(text(1, Some(1500)), format!("  fragments {cost}\n"));
+        assert_eq!(text(0, Some(1500)), "");
+        // It is gone.
+        assert_eq!(text(1, None), "");
+    }
 }

@@ -1,4 +1,4 @@
-//! The flows of an attachment: whether its peers answer.
+//! The flows of an attachment: whether its peers answer, and whether IP cuts its datagrams.
 
 use std::net::SocketAddr;
 
@@ -8,6 +8,7 @@ use xdptun_common::tunnel::state::{Flow, RESTARTED, State};
 
 use super::{Finding, some_of};
 use crate::error::Result;
+use crate::host::mtu::cost_of_fragments;
 use crate::tunnel::Pinned;
 
 const CHECK: &str = "flows";
@@ -38,6 +39,31 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
         ..Seen::of(&pinned.own_flows(&pinned.group.maps.flows()?))
     };
     Ok(judge(&pinned.name(), &seen))
+}
+
+/// Whether datagrams left in fragments by an interface with this MTU.
+pub fn check_fragments(pinned: &Pinned, mtu: u32) -> Result<Option<Finding>> {
+    let counters = pinned.counters()?;
+    let fragments = counters.get(Outcome::TxFragment.name()).unwrap_or_default();
+    let flows = pinned.own_flows(&pinned.group.maps.flows()?);
+    let peers = flows.iter().map(|(key, _)| key.remote());
+    Ok(judge_fragments(&pinned.name(), mtu, fragments, peers))
+}
+
+fn judge_fragments(
+    interface: &str,
+    mtu: u32,
+    fragments: u64,
+    peers: impl Iterator<Item = SocketAddr>,
+) -> Option<Finding> {
+    if fragments == 0 {
+        return None;
+    }
+    let what = format!(
+        "{interface}: {fragments} fragments left since it was attached: {}",
+        cost_of_fragments(mtu, peers)
+    );
+    Some(Finding::warn("fragments", what))
 }
 
 /// For an interface without an attachment.
@@ -157,6 +183,8 @@ fn reason(seen: &Seen) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use xdptun_common::tunnel::state::REMEMBERED;
 
     use super::super::Level;
@@ -197,6 +225,17 @@ mod tests {
         ]);
         assert_eq!(seen.silent, [address(2), address(3)]);
         assert_eq!(seen.established, 1);
+    }
+
+    #[test]
+    fn fragments_are_a_warning_with_what_avoids_them() {
+        let judge = |count| judge_fragments("eth0", 1500, count, iter::once(address(2)));
+        assert_eq!(judge(0), None);
+        let finding = judge(12).unwrap();
+        assert_eq!(finding.level, Level::Warn);
+        for words in ["eth0: 12 fragments", "MTU = 1428"] {
+            assert!(finding.what.contains(words), "{}", finding.what);
+        }
     }
 
     #[test]

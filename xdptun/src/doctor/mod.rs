@@ -223,6 +223,8 @@ impl Subject {
             findings.extend(found("route", routes::check_peers(pinned)));
             let flows = flows::check(pinned).map(|finding| vec![finding]);
             findings.extend(found("flows", flows));
+            let fragments = flows::check_fragments(pinned, self.interface.mtu);
+            findings.extend(found("fragments", fragments.map(Vec::from_iter)));
         } else if !pinned::is_attached(Tunnel::PROGRAMS, self.name()) {
             findings.push(flows::none(self.name()));
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use aya::Ebpf;
 use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::group::Group;
+use xdptun_common::tunnel::isn::Secret;
 use xdptun_common::tunnel::replay::PAGES;
 use xdptun_object::TUNNEL;
 
@@ -106,11 +107,12 @@ fn load_object(
     let hidden = u32::from(settings.keys.is_some());
     let tcp_defaults = AsPod(tcp_defaults::read(&interface.name));
     let seeds: [u8; 48] = random::bytes()?;
+    let Secret(secret) = Secret::new(group.secret);
     let globals = Globals::of(options, interface)?;
     let mut loader = globals.loader(directory);
     loader
         .override_global(global::HIDDEN, &hidden, true)
-        .override_global(global::SECRET, &group.secret, true)
+        .override_global(global::SECRET, &secret, true)
         .override_global(global::SEEDS, &seeds, true)
         .override_global(global::MAX_FLOWS, &settings.max_flows, true)
         .override_global(global::TCP_DEFAULTS, &tcp_defaults, true)

@@ -58,12 +58,16 @@ fn taking(path: Path, at: Moment) -> Flow {
     }
 }
 
-/// The part leaves as the next segment of its flow.
-fn carries(at: Moment, path: Path, whole: &Packet, part: Part) -> Case {
-    let mut flow = taking(path, at);
-    if part.0 != 0 {
-        flow.label |= TOLD;
+/// The same after the daemon was told of its fragments.
+fn told(path: Path, at: Moment) -> Flow {
+    Flow {
+        label: TAKES | TOLD,
+        ..taking(path, at)
     }
+}
+
+/// The part leaves as the next segment of `flow`; the daemon is told of the flow if it was not.
+fn carries(at: Moment, path: Path, flow: Flow, whole: &Packet, part: Part) -> Case {
     let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
     let fragment = whole.clone().part(ID, part);
     let ports = (path.local.port(), path.remote.port());
@@ -72,20 +76,22 @@ fn carries(at: Moment, path: Path, whole: &Packet, part: Part) -> Case {
         .passes_as(
             whole
                 .clone()
-                .identified(ID as u16)
+                .identified(ID as u16 + part.0)
                 .carried_part(ID, part, numbers),
         )
         .counts(Outcome::TxFragment)
         .changes(path.key(), |flow| {
             sent(flow, at, 8 + part.1);
             flow.kept_fields = flow.kept_fields.seen(whole.fields());
+            flow.label |= TOLD;
         });
+    let case = match flow.label & TOLD {
+        0 => case.reports(Kind::Fragmented, path.key()),
+        _ => case,
+    };
     let datagram = fragment.fragmented();
     match part.0 {
-        0 => case
-            .remembers_ports(datagram, ports)
-            .reports(Kind::Fragmented, path.key())
-            .changes(path.key(), |flow| flow.label |= TOLD),
+        0 => case.remembers_ports(datagram, ports),
         _ => case.after_first(datagram, First::carried(at.before_ms(100), ports)),
     }
 }
@@ -97,56 +103,50 @@ fn each_fragment_leaves_as_a_segment() {
         for part in parts {
             let whole = whole.clone();
             rows.push(row(format!("{path:?} {part:?}"), move |at| {
-                carries(at, path, &whole, part)
+                carries(at, path, told(path, at), &whole, part)
             }));
         }
     }
     check(&mut datapath(), rows);
 }
 
+/// By the fragment that leaves first, whichever it is.
 #[test]
 fn the_daemon_is_told_of_a_flow_once() {
-    let rows = paths().map(|path| {
-        row(format!("{path:?}"), move |at| {
-            let whole = path.outbound().payload(payload(100));
-            let mut flow = taking(path, at);
-            flow.label |= TOLD;
-            let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
-            let part = (0, 64, true);
-            let fragment = whole.clone().part(ID, part);
-            Case::egress(&fragment)
-                .flow(path.key(), flow)
-                .passes_as(
-                    whole
-                        .clone()
-                        .identified(ID as u16)
-                        .carried_part(ID, part, numbers),
-                )
-                .counts(Outcome::TxFragment)
-                .remembers_ports(
-                    fragment.fragmented(),
-                    (path.local.port(), path.remote.port()),
-                )
-                .changes(path.key(), |flow| {
-                    sent(flow, at, 72);
-                    flow.kept_fields = flow.kept_fields.seen(whole.fields());
-                })
-        })
-    });
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for part in PARTS {
+            let carries = move |at, flow| {
+                let whole = path.outbound().payload(payload(3001));
+                carries(at, path, flow, &whole, part)
+            };
+            rows.push(row(format!("{path:?} {part:?}"), move |at| {
+                carries(at, taking(path, at))
+            }));
+            rows.push(row(format!("{path:?} {part:?}, told before"), move |at| {
+                carries(at, told(path, at))
+            }));
+        }
+    }
     check(&mut datapath(), rows);
 }
 
-/// The next segment of its flow comes with this part.
-fn comes(at: Moment, path: Path, segment: &Packet, len: usize) -> Case {
-    Case::ingress(segment)
-        .flow(path.key(), path.established(at))
-        .changes(path.key(), |flow| received(flow, at, len))
+/// Our initial number in the flow by which fragments come.
+const ISS: u32 = 0xffff_4321;
+
+/// An established flow by which a segment with this part comes, and the segment.
+fn coming(at: Moment, path: Path, whole: &Packet, part: Part) -> (Flow, Packet) {
+    let flow = Flow {
+        iss: ISS,
+        ..path.established(at)
+    };
+    let numbers = (flow.rcv_nxt, flow.snd_nxt, 0xf000);
+    (flow, whole.clone().carried_part(ID, part, numbers))
 }
 
-fn arriving(at: Moment, path: Path, whole: &Packet, part: Part) -> Packet {
-    let flow = path.established(at);
-    let numbers = (flow.rcv_nxt, flow.snd_nxt, 0xf000);
-    whole.clone().carried_part(ID, part, numbers)
+/// The part as it is restored, with a number of this host's.
+fn restored(whole: &Packet, part: Part) -> Packet {
+    whole.clone().part(ID.wrapping_add(ISS), part)
 }
 
 #[test]
@@ -156,13 +156,74 @@ fn a_segment_becomes_the_fragment_again() {
         for part in parts {
             let whole = whole.clone();
             rows.push(row(format!("{path:?} {part:?}"), move |at| {
-                let segment = arriving(at, path, &whole, part);
-                comes(at, path, &segment, 8 + part.1)
-                    .passes_as(whole.clone().part(ID, part))
+                let (flow, segment) = coming(at, path, &whole, part);
+                let fragment = restored(&whole, part);
+                let datagram = fragment.fragmented();
+                let ports = (path.remote.port(), path.local.port());
+                let case = Case::ingress(segment)
+                    .flow(path.key(), flow)
+                    .passes_as(fragment)
                     .counts(Outcome::RxFragment)
+                    .changes(path.key(), |flow| received(flow, at, 8 + part.1));
+                match part.0 {
+                    0 => case.remembers_ports(datagram, ports),
+                    _ => case.after_first(datagram, First::carried(at.before_ms(900), ports)),
+                }
             }));
         }
     }
+    check(&mut datapath(), rows);
+}
+
+/// The kernel could put it together with what another flow or a stranger sent, or with the first
+/// of a datagram long before.
+#[test]
+fn a_fragment_whose_first_did_not_come_is_dropped() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let whole = path.inbound().payload(payload(3001));
+        let ports = (path.remote.port(), path.local.port());
+        for (name, first) in [
+            ("none", None),
+            ("of another port", Some((100, (ports.0 ^ 1, ports.1)))),
+            ("to another port", Some((100, (ports.0, ports.1 ^ 1)))),
+            ("dropped", Some((100, (0, 0)))),
+            ("long ago", Some((1100, ports))),
+        ] {
+            let whole = whole.clone();
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                let (flow, segment) = coming(at, path, &whole, PARTS[1]);
+                let case = Case::ingress(segment)
+                    .flow(path.key(), flow)
+                    .drops(Outcome::RxDropFragment)
+                    .changes(path.key(), |flow| received(flow, at, 8 + PARTS[1].1));
+                let datagram = restored(&whole, PARTS[1]).fragmented();
+                match first {
+                    Some((ago, ports)) => {
+                        case.after_first(datagram, First::carried(at.before_ms(ago), ports))
+                    }
+                    None => case,
+                }
+            }));
+        }
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The kernel would check only what the fragments are a datagram of, if that has a checksum.
+#[test]
+fn a_damaged_segment_with_a_fragment_is_dropped() {
+    let rows = paths().map(|path| {
+        row(format!("{path:?}"), move |at| {
+            let whole = path.inbound().payload(payload(3001));
+            let (flow, segment) = coming(at, path, &whole, PARTS[0]);
+            let mut frame = segment.bytes();
+            *frame.last_mut().expect("a payload") ^= 4;
+            Case::ingress(frame)
+                .flow(path.key(), flow)
+                .drops(Outcome::RxDropChecksum)
+        })
+    });
     check(&mut datapath(), rows);
 }
 
@@ -359,7 +420,10 @@ fn the_sender_of_a_fragment_that_does_not_fit_is_told() {
             let fragment = whole.clone().part(ID, (0, fits, true));
             rows.push(row(format!("{path:?} fits"), {
                 let whole = whole.clone();
-                move |at| carries(at, path, &whole, (0, fits, true)).on(ifindex)
+                move |at| {
+                    let flow = told(path, at);
+                    carries(at, path, flow, &whole, (0, fits, true)).on(ifindex)
+                }
             }));
             let later = whole.clone().part(ID, (1, fits + 8, true));
             rows.push(row(format!("{path:?} a later one"), move |at| {

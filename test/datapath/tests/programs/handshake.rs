@@ -461,7 +461,9 @@ fn open(flow: &mut Flow, at: Moment, rcv_nxt: u32) {
 pub fn accepts(at: Moment, path: Path) -> Case {
     let mut flow = syn_sent(at, path);
     flow.link = [0x55; 14];
-    Case::ingress(from_peer(path, SYN_ACK, PEER, flow.snd_nxt))
+    // Its window is not in the units of the others, and says nothing of fragments.
+    let answer = from_peer(path, SYN_ACK, PEER, flow.snd_nxt).window(0xf100);
+    Case::ingress(answer)
         .flow(path.key(), flow)
         .answers(path.control_of(at, &flow, flags::ACK, flow.snd_nxt, PEER.wrapping_add(1)))
         .counts(Outcome::RxSynAck)

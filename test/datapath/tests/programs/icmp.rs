@@ -714,8 +714,11 @@ fn only_what_was_sent_lately_counts() {
     check(&mut datapath(), rows);
 }
 
+/// The bit of [`Flow::label`] of a flow that had fragments.
+const TOLD: u32 = 1 << 30;
+
 /// A segment that carries a fragment has more headers around it, so its sender is told less. A
-/// quote without the window does not say what the segment carried.
+/// quote without the window does not say what the segment carried: what its flow had decides.
 #[test]
 fn an_error_about_a_fragment_leaves_room_for_its_headers() {
     const MTU: u32 = 1400;
@@ -729,14 +732,19 @@ fn an_error_about_a_fragment_leaves_room_for_its_headers() {
             Family::V4 => 28,
             Family::V6 => 20,
         };
-        for (window, quoted, less) in [
-            (0xf1ff, 20, growth),
-            (0xf1ff, 16, growth),
-            (0xf1ff, 8, 12),
-            (0xf0ff, 20, 12),
+        for (window, quoted, has_fragments, less) in [
+            (0xf1ff, 20, false, growth),
+            (0xf1ff, 16, true, growth),
+            (0xf1ff, 8, true, growth),
+            (0xf1ff, 8, false, 12),
+            (0xf0ff, 20, true, 12),
         ] {
-            rows.push(row(format!("{path:?} {window:#x} {quoted}"), move |at| {
-                let flow = path.established(at);
+            let name = format!("{path:?} {window:#x} {quoted} {has_fragments}");
+            rows.push(row(name, move |at| {
+                let flow = Flow {
+                    label: if has_fragments { TOLD } else { 0 },
+                    ..path.established(at)
+                };
                 let segment = last_segment(path, &flow).window(window);
                 let arrived = message(path, too_big(MTU), segment.clone().quote(quoted));
                 let told = message(path, too_big(MTU - less), datagram(path).quote(8));

@@ -6,13 +6,12 @@ use xdptun_common::flow::key::{FlowKey, sent_flow};
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate, ports_at};
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::fragment::{First, growth, is_possible, on_the_way};
-use xdptun_common::tunnel::handshake::Reply;
-use xdptun_common::tunnel::outcome::{Outcome, Sent};
+use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 use xdptun_common::tunnel::translate::PayloadSum;
 use xdptun_common::tunnel::window::{of_fragments, window};
 use xdptun_common::wire::{
-    Flags, FragmentHeader, Icmp, Ip, IpVersion, Ipv4Header, Part, Protocol, TcpHeader, UdpHeader,
+    FragmentHeader, Icmp, Ip, IpFields, IpVersion, Ipv4Header, Part, Protocol, TcpHeader, UdpHeader,
 };
 
 use super::{first, note};
@@ -23,12 +22,12 @@ use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
 use crate::packet::mtu::exceeded_mtu;
 use crate::packet::payload;
-use crate::packet::resize::{adjust_after_ip, make_linear, set_len};
+use crate::packet::resize::{adjust_after_ip, make_linear, trim};
 use crate::packet::verifier::bounded;
 use crate::tunnel::disguise::{leave, write_headers};
 use crate::tunnel::events::report;
 use crate::tunnel::icmp::too_big;
-use crate::tunnel::reply::rewrite;
+use crate::tunnel::reply::{probe, rewrite};
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::refused;
 
@@ -36,7 +35,7 @@ use crate::tunnel::verdict::refused;
 /// bytes would be undefined, and the verifier refuses to load them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-enum Way {
+enum Course {
     /// It goes on as it is: it is none of ours, or its first has not come.
     AsItIs = 0,
     /// It is dropped.
@@ -49,8 +48,8 @@ enum Way {
     AsSegment = 4,
 }
 
-impl Way {
-    /// The way and its value in one number, as the result of a subprogram.
+impl Course {
+    /// The course and its value in one number, as the result of a subprogram.
     #[inline(always)]
     const fn with(self, value: u32) -> u64 {
         (self as u64) << 32 | value as u64
@@ -60,13 +59,13 @@ impl Way {
 /// A fragment; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
 #[inline(always)]
 pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
-    const AS_IT_IS: u32 = Way::AsItIs as u32;
-    const AS_PROBE: u32 = Way::AsProbe as u32;
-    const BACK: u32 = Way::Back as u32;
-    const AS_SEGMENT: u32 = Way::AsSegment as u32;
-    let way = way::<I>(ctx);
-    let value = way as u32;
-    Some(match (way >> 32) as u32 {
+    const AS_IT_IS: u32 = Course::AsItIs as u32;
+    const AS_PROBE: u32 = Course::AsProbe as u32;
+    const BACK: u32 = Course::Back as u32;
+    const AS_SEGMENT: u32 = Course::AsSegment as u32;
+    let course = course::<I>(ctx);
+    let value = course as u32;
+    Some(match (course >> 32) as u32 {
         AS_IT_IS => return None,
         AS_PROBE => ask::<I>(ctx),
         BACK => too_big::<I>(ctx, value, growth::<I>()),
@@ -75,11 +74,11 @@ pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     })
 }
 
-/// Finds the way, and notes it for the fragments that follow the first.
+/// Finds the course, and notes it for the fragments that follow the first.
 #[inline(never)]
-fn way<I: Icmp>(ctx: &TcContext) -> u64 {
+fn course<I: Icmp>(ctx: &TcContext) -> u64 {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
-        return Way::AsItIs.with(0);
+        return Course::AsItIs.with(0);
     };
     let datagram = located.fragmented(true);
     let is_first = located.shape == Shape::FirstFragment;
@@ -87,28 +86,37 @@ fn way<I: Icmp>(ctx: &TcContext) -> u64 {
         located.ports(&View(ctx))
     } else {
         match first(&datagram).map(|first| first.ports()) {
-            Some(None) => return Way::Nowhere.with(0),
+            Some(None) => return Course::Nowhere.with(0),
             Some(ports) => ports,
             None => None,
         }
     };
     let Some(ports) = ports else {
-        return Way::AsItIs.with(0);
+        return Course::AsItIs.with(0);
     };
     let flow = find(&located.outbound(ports)).filter(|flow| flow.state() == State::Established);
-    let Some(flow) = flow.filter(|_| is_alone(&located)) else {
-        return Way::Nowhere.with(0);
+    let (course, value) = match flow.filter(|_| is_alone(&located)) {
+        None => (Course::Nowhere, 0),
+        Some(flow) if !flow.takes_fragments() => (Course::AsProbe, 0),
+        // Its sender makes all but the last as long as the first.
+        Some(_) => match exceeded_mtu(ctx, growth::<I>()) {
+            Some(mtu) => (Course::Back, mtu),
+            None => (
+                Course::AsSegment,
+                u32::from(ports.0) << 16 | u32::from(ports.1),
+            ),
+        },
     };
-    // Its sender makes all but the last as long as the first.
-    match (exceeded_mtu(ctx, growth::<I>()), is_first) {
-        _ if !flow.takes_fragments() && is_first => return Way::AsProbe.with(0),
-        _ if !flow.takes_fragments() => return Way::Nowhere.with(0),
-        (Some(mtu), true) => return Way::Back.with(mtu),
-        (Some(_), false) => return Way::Nowhere.with(0),
-        (None, true) => note(&datagram, First::carried(now(), ports)),
-        (None, false) => {}
+    if is_first {
+        let first = match course {
+            Course::AsSegment => First::carried(now(), ports),
+            _ => First::dropped(now()),
+        };
+        note(&datagram, first);
+    } else if course != Course::AsSegment {
+        return Course::Nowhere.with(0);
     }
-    Way::AsSegment.with(u32::from(ports.0) << 16 | u32::from(ports.1))
+    course.with(value)
 }
 
 /// The flow of a fragment with these ports.
@@ -150,14 +158,7 @@ fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
     if !flow.claim_question(now) {
         return Outcome::TxDropFragment;
     }
-    flow.expect_answer(now);
-    let probe = Reply {
-        kind: Sent::Probe,
-        flags: Flags::ACK,
-        sequence: flow.snd_nxt().wrapping_sub(1),
-        acknowledgment: flow.acknowledge(now),
-    };
-    match rewrite::<I>(ctx, Direction::Outbound, &key, &probe) {
+    match rewrite::<I>(ctx, Direction::Outbound, &key, &probe(flow, now)) {
         Ok(()) => Outcome::TxAskedLost,
         Err(error) => refused(error, Direction::Outbound),
     }
@@ -202,7 +203,15 @@ fn enclose<I: Ip>(ctx: &TcContext) -> Result<Sum, PacketError> {
             .ok_or(PacketError::OutOfBounds)?;
     }
     let udp_len = (UdpHeader::LEN + FragmentHeader::LEN + len) as u16;
-    ctx.write(link_len(), located.ip.whole(Protocol::UDP, udp_len))
+    // Its number stands in front of the payload. No segments of a TCP have the same one.
+    let whole = located.ip.whole(Protocol::UDP, udp_len);
+    let fields = whole.fields();
+    let identification = fields.identification.wrapping_add(part.offset);
+    let whole = whole.with_fields(IpFields {
+        identification,
+        ..fields
+    });
+    ctx.write(link_len(), whole)
         .ok_or(PacketError::OutOfBounds)?;
     let len = bounded::<{ payload::MAX_LEN }>((FragmentHeader::LEN + len) as u32);
     payload::sum(ctx, carried, len.ok_or(PacketError::TooLong)? as usize)
@@ -232,15 +241,5 @@ fn part<I: Ip>(ctx: &TcContext) -> Option<Part> {
             let header: FragmentHeader = View(ctx).read(link_len() + I::LEN)?;
             Some(header.part())
         }
-    }
-}
-
-/// Makes the packet end where its IP packet ends.
-#[inline(always)]
-fn trim(ctx: &TcContext, end: usize) -> Result<(), PacketError> {
-    match ctx.len() as usize {
-        len if len < end => Err(PacketError::OutOfBounds),
-        len if len > end => set_len(ctx, end),
-        _ => Ok(()),
     }
 }

@@ -180,6 +180,12 @@ impl Entry {
         self.label_word().value()
     }
 
+    /// Whether a fragment of it was ever carried.
+    #[inline(always)]
+    pub fn has_fragments(self) -> bool {
+        self.label_word().is_told()
+    }
+
     /// Whether its peer takes fragments.
     #[inline(always)]
     pub fn takes_fragments(self) -> bool {
@@ -212,7 +218,7 @@ impl Entry {
     /// Whether the daemon is to be told that the flow has fragments, which is so once.
     #[inline(always)]
     pub fn claim_telling(self) -> bool {
-        !self.label_word().is_told() && self.change_label(|before| Some(before.told()))
+        self.change_label(Label::told)
     }
 
     #[inline(always)]
@@ -220,12 +226,20 @@ impl Entry {
         Label(word!(self, label).load())
     }
 
-    /// Whether the word was changed: not if nothing is to change, or another CPU did at the same
-    /// time.
+    /// Whether the word was changed: not if nothing is to change. Other CPUs may change it at the
+    /// same time, each to something else, and none for long.
     #[inline(always)]
-    fn change_label(self, change: impl FnOnce(Label) -> Option<Label>) -> bool {
-        let before = self.label_word();
-        change(before).is_some_and(|after| word!(self, label).replace(before.0, after.0))
+    fn change_label(self, change: impl Fn(Label) -> Option<Label>) -> bool {
+        for _ in 0..4 {
+            let before = self.label_word();
+            let Some(after) = change(before) else {
+                return false;
+            };
+            if word!(self, label).replace(before.0, after.0) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The IP header fields of a segment without data that leaves now. `hop_limit` is that

@@ -17,10 +17,11 @@ const BRIEF: Duration = Duration::from_secs(1);
 /// So many brief flows of one peer in a row are no accident.
 const MANY: u32 = 3;
 
-/// How long after it was told of a peer it is told again.
+/// How long after it was told of a peer it is told again. A peer that ended no brief flow for so
+/// long is forgotten.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// The most peers that are watched: each has ended a flow of this host.
+/// The most peers that are watched at once: each has ended a flow of this host.
 const MOST: usize = 1024;
 
 /// What is known of peers that end flows.
@@ -35,6 +36,8 @@ pub struct Brief {
 struct Peer {
     /// Brief flows in a row.
     flows: u32,
+    /// When the last of them ended, in nanoseconds of `CLOCK_MONOTONIC`.
+    ended_at: u64,
     /// When it was told last, in nanoseconds of `CLOCK_MONOTONIC`.
     told_at: Option<u64>,
 }
@@ -77,6 +80,7 @@ impl Brief {
         }
         let peer = self.peers.entry(remote).or_default();
         peer.flows = peer.flows.saturating_add(1);
+        peer.ended_at = now;
         if peer.flows < MANY {
             return Telling::End;
         }
@@ -89,10 +93,16 @@ impl Brief {
         }
     }
 
-    /// The flows that came up without a word and last.
+    /// This host ends a flow: how long it lasted says nothing about the peer.
+    pub fn forget(&mut self, key: &FlowKey) {
+        self.young.remove(key);
+    }
+
+    /// Forgets what is older than needed. Returns the flows that came up without a word and last.
     pub fn lasting(&mut self, now: u64) -> Vec<FlowKey> {
-        let is_young = |_: &FlowKey, came: &mut u64| since(now, *came) >= BRIEF;
-        let lasting: Vec<FlowKey> = (self.young.extract_if(.., is_young))
+        (self.peers).retain(|_, peer| since(now, peer.ended_at) < AGAIN);
+        let is_old = |_: &FlowKey, came: &mut u64| since(now, *came) >= BRIEF;
+        let lasting: Vec<FlowKey> = (self.young.extract_if(.., is_old))
             .map(|(key, _)| key)
             .collect();
         let untold = lasting.iter().filter(|key| self.is_suspect(key));
@@ -106,6 +116,8 @@ impl Brief {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -146,6 +158,51 @@ mod tests {
         assert_eq!(brief.lasting(5 * SECOND), [key()]);
         assert_eq!(brief.lasting(6 * SECOND), []);
         assert!(brief.up(&key(), 7 * SECOND));
+    }
+
+    /// A flow to one of many peers.
+    fn key_to(peer: u32) -> FlowKey {
+        let remote = (Ipv4Addr::from_bits(0x0a01_0000 + peer), 8000);
+        FlowKey::new(([10, 0, 0, 1], 40000).into(), remote.into())
+    }
+
+    /// As many brief flows to one peer as it takes to be told of it; what is told then.
+    fn many(brief: &mut Brief, key: &FlowKey, now: u64) -> Telling {
+        let tellings = (0..MANY).map(|_| {
+            brief.up(key, now);
+            brief.ended(key, now)
+        });
+        tellings.last().unwrap()
+    }
+
+    #[test]
+    fn peers_are_forgotten_with_time() {
+        let mut brief = Brief::default();
+        for peer in 0..MOST as u32 {
+            assert_eq!(many(&mut brief, &key_to(peer), 0), Telling::Brief(MANY));
+        }
+        // No room for more.
+        let again = AGAIN.as_nanos() as u64;
+        brief.lasting(again - 1);
+        assert_eq!(many(&mut brief, &key(), again - 1), Telling::End);
+        brief.lasting(again);
+        assert_eq!(many(&mut brief, &key(), again), Telling::Brief(MANY));
+        assert_eq!((brief.peers.len(), brief.young.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_flow_that_this_host_ends_says_nothing_about_the_peer() {
+        let mut brief = Brief::default();
+        for at in 1..=3 {
+            brief.up(&key(), at);
+            brief.forget(&key());
+            assert_eq!(brief.ended(&key(), at), Telling::End);
+        }
+        assert_eq!(many(&mut brief, &key(), SECOND), Telling::Brief(MANY));
+        assert!(!brief.up(&key(), SECOND));
+        brief.forget(&key());
+        assert_eq!(brief.lasting(2 * SECOND), []);
+        assert!(!brief.up(&key(), 3 * SECOND));
     }
 
     #[test]

@@ -257,7 +257,7 @@ impl<'a> Daemon<'a> {
             }
             Some(Kind::Finished) => self.tell_end(flow, event.at, News::Closed),
             Some(Kind::Reset) => self.tell_end(flow, event.at, News::Reset),
-            Some(Kind::Fragmented) => self.observer.flow(flow, News::Fragmented),
+            Some(Kind::Fragmented) => self.tell_fragmented(flow),
             None => debug!("an event of unknown kind {}", event.kind),
         }
     }
@@ -281,6 +281,13 @@ impl<'a> Daemon<'a> {
         }
     }
 
+    /// Tells that a flow sends fragments.
+    fn tell_fragmented(&self, key: &FlowKey) {
+        let flow = self.attached.maps.flow(key).ok().flatten();
+        let interface = flow.and_then(|flow| Some(self.way_of(&flow)?.index));
+        self.observer.flow(key, News::Fragmented { interface });
+    }
+
     /// The interface by which the segments of a flow leave: the one that it last sent by, if
     /// that is there.
     fn way_of(&self, flow: &Flow) -> Option<&Interface> {
@@ -291,7 +298,10 @@ impl<'a> Daemon<'a> {
 
     /// Asks the egress program for a control segment. The program drops the request if the
     /// segment is no longer due.
-    fn request(&self, key: &FlowKey, flow: &Flow, request: Request) {
+    fn request(&mut self, key: &FlowKey, flow: &Flow, request: Request) {
+        if request == Request::Finish {
+            self.brief.forget(key);
+        }
         let Some(interface) = self.way_of(flow) else {
             return;
         };

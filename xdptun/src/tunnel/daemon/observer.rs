@@ -30,7 +30,10 @@ pub enum News {
         flows: u32,
     },
     /// It sent its first fragment: its datagrams are longer than the path takes.
-    Fragmented,
+    Fragmented {
+        /// Index of the interface by which it leaves; none if the flow is gone already.
+        interface: Option<u32>,
+    },
 }
 
 /// The receiver of a daemon's news.

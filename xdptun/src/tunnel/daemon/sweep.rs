@@ -76,6 +76,9 @@ impl Daemon<'_> {
     /// it took to read the table.
     pub(super) fn sweep(&mut self) -> Duration {
         let now = monotonic_ns();
+        for flow in self.brief.lasting(now) {
+            self.observer.flow(&flow, News::Up);
+        }
         let before = self.attached.maps.opened();
         let tidies = since(now, self.tidied) > TIDY;
         // Before the flows: an address must not be newer than the list of flows.
@@ -89,9 +92,6 @@ impl Daemon<'_> {
         };
         let after = self.attached.maps.opened();
         self.tell_refusals(&flows);
-        for flow in self.brief.lasting(now) {
-            self.observer.flow(&flow, News::Up);
-        }
         if let Some(remotes) = remotes {
             self.tidied = now;
             let maps = &mut self.attached.maps;

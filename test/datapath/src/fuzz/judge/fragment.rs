@@ -93,12 +93,18 @@ pub fn arrived(scene: &Scene, seen: &Seen) -> Judgement {
     let fragment = some("a restored fragment is a packet", read(&seen.ran.packet))?;
     rule(
         "only a segment whose window says so is a fragment",
-        tcp.window_size() & !0xff == CARRIES && segment.header_sum_is_right(),
+        tcp.window_size() & !0xff == CARRIES,
         || format!("{:#x}", tcp.window_size()),
     )?;
     rule(
-        "a restored fragment is one",
-        fragment.part != Part::Whole && fragment.header_sum_is_right(),
+        "a damaged segment is no fragment",
+        segment.header_sum_is_right() && segment.transport_sum_is_right(),
+        || format!("{segment:?}"),
+    )?;
+    // The others need one before them.
+    rule(
+        "only a first fragment is restored without others",
+        fragment.part == Part::First && fragment.header_sum_is_right(),
         || format!("{fragment:?}"),
     )?;
     // Two bits are reserved.
@@ -106,31 +112,28 @@ pub fn arrived(scene: &Scene, seen: &Seen) -> Judgement {
         some("a segment names its part", tcp.payload().first_chunk())?.to_owned();
     (named[0], named[1]) = (IpNumber::UDP.0, 0);
     named[3] &= !6;
+    let key = some("a segment has a flow", segment.inbound())?;
+    let flow = some("only a flow's segments are restored", scene.flows.get(&key))?;
+    let [.., a, b, c, d] = named;
+    let renumbered = u32::from_be_bytes([a, b, c, d]).wrapping_add(flow.iss);
+    named[4..].copy_from_slice(&renumbered.to_be_bytes());
     if segment.is_v4() {
         named[4..6].fill(0);
     }
     let carried = &tcp.payload()[NAME..];
-    let bytes = match fragment.part {
-        Part::First => on_the_way(&fragment),
-        _ => fragment.transport().to_vec(),
-    };
+    let bytes = on_the_way(&fragment);
     rule(
         "a fragment is the part that its segment names",
         name(&fragment) == named,
         || hexdump(&named, &name(&fragment)),
     )?;
-    match fragment.part {
-        Part::First => rule(
-            "a first fragment has the ports of its segment",
-            fragment.sockets() == segment.sockets()
-                && bytes[4..6] == carried[4..6]
-                && bytes[UDP..] == carried[UDP..],
-            || hexdump(carried, &bytes),
-        ),
-        _ => rule("the bytes of a fragment are kept", bytes == carried, || {
-            hexdump(carried, &bytes)
-        }),
-    }
+    rule(
+        "a first fragment has the ports and the bytes of its segment",
+        fragment.sockets() == segment.sockets()
+            && bytes[4..6] == carried[4..6]
+            && bytes[UDP..] == carried[UDP..],
+        || hexdump(carried, &bytes),
+    )
 }
 
 /// The IPv6 fragment header that names this part.
