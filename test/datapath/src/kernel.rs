@@ -13,7 +13,7 @@ use xdptun_common::address::address_bytes;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::global::{LINK_LEN, SHRINK_TWICE};
 use xdptun_common::member::{self, Member};
-use xdptun_common::tunnel::config::global;
+use xdptun_common::tunnel::config::{Phantuns, global, peer};
 use xdptun_common::tunnel::event::Event;
 use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::isn::{self, SYNS, epoch_of_syn};
@@ -199,6 +199,7 @@ impl Datapath {
             .override_global(global::HIDDEN, &u32::from(config.hidden), true)
             .override_global(LINK_LEN, &config.link_len, true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
+            .override_global(global::PHANTUNS, &(config.phantuns as u32), true)
             .override_global(SHRINK_TWICE, &shrink_twice, true)
             .override_global(aya_log::LEVEL, &log_level, true)
             .map_max_entries("FLOWS", MAX_FLOWS)
@@ -208,7 +209,7 @@ impl Datapath {
             .load_file(workspace::object("tunnel"))
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         set_ports(&mut ebpf);
-        set_peers(&mut ebpf);
+        set_peers(&mut ebpf, config);
         set_keys(&mut ebpf);
         set_local(&mut ebpf);
         let member = Member {
@@ -742,7 +743,11 @@ fn set_ports(ebpf: &mut Ebpf) {
     }
 }
 
-fn set_peers(ebpf: &mut Ebpf) {
+fn set_peers(ebpf: &mut Ebpf, config: &Config) {
+    let kind = match config.phantuns {
+        Phantuns::Some => peer::PHANTUN,
+        Phantuns::None | Phantuns::All => peer::XDPTUN,
+    };
     let map = ebpf.map_mut("PEERS").expect("the object has a map PEERS");
     let mut peers: LpmTrie<_, [u8; 16], u32> = map.try_into().expect("a trie");
     for family in Family::ALL {
@@ -750,7 +755,7 @@ fn set_peers(ebpf: &mut Ebpf) {
         // A network of four addresses, so that a prefix is looked up.
         let network = Key::new(126, (address & !3).to_be_bytes());
         peers
-            .insert(&network, 1, 0)
+            .insert(&network, kind, 0)
             .expect("the peers can be written");
     }
 }

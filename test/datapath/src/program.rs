@@ -1,6 +1,7 @@
 //! The programs, and what goes with a packet into one.
 
 use xdptun_common::attachment::IngressMode;
+use xdptun_common::tunnel::config::Phantuns;
 use xdptun_common::wire::LINK_ETHERNET;
 
 use crate::kernel::MTU;
@@ -54,6 +55,8 @@ pub const NOWHERE: u32 = i32::MAX.cast_unsigned();
 pub struct Config {
     /// Only the configured peers are ours.
     pub peers_only: bool,
+    /// Which peers are phantuns; with [`Phantuns::Some`], the configured peers.
+    pub phantuns: Phantuns,
     /// Which program restores inbound data; if XDP does, it has refused plain UDP
     /// before tc sees a packet.
     pub ingress: IngressMode,
@@ -78,6 +81,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             peers_only: false,
+            phantuns: Phantuns::None,
             ingress: IngressMode::Tc,
             mtu: MTU,
             link_len: LINK_ETHERNET,

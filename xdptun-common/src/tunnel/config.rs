@@ -15,6 +15,8 @@ pub mod global {
     pub const MAX_FLOWS: &str = "MAX_FLOWS";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.
     pub const PEERS_ONLY: &str = "PEERS_ONLY";
+    /// [`super::Phantuns`]: which peers are stock phantuns.
+    pub const PHANTUNS: &str = "PHANTUNS";
     /// [`super::TcpDefaults`]: what a TCP connection of this host begins with.
     pub const TCP_DEFAULTS: &str = "TCP_DEFAULTS";
 }
@@ -65,6 +67,32 @@ impl TcpDefaults {
             window as u16
         }
     }
+}
+
+/// Which peers run phantun and not xdptun. It accepts a SYN only with sequence number 0, acknowledges
+/// only with data, and knows no FIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Phantuns {
+    /// None.
+    None = 0,
+    /// Every peer.
+    All = 1,
+    /// Those that the `PEERS` map says so of.
+    Some = 2,
+}
+
+crate::from_raw! {
+    /// The choice stored as `value`; [`Phantuns::None`] if it is unknown.
+    pub Phantuns: u32 { None, All, Some } else None
+}
+
+/// What the `PEERS` map says of a network.
+pub mod peer {
+    /// A peer that runs xdptun.
+    pub const XDPTUN: u32 = 1;
+    /// A peer that runs phantun.
+    pub const PHANTUN: u32 = 2;
 }
 
 /// Capacity of the `PEERS` map, in networks.

@@ -175,8 +175,14 @@ fn trim_datagram<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Result<(), Out
 #[inline(always)]
 fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, Outcome> {
     let now = now();
-    let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
-    let iss = next_iss(&before, key, now);
+    let iss = match rules::is_phantun(key.remote_address()) {
+        true if !rules::owns_port(key.remote_port()) => return Err(Outcome::TxDropClient),
+        true => PHANTUN_ISS,
+        false => {
+            let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
+            next_iss(&before, key, now)
+        }
+    };
     if let Some(flow) = closed {
         flow.reopen(State::Closed, iss, now);
         flow.keep_way(ctx, Direction::Outbound);
@@ -193,6 +199,9 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     // Another CPU may have made it a moment ago, and have taken the last room.
     find(key).ok_or(refused)
 }
+
+/// The only number with which a SYN opens a connection to phantun.
+const PHANTUN_ISS: u32 = 0;
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
 /// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`.
@@ -236,8 +245,10 @@ fn syn<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry) -> Reply {
         prove(key, sequence, flow.syns(), mss::<I>(ctx));
     }
     // Not again in a repeated one: some firewalls drop SYNs that ask (RFC 3168 section
-    // 6.1.1.1).
-    let asks = tcp_defaults().ecn == ASKS_FOR_ECN && flow.syns() <= 1;
+    // 6.1.1.1). phantun refuses them.
+    let asks = tcp_defaults().ecn == ASKS_FOR_ECN
+        && flow.syns() <= 1
+        && !rules::is_phantun(key.remote_address());
     Reply {
         kind: Sent::Syn,
         flags: if asks {
@@ -286,6 +297,11 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
             let is_unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
             (is_established && is_unconfirmed)
                 .then(|| acknowledging(flow, Sent::Ack, Flags::ACK, endpoint.snd_una, now))
+        }
+        Request::Finish if rules::is_phantun(key.remote_address()) => {
+            flow.abort(now).map(|sequence| {
+                acknowledging(flow, Sent::Rst, Flags::RST.with(Flags::ACK), sequence, now)
+            })
         }
         Request::Finish => flow.finish(now).map(|sequence| {
             acknowledging(flow, Sent::Fin, Flags::FIN.with(Flags::ACK), sequence, now)

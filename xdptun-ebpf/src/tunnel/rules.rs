@@ -6,13 +6,13 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie};
 use xdptun_common::ports::{PORT_WORDS, port_bit};
-use xdptun_common::tunnel::config::MAX_PEERS;
+use xdptun_common::tunnel::config::{MAX_PEERS, Phantuns, peer};
 
 /// A bit for each port: set if it is ours.
 #[map]
 pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, 0);
 
-/// Networks of peers, 16-byte addresses; used if `PEERS_ONLY` is set.
+/// Networks of peers, 16-byte addresses, and [what they run](peer); used if `PEERS_ONLY` is set.
 #[map]
 pub static PEERS: LpmTrie<[u8; 16], u32> = LpmTrie::with_max_entries(MAX_PEERS, 0);
 
@@ -28,6 +28,19 @@ static PEERS_ONLY: Global<u32> = Global::new(0);
 #[inline(always)]
 fn peers_only() -> bool {
     PEERS_ONLY.load() != 0
+}
+
+#[unsafe(no_mangle)]
+static PHANTUNS: Global<u32> = Global::new(Phantuns::None as u32);
+
+/// Whether the remote address is that of a phantun.
+#[inline(always)]
+pub fn is_phantun(address: [u8; 16]) -> bool {
+    match Phantuns::from_raw(PHANTUNS.load()) {
+        Phantuns::None => false,
+        Phantuns::All => true,
+        Phantuns::Some => PEERS.get(Key::new(128, address)) == Some(&peer::PHANTUN),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -9,8 +9,8 @@ use clap::Args;
 
 use super::terminal::Terminal;
 use crate::config::{
-    Config, GroChoice, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer, PeerConfig,
-    Seconds, Secrets, TcChoice,
+    Compat, Config, GroChoice, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer,
+    PeerConfig, Seconds, Secrets, TcChoice,
 };
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::host::ports::PortRange;
@@ -77,6 +77,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
     secret: Vec<PathBuf>,
 
+    /// What the peers run.
+    #[arg(long, value_enum, default_value = "xdptun")]
+    compat: Compat,
+
     /// How many flows the table holds.
     #[arg(long, value_name = "N", default_value_t)]
     max_flows: MaxFlows,
@@ -115,6 +119,7 @@ Examples:
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
+  xdptun attach --iface eth0 --port 443 --peer 203.0.113.7 --compat phantun
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
 
 /// Runs the verb.
@@ -145,6 +150,7 @@ impl TryFrom<Arguments> for Config {
             keepalive: arguments.keepalive,
             idle_timeout: arguments.idle_timeout,
             secret,
+            compat: arguments.compat,
             max_flows: arguments.max_flows,
             forward: Vec::new(),
             nat: None,

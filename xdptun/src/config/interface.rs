@@ -11,7 +11,7 @@ use super::nat::Nat;
 use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::policy::{PolicyRule, check_policies};
 use super::secrets::Secrets;
-use super::values::{GroChoice, IngressChoice, MaxFlows, Seconds, TcChoice, list};
+use super::values::{Compat, GroChoice, IngressChoice, MaxFlows, Seconds, TcChoice, list};
 use crate::error::{Result, bail};
 use crate::host::ports::PortRange;
 
@@ -66,6 +66,10 @@ pub struct InterfaceConfig {
     /// that know any of them. So one secret can replace another.
     #[serde(default)]
     pub secret: Option<Secrets>,
+    /// What the peers run. A peer can have a `compat` of its own, which replaces the interface's for
+    /// that peer.
+    #[serde(default)]
+    pub compat: Compat,
     /// How many flows the table holds, 256 bytes of kernel memory each.
     #[serde(default)]
     #[cfg_attr(test, schemars(extend("fixed" = true, "unit" = "flows")))]
@@ -94,6 +98,7 @@ impl InterfaceConfig {
             keepalive: Seconds::default(),
             idle_timeout: Seconds::default(),
             secret: None,
+            compat: Compat::default(),
             max_flows: MaxFlows::default(),
             forward: Vec::new(),
             nat: None,
@@ -159,7 +164,20 @@ impl InterfaceConfig {
                  well, for all other callers"
             );
         }
+        if self.secret.is_some() && self.peers_run(Compat::Phantun) {
+            bail!(
+                Invalid,
+                "a phantun cannot prove that it knows a secret, so `secret` and `compat` exclude each \
+                 other; carry it by another interface, or leave one of them out"
+            );
+        }
         Ok(())
+    }
+
+    /// Whether a peer may run this.
+    pub fn peers_run(&self, compat: Compat) -> bool {
+        let mut own = self.peers.iter().filter_map(|one| one.compat);
+        self.compat == compat || own.any(|own| own == compat)
     }
 
     /// The peers.
@@ -195,7 +213,7 @@ fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PeerConf
     let peers: Vec<PeerConfig> = list(file, "a list like [\"203.0.113.7\"]")?;
     peers_fit(peers.len()).map_err(D::Error::custom)?;
     if let Some(peer) = peer::contradiction(&peers) {
-        let error = format!("peer {peer} is listed twice, with different secrets");
+        let error = format!("peer {peer} is listed twice, with different keys beside it");
         return Err(D::Error::custom(error));
     }
     Ok(peers)

@@ -25,7 +25,7 @@ pub use policy::{
 };
 pub use secrets::Secrets;
 pub use values::{
-    DEFAULT_MAX_FLOWS, GroChoice, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost,
+    Compat, DEFAULT_MAX_FLOWS, GroChoice, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost,
     MaxFlows, MaxSessions, Mtu, PerPrefix, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout,
     UdpTimeout, UpTo,
 };

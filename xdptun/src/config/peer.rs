@@ -11,7 +11,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use xdptun_common::tunnel::config::MAX_PEERS;
 
-use super::Secrets;
+use super::{Compat, Secrets};
 use crate::error::{Error, Kind, bail};
 
 /// A peer, and its own secrets if it has any.
@@ -21,11 +21,17 @@ pub struct PeerConfig {
     pub peer: Peer,
     /// Its secrets, in the place of the interface's.
     pub secret: Option<Secrets>,
+    /// What it runs, in the place of the interface's.
+    pub compat: Option<Compat>,
 }
 
 impl From<Peer> for PeerConfig {
     fn from(peer: Peer) -> Self {
-        Self { peer, secret: None }
+        Self {
+            peer,
+            secret: None,
+            compat: None,
+        }
     }
 }
 
@@ -44,6 +50,7 @@ impl<'de> Deserialize<'de> for PeerConfig {
         struct Table {
             peer: Peer,
             secret: Option<Secrets>,
+            compat: Option<Compat>,
         }
 
         struct TextOrTable;
@@ -53,7 +60,8 @@ impl<'de> Deserialize<'de> for PeerConfig {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a peer like \"203.0.113.7\" or { peer = \"203.0.113.7\", secret = \"FILE\" }",
+                    "a peer like \"203.0.113.7\" or { peer = \"203.0.113.7\", secret = \"FILE\" } or \
+                     { peer = \"203.0.113.7\", compat = \"phantun\" }",
                 )
             }
 
@@ -62,8 +70,16 @@ impl<'de> Deserialize<'de> for PeerConfig {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PeerConfig, A::Error> {
-                let Table { peer, secret } = Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(PeerConfig { peer, secret })
+                let Table {
+                    peer,
+                    secret,
+                    compat,
+                } = Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(PeerConfig {
+                    peer,
+                    secret,
+                    compat,
+                })
             }
         }
 
@@ -71,12 +87,13 @@ impl<'de> Deserialize<'de> for PeerConfig {
     }
 }
 
-/// A peer that is listed twice with different secrets, if there is one.
+/// A peer that is listed twice with different keys beside it, if there is one.
 pub fn contradiction(peers: &[PeerConfig]) -> Option<&Peer> {
     let mut all = BTreeMap::new();
-    let twice = peers.iter().find(|one| {
-        let secret = all.entry(&one.peer).or_insert(&one.secret);
-        **secret != one.secret
+    let mut others = peers.iter();
+    let twice = others.find(|one| {
+        all.insert(&one.peer, *one)
+            .is_some_and(|before| before != *one)
     });
     twice.map(|one| &one.peer)
 }

@@ -42,6 +42,18 @@ pub enum GroChoice {
     Off,
 }
 
+/// What the peers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+pub enum Compat {
+    /// xdptun.
+    #[default]
+    Xdptun,
+    /// phantun. See docs/phantun.md for what is lost.
+    Phantun,
+}
+
 /// How the tc programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]

@@ -81,7 +81,7 @@ impl Function for Tunnel {
     fn set_up(maps: &mut Maps, own: &Own, settings: &Settings) -> Result<()> {
         maps.set_group(own.group)?;
         maps.set_ports(&settings.ports)?;
-        maps.add_peers(&settings.peers)
+        maps.add_peers(settings)
     }
 
     fn tidy(maps: &mut Maps, settings: &Settings) -> Result<()> {
@@ -97,7 +97,7 @@ impl Function for Tunnel {
         // What stays is owned all the time.
         attached.maps.set_ports(&settings.ports)?;
         attached.maps.retain_peers(&settings.peers)?;
-        attached.maps.add_peers(&settings.peers)
+        attached.maps.add_peers(settings)
     }
 
     fn interfaces_changed(attached: &mut Attached<Self>, interfaces: &[u32]) -> Result<()> {

@@ -12,7 +12,7 @@ use xdptun_object::TUNNEL;
 use super::Tunnel;
 use super::keys::KeyMaps;
 use super::maps::{PINNED, PROOFS, group};
-use super::settings::Settings;
+use super::settings::{PhantunPeers, Settings};
 use super::sizes::forgetful;
 use super::tcp_defaults;
 use crate::config::{GroChoice, IngressChoice, TcChoice};
@@ -83,6 +83,7 @@ pub fn try_load(interface: &Interface) -> Result<bool> {
             ports: Vec::new(),
             peers: Vec::new(),
             only_peers: false,
+            phantuns: PhantunPeers::default(),
             max_flows: 1,
             keys: None,
         },
@@ -105,6 +106,7 @@ fn load_object(
     let settings = &options.settings;
     let peers_only = u32::from(settings.only_peers);
     let hidden = u32::from(settings.keys.is_some());
+    let phantuns = settings.phantuns.choice() as u32;
     let tcp_defaults = AsPod(tcp_defaults::read(&interface.name));
     let seeds: [u8; 48] = random::bytes()?;
     let Secret(secret) = Secret::new(group.secret);
@@ -117,6 +119,7 @@ fn load_object(
         .override_global(global::MAX_FLOWS, &settings.max_flows, true)
         .override_global(global::TCP_DEFAULTS, &tcp_defaults, true)
         .override_global(global::PEERS_ONLY, &peers_only, true)
+        .override_global(global::PHANTUNS, &phantuns, true)
         .map_max_entries("FLOWS", settings.max_flows)
         .map_max_entries("REMOTES", settings.max_flows);
     // Without a secret they stay as small as the object has them.

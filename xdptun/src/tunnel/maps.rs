@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use xdptun_common::address::ip_addr;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::ports::PORT_WORDS;
+use xdptun_common::tunnel::config::{Phantuns, peer};
 use xdptun_common::tunnel::group::Group;
 use xdptun_common::tunnel::share::{Settled, Tally};
 use xdptun_common::tunnel::state::Flow;
@@ -20,6 +21,7 @@ use crate::datapath::network::{NetworkKey, network_key};
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Result, bail};
 use crate::host::ports::{PortRange, from_words, to_words};
+use crate::tunnel::settings::Settings;
 
 /// The maps that outlive the daemon.
 pub struct Maps {
@@ -30,6 +32,8 @@ pub struct Maps {
     max_flows: u32,
     ports: Array<MapData, u64>,
     peers: LpmTrie<MapData, [u8; 16], u32>,
+    /// Which peers are phantuns.
+    phantuns: Phantuns,
     remotes: HashMap<MapData, [u8; 16], u32>,
     opened: Array<MapData, AsPod<Tally>>,
     settled: Array<MapData, AsPod<Settled>>,
@@ -93,6 +97,7 @@ impl Maps {
             max_flows,
             ports: map(PORTS, Shape::array::<u64>())?.try_into()?,
             peers: map(PEERS, peers)?.try_into()?,
+            phantuns: Phantuns::None,
             remotes: map(REMOTES, Shape::hash::<[u8; 16], u32>())?.try_into()?,
             opened: map(OPENED, Shape::array::<Tally>())?.try_into()?,
             settled: map(SETTLED, Shape::array::<Settled>())?.try_into()?,
@@ -213,14 +218,31 @@ impl Maps {
         Ok(from_words(&words?))
     }
 
-    /// Adds networks of peers.
+    /// Adds networks of peers, and notes which of them are phantuns.
     ///
     /// # Errors
     ///
     /// If the map cannot be written.
-    pub fn add_peers(&mut self, peers: &[IpNet]) -> Result<()> {
-        let mut peers = peers.iter();
-        Ok(peers.try_for_each(|peer| self.peers.insert(&network_key(*peer), 1, 0))?)
+    pub fn add_peers(&mut self, settings: &Settings) -> Result<()> {
+        self.phantuns = settings.phantuns.choice();
+        for peer in &settings.peers {
+            let kind = settings.phantuns.kind_of(peer);
+            self.peers.insert(&network_key(*peer), kind, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the peer of a flow is a phantun. If the map cannot be read, it is none.
+    #[must_use]
+    pub fn leads_to_phantun(&self, flow: &FlowKey) -> bool {
+        match self.phantuns {
+            Phantuns::None => false,
+            Phantuns::All => true,
+            Phantuns::Some => {
+                let address = NetworkKey::new(u128::BITS, flow.remote_address());
+                self.peers.get(&address, 0).ok() == Some(peer::PHANTUN)
+            }
+        }
     }
 
     /// Removes all networks of peers but these.

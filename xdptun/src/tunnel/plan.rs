@@ -1,6 +1,6 @@
 //! The plan of a group of interfaces: what the configuration asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use xdptun_common::tunnel::proof::KeySet;
@@ -9,8 +9,8 @@ use super::daemon::Timers;
 use super::keys::Keys;
 use super::resolve::{self, Addresses, Names};
 use super::secret::{self, InterfaceKeys};
-use super::settings::Settings;
-use crate::config::{InterfaceConfig, Peer, TcChoice, peers_fit};
+use super::settings::{PhantunPeers, Settings};
+use crate::config::{Compat, InterfaceConfig, Peer, PeerConfig, TcChoice, peers_fit};
 use crate::error::Result;
 use crate::group::{Options, Trace};
 use crate::host::preflight;
@@ -25,6 +25,8 @@ pub struct Plan {
     addresses: Addresses,
     /// Their keys, if one of the peers has a secret of its own.
     name_keys: BTreeMap<String, KeySet>,
+    /// Those among them that are phantuns.
+    name_phantuns: BTreeSet<String>,
     /// Timers of its flows.
     pub(super) timers: Timers,
 }
@@ -34,6 +36,7 @@ impl PartialEq for Plan {
         self.options == other.options
             && self.addresses.keys().eq(other.addresses.keys())
             && self.name_keys == other.name_keys
+            && self.name_phantuns == other.name_phantuns
             && self.timers == other.timers
     }
 }
@@ -75,6 +78,7 @@ impl Plan {
                 }
             }
         }
+        let (phantuns, name_phantuns) = phantuns(config);
         Ok(Self {
             options: Options {
                 ingress: config.ingress,
@@ -86,12 +90,14 @@ impl Plan {
                     ports: config.ports.clone(),
                     peers: networks,
                     only_peers: !config.peers.is_empty(),
+                    phantuns,
                     max_flows: config.max_flows.get(),
                     keys,
                 },
             },
             addresses,
             name_keys,
+            name_phantuns,
             timers: Timers {
                 keepalive: config.keepalive.into(),
                 idle: config.idle_timeout.into(),
@@ -120,6 +126,10 @@ impl Plan {
                 }
             }
         }
+        for name in &self.name_phantuns {
+            let addresses = self.addresses.get(name).into_iter().flatten();
+            settings.phantuns.networks.extend(addresses);
+        }
         match resolve::all(&self.addresses) {
             Some(addresses) => settings.peers.extend(addresses),
             None => {
@@ -128,5 +138,58 @@ impl Plan {
             }
         }
         options
+    }
+}
+
+/// The peers that run phantun, and those of them that are given by host name.
+fn phantuns(config: &InterfaceConfig) -> (PhantunPeers, BTreeSet<String>) {
+    let mut phantuns = PhantunPeers {
+        all: !config.peers_run(Compat::Xdptun),
+        some: config.peers_run(Compat::Phantun),
+        networks: Vec::new(),
+    };
+    let mut names = BTreeSet::new();
+    let runs_phantun = |one: &&PeerConfig| one.compat.unwrap_or(config.compat) == Compat::Phantun;
+    for one in config.peers.iter().filter(runs_phantun) {
+        match &one.peer {
+            Peer::Net(network) => phantuns.networks.push(*network),
+            Peer::Host(name) => drop(names.insert(name.clone())),
+        }
+    }
+    (phantuns, names)
+}
+
+#[cfg(test)]
+mod tests {
+    use xdptun_common::tunnel::config::{Phantuns, peer};
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_peer_may_run_something_else_than_the_others() {
+        let of = |keys: &str| {
+            let text = format!("[interface.eth0]\nports = [1]\n{keys}");
+            phantuns(&Config::parse(&text).unwrap().interfaces["eth0"])
+        };
+        assert_eq!(of("").0.choice(), Phantuns::None);
+        assert_eq!(of("peers = [\"10.0.0.1\"]").0.choice(), Phantuns::None);
+        assert_eq!(of("compat = \"phantun\"").0.choice(), Phantuns::All);
+        let all = of("compat = \"phantun\"\npeers = [\"10.0.0.1\"]").0;
+        assert_eq!(all.choice(), Phantuns::All);
+        let [one, other]: [IpNet; 2] =
+            ["10.0.0.1/32", "10.0.0.2/32"].map(|net| net.parse().unwrap());
+        for keys in [
+            "peers = [{ peer = \"10.0.0.1\", compat = \"phantun\" }, \"10.0.0.2\", \
+             { peer = \"gateway.example\", compat = \"phantun\" }]",
+            "compat = \"phantun\"\npeers = [\"10.0.0.1\", \"gateway.example\", \
+             { peer = \"10.0.0.2\", compat = \"xdptun\" }]",
+        ] {
+            let (some, names) = of(keys);
+            assert_eq!(some.choice(), Phantuns::Some, "{keys}");
+            assert_eq!(some.kind_of(&one), peer::PHANTUN, "{keys}");
+            assert_eq!(some.kind_of(&other), peer::XDPTUN, "{keys}");
+            assert!(names.iter().eq(["gateway.example"]), "{keys}");
+        }
     }
 }

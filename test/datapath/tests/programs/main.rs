@@ -22,6 +22,7 @@ mod odd;
 mod open_flow;
 mod opening;
 mod options;
+mod phantun;
 mod refused;
 mod requests;
 mod restored;

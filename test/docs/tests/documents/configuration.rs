@@ -33,6 +33,7 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
         (Table::Whole, "tcp-timeout", "1000"),
         (Table::Whole, "tcp-transitory-timeout", "100"),
         (Table::Whole, "udp-timeout", "30"),
+        (Table::Interface, "compat", "\"phantun\""),
         (Table::Interface, "gro", "\"off\""),
         (Table::Interface, "idle-timeout", "60"),
         (Table::Interface, "ingress", "\"xdp-generic\""),

@@ -76,6 +76,13 @@ fn say_attachment(
         let peers: Vec<String> = settings.peers.iter().map(ToString::to_string).collect();
         writeln!(out, "{name}: only for {}", peers.join(", "))?;
     }
+    let phantuns = &settings.phantuns;
+    if phantuns.all {
+        writeln!(out, "{name}: takes all peers for phantuns")?;
+    } else if phantuns.some {
+        let networks: Vec<String> = phantuns.networks.iter().map(ToString::to_string).collect();
+        writeln!(out, "{name}: takes for phantuns: {}", networks.join(", "))?;
+    }
     Ok(())
 }
 

@@ -96,7 +96,7 @@ fn mistakes_are_shown_where_they_are() {
         (
             "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secrets = \"a\" }]",
             31,
-            "expected `peer` or `secret`",
+            "expected one of `peer`, `secret`, `compat`",
         ),
         (
             "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
@@ -179,6 +179,21 @@ fn mistakes_are_shown_where_they_are() {
         let place = format!("line {row}, column {column}");
         assert!(error.contains(&place), "{place}: {error}");
         assert!(error.contains(hint), "{hint}: {error}");
+    }
+}
+
+#[test]
+fn a_phantun_proves_no_secret() {
+    for keys in [
+        "secret = \"a\"\ncompat = \"phantun\"",
+        "secret = \"a\"\npeers = [\"10.0.0.2\", { peer = \"10.0.0.1\", compat = \"phantun\" }]",
+    ] {
+        let text = format!("[interface.eth0]\nports = [1]\n{keys}");
+        let error = format!("{:#}", Config::parse(&text).unwrap_err());
+        assert!(
+            error.contains("`secret` and `compat` exclude each other"),
+            "{error}"
+        );
     }
 }
 

@@ -36,8 +36,18 @@ pub enum Need {
     Remove(&'static str),
 }
 
-/// Decides what a flow needs. `is_dead`: the peer did not answer the probes.
-pub fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
+/// What is known of the peer of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peer {
+    /// It did not answer the probes.
+    pub is_dead: bool,
+    /// It is a phantun, which acknowledges only with datagrams of its own: its silence says nothing.
+    pub is_phantun: bool,
+}
+
+/// Decides what a flow needs.
+pub fn need(flow: &Flow, peer: Peer, timers: &Timers, now: u64) -> Need {
+    let is_doubtful = || !peer.is_phantun && is_doubtful(flow, now);
     let (sent, received) = (since(now, flow.sent_at), since(now, flow.received_at));
     match flow.state() {
         State::Closed if sent.min(received) > CLOSED && since(now, flow.opened_at) > CLOSED => {
@@ -72,8 +82,8 @@ pub fn need(flow: &Flow, is_dead: bool, timers: &Timers, now: u64) -> Need {
         // Before any probe: if the peer does not answer the FIN, the flow is removed.
         State::Established if since(now, flow.data_at) > timers.idle => Need::Send(Request::Finish),
         // A NAT or a firewall forgot the flow, or the peer is gone.
-        State::Established if is_doubtful(flow, now) && is_dead => Need::Send(Request::Reopen),
-        State::Established if is_doubtful(flow, now) => Need::Send(Request::Probe),
+        State::Established if is_doubtful() && peer.is_dead => Need::Send(Request::Reopen),
+        State::Established if is_doubtful() => Need::Send(Request::Probe),
         State::Established if sent.min(received) > timers.keepalive => Need::Send(Request::Probe),
         State::Closed
         | State::SynSent
@@ -96,11 +106,15 @@ mod tests {
     use super::*;
 
     fn decide(flow: &Flow) -> Need {
-        need(flow, false, &Timers::default(), NOW)
+        need(flow, Peer::default(), &Timers::default(), NOW)
     }
 
     fn decide_dead(flow: &Flow) -> Need {
-        need(flow, true, &Timers::default(), NOW)
+        let peer = Peer {
+            is_dead: true,
+            ..Peer::default()
+        };
+        need(flow, peer, &Timers::default(), NOW)
     }
 
     #[test]
@@ -181,6 +195,28 @@ mod tests {
         }
         flow.received_at = NOW;
         assert_eq!(decide_dead(&flow), Need::Nothing, "answered");
+    }
+
+    /// It is probed only so that the path remembers it.
+    #[test]
+    fn the_silence_of_a_phantun_says_nothing() {
+        let phantun = |flow: &Flow| {
+            let peer = Peer {
+                is_phantun: true,
+                ..Peer::default()
+            };
+            need(flow, peer, &Timers::default(), NOW)
+        };
+        let mut flow = flow(State::Established, 0);
+        flow.received_at = NOW - 500 * SECOND;
+        for seconds in [1, 9, 400] {
+            flow.unanswered_at = NOW - seconds * SECOND;
+            assert_eq!(phantun(&flow), Need::Nothing, "{seconds}");
+        }
+        flow.sent_at = NOW - 26 * SECOND;
+        assert_eq!(phantun(&flow), Need::Send(Request::Probe));
+        flow.data_at = NOW - 601 * SECOND;
+        assert_eq!(phantun(&flow), Need::Send(Request::Finish));
     }
 
     /// The peer may delay its answer for 480 ms, and what it answers may leave as late.

@@ -12,7 +12,7 @@ use xdptun_common::tunnel::state::Flow;
 
 use super::doubts::Round;
 use super::evict::{is_ripe, surplus};
-use super::need::{Need, is_doubtful, need};
+use super::need::{Need, Peer, is_doubtful, need};
 use super::{Daemon, News};
 use crate::error::Result;
 use crate::host::clock::{monotonic_ns, since};
@@ -149,8 +149,11 @@ impl Daemon<'_> {
     /// Gives a flow what it needs; returns whether it is gone then.
     fn serve_flow(&mut self, key: &FlowKey, flow: &Flow, round: &mut Round) -> bool {
         let now = round.now;
-        let is_dead = self.doubts.is_dead(key, flow, now);
-        match need(flow, is_dead, &self.timers, now) {
+        let peer = Peer {
+            is_dead: self.doubts.is_dead(key, flow, now),
+            is_phantun: self.attached.maps.leads_to_phantun(key),
+        };
+        match need(flow, peer, &self.timers, now) {
             Need::Nothing => {}
             Need::Send(request) => {
                 if request == Request::Reopen {
@@ -158,6 +161,7 @@ impl Daemon<'_> {
                     self.observer.flow(key, News::Reopened { silence });
                     self.doubts.reopen(key, now);
                 } else if request == Request::Probe
+                    && !peer.is_phantun
                     && is_doubtful(flow, now)
                     && !self.doubts.ask(round, key, flow)
                 {
@@ -171,7 +175,7 @@ impl Daemon<'_> {
             Need::Remove(why) => {
                 let timers = self.timers;
                 return self.remove(key, why, |flow| {
-                    matches!(need(flow, is_dead, &timers, now), Need::Remove(_))
+                    matches!(need(flow, peer, &timers, now), Need::Remove(_))
                 });
             }
         }
