@@ -15,6 +15,7 @@ pub mod content;
 pub mod cpu;
 pub mod crowd;
 pub mod document;
+pub mod extent;
 pub mod link;
 pub mod machine;
 pub mod nat64;

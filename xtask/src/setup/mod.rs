@@ -34,6 +34,7 @@ pub fn run() -> Result<()> {
         packages::parts,
         tools::parts,
         unpacked::parts,
+        peers::real_parts,
         debian::parts,
     ] {
         for part in make() {
@@ -76,6 +77,11 @@ pub fn try_peer(peer: Peer) {
     if let Err(error) = install_missing(vec![part]) {
         eprintln!("absent    {name}: {error:#}");
     }
+}
+
+/// Installs what the tests of `test/real` run, silent when nothing is missing.
+pub fn ensure_real() -> Result<()> {
+    install_missing(peers::real_parts())
 }
 
 /// Installs what trying packages needs, silent when nothing is missing.

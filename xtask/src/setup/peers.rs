@@ -1,20 +1,29 @@
-//! Programs of others that benchmarks measure or measure with, as far as a registry offers them.
+//! Programs of others that benchmarks measure or measure with, and that tests run over xdptun, as
+//! far as a registry offers them.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
 use super::Part;
 use super::tools::cargo_install;
 use crate::debian::{Apt, Arch, unpack};
-use crate::shell::{as_root, run_visible};
+use crate::shell::{as_root, find, run_visible};
 
 /// The version of phantun.
 const PHANTUN: &str = "0.8.1";
 
-/// A program that only benchmarks need.
+/// The module of Caddy, and its version.
+const CADDY: [&str; 2] = ["github.com/caddyserver/caddy/v2", "v2.11.9"];
+
+/// What the linker of Go leaves out: symbols and debug information.
+const STRIPPED: &str = "-ldflags=-s -w";
+
+/// A program that only benchmarks and the tests of `test/real` need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// A tunnel of xdptun's kind.
@@ -29,6 +38,10 @@ pub enum Peer {
     Tayga,
     /// A measurement of TCP, and filters of the kernel to measure beside.
     Qperf,
+    /// A web server with HTTP/3.
+    Caddy,
+    /// The client of `test/real` for it.
+    Http3,
 }
 
 impl Peer {
@@ -40,8 +53,17 @@ impl Peer {
             Self::Httperf => httperf(),
             Self::Tayga => tayga(),
             Self::Qperf => qperf(),
+            Self::Caddy => caddy(),
+            Self::Http3 => http3(),
         }
     }
+}
+
+/// What `test/real` runs and [`super::unpacked`] does not bring.
+pub(super) fn real_parts() -> Vec<Part> {
+    [Peer::WireguardGo, Peer::Phantun, Peer::Caddy, Peer::Http3]
+        .map(Peer::part)
+        .into()
 }
 
 /// From crates.io.
@@ -140,4 +162,72 @@ fn qperf() -> Part {
             unpack(Command::new("apt-get"), &packages, &folder, |_| Ok(()))
         }),
     }
+}
+
+/// Built from its Go module. Its own list of modules says which it is built from.
+fn caddy() -> Part {
+    let folder = workspace::root().join(".tools/caddy/bin");
+    let [module, version] = CADDY;
+    let found = run(Command::new(folder.join("caddy")).arg("version"));
+    Part {
+        name: format!("caddy {version}, a web server with HTTP/3"),
+        present: found.is_ok_and(|text| text.split_whitespace().next() == Some(version)),
+        install: Box::new(move || {
+            // Without it the program does not know its version.
+            let linked = format!("{STRIPPED} -X {module}.CustomVersion={version}");
+            let program = format!("{module}/cmd/caddy@{version}");
+            go(|go| {
+                go.args(["install", "-trimpath", &linked, &program])
+                    .env("GOBIN", &folder)
+            })
+        }),
+    }
+}
+
+/// Built from `test/real/http3`, again when that has changed.
+fn http3() -> Part {
+    let source = workspace::root().join("test/real/http3");
+    let program = workspace::root().join(".tools/http3/bin/http3");
+    Part {
+        name: "http3, a client on quic-go for caddy".into(),
+        present: is_newer(&program, &source),
+        install: Box::new(move || {
+            go(|go| {
+                go.args(["build", "-trimpath", STRIPPED, "-o"])
+                    .arg(&program)
+                    .current_dir(&source)
+            })
+        }),
+    }
+}
+
+/// Whether a file is newer than all files of a folder.
+fn is_newer(file: &Path, folder: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+    let (Ok(made), Ok(entries)) = (changed(file), fs::read_dir(folder)) else {
+        return false;
+    };
+    entries
+        .flatten()
+        .all(|entry| changed(&entry.path()).is_ok_and(|change| change < made))
+}
+
+/// Runs Go as it is installed. Only the suite `http3` of `test/real` depends on what it builds, so
+/// a failure is told and no error.
+fn go(configure: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
+    eprintln!("          building it takes up to three minutes");
+    let mut command = match find("go") {
+        Some(go) => Command::new(go),
+        None => {
+            eprintln!("there is no Go, which it is built with; nothing else depends on it");
+            return Ok(());
+        }
+    };
+    command
+        // Neither a C compiler nor another Go.
+        .envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")]);
+    if let Err(error) = run_visible(configure(&mut command)).context("Go cannot build it") {
+        eprintln!("{error:#}; nothing else depends on it");
+    }
+    Ok(())
 }

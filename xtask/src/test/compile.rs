@@ -73,6 +73,8 @@ fn compile(targets: &[Target], command: &mut Command) -> Result<Vec<Suite>> {
                     module: target.module.clone(),
                 },
                 beside_others: target.beside_others,
+                show_output: target.show_output,
+                long: false,
                 title: target.title.clone(),
                 folder: target.folder.clone(),
             })

@@ -49,6 +49,7 @@ impl<'a> Package<'a> {
             module: None,
             subject: self.settings.subject,
             beside_others: self.settings.beside_others.contains(title),
+            show_output: self.settings.show_output,
         })
     }
 
@@ -93,6 +94,8 @@ struct Settings {
     /// Suites that bear that others run at the same time: they measure no time, lose no
     /// datagram to a busy core, and take none for long.
     beside_others: BTreeSet<String>,
+    /// Whether what passed tests print is shown.
+    show_output: bool,
 }
 
 impl Settings {

@@ -21,10 +21,14 @@ use crate::{package, setup, shell};
 use plan::Plan;
 use suite::{Suite, Totals};
 
+/// The word for all suites of `test/real` in their long form.
+const ALL_REAL: &str = "all-real";
+
 /// Options of `cargo xtask test`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// Run only suites whose name contains one of these words: wg, unit, ...
+    /// Run only suites whose name contains one of these words: wg, unit, ...; `all-real` runs
+    /// those of test/real with long transfers and a table of ratios
     suites: Vec<String>,
     /// The same as an option
     #[arg(long = "suite", value_name = "WORD")]
@@ -46,9 +50,20 @@ impl Args {
         self
     }
 
+    /// Whether the suites that have a long form run in it.
+    fn is_long(&self) -> bool {
+        let mut words = self.suites.iter().chain(&self.more_suites);
+        words.any(|word| word == ALL_REAL)
+    }
+
     fn plan(&self) -> Result<Plan> {
         let words = self.suites.iter().chain(&self.more_suites);
-        let words: Vec<&str> = words.map(String::as_str).collect();
+        let words: Vec<&str> = words
+            .map(|word| match word.as_str() {
+                ALL_REAL => "-real ",
+                word => word,
+            })
+            .collect();
         let plan = Plan::discover(&words)?;
         ensure!(
             !plan.is_empty(),
@@ -81,11 +96,17 @@ pub fn run(args: &Args) -> Result<()> {
     } else {
         setup::ensure_build()?;
     }
+    if plan.needs_real() {
+        setup::ensure_real()?;
+    }
     if plan.needs_packages() {
         setup::ensure_packages()?;
         package::run(&package::Args::default())?;
     }
-    let suites = plan.build(None)?;
+    let mut suites = plan.build(None)?;
+    for suite in &mut suites.root {
+        suite.long = args.is_long();
+    }
     for suite in &suites.host {
         totals.add(suite.run(&args.harness, |line| println!("{line}"))?);
     }
@@ -116,6 +137,9 @@ pub fn build_for_guest(args: &Args, target: Option<&str>) -> Result<Option<worke
     let mut totals = Totals::new(SystemTime::now());
     leave_out_special(&mut plan, &mut totals);
     setup::ensure()?;
+    if plan.needs_real() {
+        setup::ensure_real()?;
+    }
     plan.build_subjects(target)?;
     let plan::Suites { mut root, vm, .. } = plan.build(target)?;
     root.extend(vm);

@@ -138,6 +138,11 @@ impl Plan {
         self.root.iter().any(Target::tries_packages)
     }
 
+    /// Whether anything runs programs of others.
+    pub fn needs_real(&self) -> bool {
+        self.root.iter().any(Target::runs_others)
+    }
+
     /// Leaves only what can run in a guest.
     pub fn keep_for_guest(&mut self) {
         let Self { mut root, vm, .. } = std::mem::take(self);
@@ -166,6 +171,8 @@ impl Plan {
                 package: target.package,
             },
             beside_others: false,
+            show_output: false,
+            long: false,
             title: target.title,
             folder: target.folder,
         }));

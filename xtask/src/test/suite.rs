@@ -8,11 +8,18 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use xdptun_lab::command::run;
+use xdptun_lab::extent::{EXTENT, LONG};
 
 use crate::shell::{Supervised, cargo};
 
 /// Makes the harness print the names of tests, and run none.
 const LIST: &str = "--list";
+
+/// Makes the harness print what passed tests have printed.
+const SHOW_OUTPUT: &str = "--show-output";
+
+/// What a line begins with that compares two speeds.
+const RATIO: &str = "ratio: ";
 
 /// Makes the harness take words for whole names.
 const EXACT: &str = "--exact";
@@ -28,6 +35,10 @@ pub struct Suite {
     pub program: Program,
     /// Whether it bears that others run at the same time.
     pub beside_others: bool,
+    /// Whether what passed tests print is shown.
+    pub show_output: bool,
+    /// Whether its tests take their time.
+    pub long: bool,
 }
 
 /// What runs a suite's tests.
@@ -72,6 +83,9 @@ impl Suite {
         if stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
             command.arg("--color=always");
         }
+        if self.show_output {
+            command.arg(SHOW_OUTPUT);
+        }
         command.args(harness).stdout(Stdio::piped());
         let mut program = Supervised::spawn(&mut command)?;
         let output = program.child().stdout.take().context("no output")?;
@@ -114,6 +128,9 @@ impl Suite {
                     .current_dir(&self.folder)
                     .env("CARGO_MANIFEST_DIR", &self.folder)
                     .stdin(Stdio::null());
+                if self.long {
+                    command.env(EXTENT, LONG);
+                }
                 command
             }
             Program::Documentation { package } => {
@@ -151,6 +168,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// A suite may also fail by crashing, with no test counted as failed.
     pub crashed: bool,
+    /// What it said of speeds.
+    pub ratios: Vec<String>,
     /// How long it took.
     pub seconds: u64,
 }
@@ -175,6 +194,9 @@ impl Reader {
     /// for the names of the tests that failed.
     fn add(&mut self, line: &str) {
         self.name(line);
+        self.outcome
+            .ratios
+            .extend(line.strip_prefix(RATIO).map(str::to_owned));
         let Some((_, numbers)) = line.split_once("test result: ") else {
             return;
         };
@@ -237,10 +259,33 @@ impl Totals {
         self.outcomes
     }
 
+    /// A table of the speeds that suites compared, if there are any.
+    fn ratios(&self) -> Vec<String> {
+        let rows = self.outcomes.iter().flat_map(|outcome| &outcome.ratios);
+        // A suite writes the cells apart by commas.
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.split(", ").collect()).collect();
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.len()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |row: &Vec<&str>| {
+            let cells = row.iter().zip(&widths);
+            let padded = cells.map(|(cell, width)| format!("{cell:<width$}"));
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        rows.iter().map(line).collect()
+    }
+
     /// Prints the total line; an error unless something ran and all passed.
     pub fn conclude(&self) -> Result<()> {
         let sum = |number: fn(&Outcome) -> u64| self.outcomes.iter().map(number).sum::<u64>();
         let passed = sum(|outcome| outcome.passed);
+        let ratios = self.ratios();
+        if !ratios.is_empty() {
+            println!("\n{}", ratios.join("\n"));
+        }
         println!(
             "\ntotal: {passed} passed, {} failed, {} skipped in {} suites, {:.0} s",
             sum(|outcome| outcome.failed),
@@ -286,6 +331,24 @@ mod tests {
             ..Outcome::default()
         };
         assert_eq!(reader.outcome, expected);
+    }
+
+    #[test]
+    fn ratios_become_a_table() {
+        let mut reader = Reader::default();
+        for line in [
+            "ratio: long name, up, 9",
+            "ratio: name, down, 10",
+            "no ratio: 1",
+        ] {
+            reader.add(line);
+        }
+        let mut totals = Totals::new(SystemTime::now());
+        totals.add(reader.outcome);
+        assert_eq!(
+            totals.ratios(),
+            ["long name  up    9", "name       down  10"]
+        );
     }
 
     #[test]

@@ -8,6 +8,9 @@ use serde_json::Value;
 /// The folder of the package whose tests need a Debian system, and packages.
 const PACKAGE_TESTS: &str = "package";
 
+/// The folder of the package that runs programs of others.
+const REAL_TESTS: &str = "real";
+
 /// One target of one package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -20,6 +23,7 @@ pub struct Target {
     pub module: Option<String>,
     pub subject: Subject,
     pub beside_others: bool,
+    pub show_output: bool,
 }
 
 /// What tests are about, which is built before them.
@@ -37,6 +41,11 @@ impl Target {
     /// Whether it tries packages.
     pub fn tries_packages(&self) -> bool {
         self.folder.ends_with(Path::new("test").join(PACKAGE_TESTS))
+    }
+
+    /// Whether it runs programs of others.
+    pub fn runs_others(&self) -> bool {
+        self.folder.ends_with(Path::new("test").join(REAL_TESTS)) && self.kind == Kind::Test
     }
 }
 
