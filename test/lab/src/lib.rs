@@ -8,6 +8,7 @@
 pub mod bpf;
 pub mod burst;
 pub mod capture;
+pub mod cgroup;
 pub mod checksum;
 pub mod cleanup;
 pub mod command;

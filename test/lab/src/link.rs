@@ -138,6 +138,34 @@ pub fn ethernet_address(netns: &Netns, dev: &str) -> Result<[u8; 6]> {
         .with_context(|| format!("{dev}: {address} is no Ethernet address"))
 }
 
+/// Gives an interface another Ethernet address, and tells its neighbours, as network managers
+/// do.
+pub fn set_ethernet_address(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<()> {
+    netns.sysctl(&format!("net.ipv4.conf.{dev}.arp_notify"), "1")?;
+    netns.sysctl(&format!("net.ipv6.conf.{dev}.ndisc_notify"), "1")?;
+    let address = in_words(address);
+    netns.run("ip", ["link", "set", dev, "address", &address])?;
+    Ok(())
+}
+
+/// Whether a host knows an Ethernet address as that of a neighbour at one of its interfaces.
+pub fn has_neighbour(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<bool> {
+    let neighbours = netns.run("ip", ["neighbour", "show", "dev", dev])?;
+    Ok(neighbours.contains(&in_words(address)))
+}
+
+fn in_words(ethernet_address: [u8; 6]) -> String {
+    ethernet_address
+        .map(|octet| format!("{octet:02x}"))
+        .join(":")
+}
+
+/// Moves an interface to another namespace; its addresses and routes are gone then.
+pub fn move_to(netns: &Netns, dev: &str, other: &Netns) -> Result<()> {
+    netns.run("ip", ["link", "set", dev, "netns", other.name()])?;
+    Ok(())
+}
+
 /// Switches an offload as `ethtool -K` names it: `tx`, `tso`, `gso`, `gro`, ...
 pub fn offload(netns: &Netns, dev: &str, feature: &str, on: bool) -> Result<()> {
     let value = if on { "on" } else { "off" };

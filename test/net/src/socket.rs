@@ -48,6 +48,16 @@ pub fn let_fragment(socket: &UdpSocket, family: Family) -> Result<()> {
     )
 }
 
+/// Lets a socket send fragments as long as the interface takes, whatever ICMP says of the path.
+pub fn ignore_path(socket: &UdpSocket, family: Family) -> Result<()> {
+    set_discovery(
+        socket,
+        family,
+        libc::IP_PMTUDISC_OMIT,
+        libc::IPV6_PMTUDISC_OMIT,
+    )
+}
+
 fn set_discovery(socket: &UdpSocket, family: Family, v4: i32, v6: i32) -> Result<()> {
     match family {
         Family::V4 => sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, v4),

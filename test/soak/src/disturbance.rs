@@ -11,6 +11,7 @@ use xdptun_lab::topology::Router;
 use xdptun_lab::{Host, Netns, link};
 use xdptun_test_net::mode::Mode;
 
+use crate::change;
 use crate::forgery::Burst;
 use crate::path;
 use crate::world::World;
@@ -48,11 +49,25 @@ pub enum Kind {
     ClientNarrowed,
     /// A client has other addresses.
     ClientRoamed,
+    /// The router's rules are flushed and loaded again.
+    RulesReloaded,
+    /// A host, or the router, has another Ethernet address for a while.
+    MacChanged,
+    /// A host has a second address for a while.
+    AddressAdded,
+    /// The segmentation offloads of a host are off for a while, and GRO is on.
+    GsoSwitched,
+    /// A host's interface has other queueing disciplines for a while.
+    QdiscReplaced,
+    /// A host's interface is in another network namespace for a while.
+    InterfaceMoved,
+    /// The daemon stands still for a while.
+    DaemonFrozen,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::ConntrackFlushed,
         Self::PortsRebound,
         Self::SynBlocked,
@@ -68,7 +83,23 @@ impl Kind {
         Self::PathNarrowed,
         Self::ClientNarrowed,
         Self::ClientRoamed,
+        Self::RulesReloaded,
+        Self::MacChanged,
+        Self::AddressAdded,
+        Self::GsoSwitched,
+        Self::QdiscReplaced,
+        Self::InterfaceMoved,
+        Self::DaemonFrozen,
     ];
+
+    /// Those of a run that names none: without [`Kind::InterfaceMoved`]. The daemon removes the
+    /// old links before it attaches the programs again (`Attached::follow`), which takes 50 ms and
+    /// more; what the host sends meanwhile leaves as UDP.
+    pub fn usual() -> Vec<Self> {
+        let mut usual = Self::ALL.to_vec();
+        usual.retain(|kind| *kind != Self::InterfaceMoved);
+        usual
+    }
 
     /// The kind of that name.
     pub fn named(name: &str) -> Option<Self> {
@@ -93,6 +124,13 @@ impl Kind {
             Self::PathNarrowed => "path_narrowed",
             Self::ClientNarrowed => "client_narrowed",
             Self::ClientRoamed => "client_roamed",
+            Self::RulesReloaded => "rules_reloaded",
+            Self::MacChanged => "mac_changed",
+            Self::AddressAdded => "address_added",
+            Self::GsoSwitched => "gso_switched",
+            Self::QdiscReplaced => "qdisc_replaced",
+            Self::InterfaceMoved => "interface_moved",
+            Self::DaemonFrozen => "daemon_frozen",
         }
     }
 }
@@ -154,6 +192,34 @@ pub enum Disturbance {
         client: usize,
         host: u8,
     },
+    RulesReloaded {
+        pause: Duration,
+    },
+    MacChanged {
+        peer: usize,
+        at_router: bool,
+        pause: Duration,
+    },
+    AddressAdded {
+        peer: usize,
+        pause: Duration,
+    },
+    GsoSwitched {
+        peer: usize,
+        pause: Duration,
+    },
+    QdiscReplaced {
+        peer: usize,
+        pause: Duration,
+    },
+    InterfaceMoved {
+        peer: usize,
+        pause: Duration,
+    },
+    DaemonFrozen {
+        peer: usize,
+        pause: Duration,
+    },
 }
 
 impl Disturbance {
@@ -175,6 +241,13 @@ impl Disturbance {
             Self::PathNarrowed { .. } => Kind::PathNarrowed,
             Self::ClientNarrowed { .. } => Kind::ClientNarrowed,
             Self::ClientRoamed { .. } => Kind::ClientRoamed,
+            Self::RulesReloaded { .. } => Kind::RulesReloaded,
+            Self::MacChanged { .. } => Kind::MacChanged,
+            Self::AddressAdded { .. } => Kind::AddressAdded,
+            Self::GsoSwitched { .. } => Kind::GsoSwitched,
+            Self::QdiscReplaced { .. } => Kind::QdiscReplaced,
+            Self::InterfaceMoved { .. } => Kind::InterfaceMoved,
+            Self::DaemonFrozen { .. } => Kind::DaemonFrozen,
         }
     }
 
@@ -235,6 +308,17 @@ impl Disturbance {
             Self::ClientRoamed { client, host } => {
                 world.net.readdress(u8::try_from(*client)?, *host)
             }
+            Self::RulesReloaded { pause } => change::rules(world, *pause),
+            Self::MacChanged {
+                peer,
+                at_router,
+                pause,
+            } => change::mac(world, *peer, *at_router, *pause),
+            Self::AddressAdded { peer, pause } => change::address(world, *peer, *pause),
+            Self::GsoSwitched { peer, pause } => change::gso(world, *peer, *pause),
+            Self::QdiscReplaced { peer, pause } => change::qdiscs(world, *peer, *pause),
+            Self::InterfaceMoved { peer, pause } => change::moved(world, *peer, *pause),
+            Self::DaemonFrozen { peer, pause } => change::frozen(world, *peer, *pause),
         }
     }
 }
@@ -256,13 +340,32 @@ impl fmt::Display for Disturbance {
                 write!(f, " client {client} for {pause:?}")
             }
             Self::RouterLinkDown { dev, pause } => write!(f, " {dev} for {pause:?}"),
-            Self::ServerLinkDown { pause } => write!(f, " for {pause:?}"),
+            Self::ServerLinkDown { pause } | Self::RulesReloaded { pause } => {
+                write!(f, " for {pause:?}")
+            }
             Self::Restarted { peer, pause, mode } => write!(
                 f,
                 " peer {peer} after {pause:?}, --ingress {} --tc {}",
                 mode.ingress, mode.tc
             ),
             Self::DaemonKilled { peer, pause } => write!(f, " peer {peer} after {pause:?}"),
+            Self::MacChanged {
+                peer,
+                at_router,
+                pause,
+            } => {
+                let end = if *at_router {
+                    "router's end"
+                } else {
+                    "own end"
+                };
+                write!(f, " peer {peer}, {end}, for {pause:?}")
+            }
+            Self::AddressAdded { peer, pause }
+            | Self::GsoSwitched { peer, pause }
+            | Self::QdiscReplaced { peer, pause }
+            | Self::InterfaceMoved { peer, pause }
+            | Self::DaemonFrozen { peer, pause } => write!(f, " peer {peer} for {pause:?}"),
             Self::DaemonReplaced { peer } => write!(f, " peer {peer}"),
             Self::SegmentsForged(burst) => {
                 let to = if burst.to_server { "server" } else { "clients" };

@@ -15,6 +15,7 @@
 //! | [`world`] | the network with its peers, traffic and wires |
 //! | [`deck`] | in which order things go wrong |
 //! | [`disturbance`] | what goes wrong |
+//! | [`change`] | what changes on a host while flows go on |
 //! | [`path`] | a path that reorders or gets narrow |
 //! | [`quiet`] | a while in which nothing may be lost |
 //! | [`forgery`] | segments that no peer sent |
@@ -24,6 +25,7 @@
 //! | [`report`] | the results of a run |
 
 pub mod account;
+pub mod change;
 pub mod content;
 pub mod deck;
 pub mod disturbance;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use xdptun_lab::cgroup::{self, Frozen};
+use xdptun_lab::process::Suspended;
 use xdptun_lab::xdptun::Remains;
 use xdptun_lab::{Attached, Host, wait};
 use xdptun_test_net::mode::Mode;
@@ -65,7 +67,17 @@ impl Running {
     }
 }
 
-/// How long a daemon that is replaced may take to end.
+/// A daemon that stands still until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it lets the daemon go on"]
+pub enum Still<'a> {
+    /// Its control group does.
+    Frozen(Frozen),
+    /// It got SIGSTOP.
+    Suspended(Suspended<'a>),
+}
+
+/// How long a daemon may take to end when it is replaced, and to follow its interface.
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl Peer {
@@ -134,6 +146,39 @@ impl Peer {
             self.replaced.push(old.attached);
         }
         Ok(())
+    }
+
+    /// Lets the daemon stand still: by its control group, or by SIGSTOP where this machine has
+    /// mounted none of version 2.
+    pub fn freeze(&self) -> Result<Still<'_>> {
+        let process = self.running()?.attached.process();
+        if let Some(frozen) = cgroup::freeze(process.pid())? {
+            return Ok(Still::Frozen(frozen));
+        }
+        self.journal.say("    by SIGSTOP: no cgroup2 is mounted");
+        Ok(Still::Suspended(process.suspend()?))
+    }
+
+    /// How many lines with this text the daemon has said.
+    pub fn said(&self, text: &str) -> Result<usize> {
+        let output = self.running()?.attached.process().output();
+        Ok(output
+            .iter()
+            .filter(|(_, line)| line.contains(text))
+            .count())
+    }
+
+    /// Waits until it has said so many.
+    pub fn wait_said(&self, text: &str, times: usize) {
+        let said = wait::until_some(LIMIT, &format!("the daemon to say `{text}`"), || {
+            Ok((self.said(text)? >= times).then_some(()))
+        });
+        self.journal.check(Flaw::Program, self.explain(said));
+    }
+
+    fn running(&self) -> Result<&Running> {
+        let running = self.running.as_ref();
+        running.with_context(|| format!("xdptun does not run on {}", self.name))
     }
 
     /// Adds to an error the counters and the output of xdptun there.

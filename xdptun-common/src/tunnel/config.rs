@@ -70,7 +70,7 @@ impl TcpDefaults {
 }
 
 /// Which peers run phantun and not xdptun. It accepts a SYN only with sequence number 0, acknowledges
-/// only with data, and knows no FIN.
+/// with data or after 128 MiB, and knows no FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phantuns {

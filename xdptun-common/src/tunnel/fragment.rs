@@ -18,6 +18,9 @@
 //! kernel would put together with these. It restores a later fragment only if it restored the first of
 //! that datagram a moment before.
 //!
+//! A fragment that does not fit is cut in two, each a fragment of the same datagram, if its sender was
+//! told what fits and did not listen.
+//!
 //! The first fragment has the UDP header. Its ports are zero on the way, as a NAT changes those
 //! of the segment; the receiver writes these. Its checksum is the one that the datagram has with
 //! addresses and ports of zero, as the receiver cannot see what a NAT changed them from.
@@ -72,9 +75,8 @@ impl First {
         FragmentKey::lasts(self.at, now)
     }
 
-    /// Whether a fragment of a flow with these ports that comes now may follow it: after a second
-    /// its number may be that of the next datagram but 65,535 ([RFC 4963](
-    /// https://www.rfc-editor.org/rfc/rfc4963)), whose first was lost.
+    /// Whether a fragment of a flow with these ports that comes now may follow it: later its number may
+    /// be that of another datagram, whose first was lost (RFC 4963).
     #[inline(always)]
     #[must_use]
     pub const fn is_followed(&self, ports: (u16, u16), now: u64) -> bool {

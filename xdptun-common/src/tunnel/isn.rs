@@ -42,7 +42,7 @@ pub const LIFETIME: u64 = 12;
 pub const REPEATS: u64 = LIFETIME / 2;
 
 /// The key of the hash, 128 random bits drawn at each attach, and a hash of it that hides the
-/// epochs: whoever has many numbers can work that word out, and learns nothing of the key.
+/// epochs. An observer of many numbers can work out that word, and learns nothing of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Secret(pub [u64; 3]);

@@ -193,7 +193,7 @@ impl KeptFields {
 /// ```text
 ///   31     30    29      20 19                    0
 /// +------+------+----------+-----------------------+
-/// | take | told |  asked   |      flow label       |
+/// | take | told | message  |      flow label       |
 /// +------+------+----------+-----------------------+
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,11 +203,12 @@ impl Label {
     /// The peer takes fragments.
     const TAKE: u32 = 1 << 31;
     /// The daemon was told that the flow has some.
-    const TOLD: u32 = 1 << 30;
-    /// When the peer was last asked, in seconds of 2^30 ns.
-    const ASKED: u32 = 0x3ff0_0000;
-    /// See [`Label::ASKED`].
-    const ASKED_SHIFT: u32 = 20;
+    const DAEMON_TOLD: u32 = 1 << 30;
+    /// When the peer was last asked whether it takes fragments, and since it does, when the sender of
+    /// one was last told that it is too long: in seconds of 2^30 ns.
+    const MESSAGE: u32 = 0x3ff0_0000;
+    /// See [`Label::MESSAGE`].
+    const MESSAGE_SHIFT: u32 = 20;
 
     /// The flow label, 20 bits; 0 leaves that of the datagrams.
     #[inline(always)]
@@ -234,7 +235,7 @@ impl Label {
     #[inline(always)]
     #[must_use]
     pub const fn taking_fragments(self) -> Self {
-        Self(self.0 | Self::TAKE)
+        Self(self.0 & !Self::MESSAGE | Self::TAKE)
     }
 
     /// As of a flow that begins again: its peer may be another xdptun by now.
@@ -247,31 +248,52 @@ impl Label {
     /// Whether the daemon was told of fragments.
     #[inline(always)]
     #[must_use]
-    pub const fn is_told(self) -> bool {
-        self.0 & Self::TOLD != 0
+    pub const fn is_daemon_told(self) -> bool {
+        self.0 & Self::DAEMON_TOLD != 0
     }
 
     /// After it was; `None` if it was before.
     #[inline(always)]
     #[must_use]
-    pub const fn told(self) -> Option<Self> {
-        if self.is_told() {
+    pub const fn daemon_told(self) -> Option<Self> {
+        if self.is_daemon_told() {
             return None;
         }
-        Some(Self(self.0 | Self::TOLD))
+        Some(Self(self.0 | Self::DAEMON_TOLD))
     }
 
     /// After the peer was asked whether it takes fragments; `None` if it was in this second.
     #[inline(always)]
     #[must_use]
     pub const fn asked(self, now: u64) -> Option<Self> {
-        const MOST: u32 = Label::ASKED >> Label::ASKED_SHIFT;
-        // Never 0, which says that it was not.
-        let second = ((now >> 30) as u32 % MOST + 1) << Self::ASKED_SHIFT;
-        if self.0 & Self::ASKED == second {
+        self.unless_within(1, now)
+    }
+
+    /// After the sender of a fragment was told that it is too long; `None` if it was in the last
+    /// [`Self::TELL_AGAIN`] seconds.
+    #[inline(always)]
+    #[must_use]
+    pub const fn told_sender(self, now: u64) -> Option<Self> {
+        self.unless_within(Self::TELL_AGAIN, now)
+    }
+
+    /// After how many seconds a sender is told again: Linux forgets after ten minutes
+    /// (`net.ipv4.route.mtu_expires`), and some never listen.
+    pub const TELL_AGAIN: u32 = 60;
+
+    /// With the second of `now`, unless it is one of so many from the noted one on.
+    #[inline(always)]
+    const fn unless_within(self, seconds: u32, now: u64) -> Option<Self> {
+        const MOST: u32 = Label::MESSAGE >> Label::MESSAGE_SHIFT;
+        let second = (now >> 30) as u32 % MOST;
+        // Never 0, which says that there was none.
+        let before = (self.0 & Self::MESSAGE) >> Self::MESSAGE_SHIFT;
+        if before != 0 && (second + MOST - (before - 1)) % MOST < seconds {
             return None;
         }
-        Some(Self(self.0 & !Self::ASKED | second))
+        Some(Self(
+            self.0 & !Self::MESSAGE | (second + 1) << Self::MESSAGE_SHIFT,
+        ))
     }
 }
 

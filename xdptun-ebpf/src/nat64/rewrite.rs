@@ -70,11 +70,13 @@ pub fn change_checksum(
 /// [`resize::trim`], unless it is a super-packet, which has no padding.
 #[inline(always)]
 pub fn trim(ctx: &TcContext, end: usize) -> Result<(), PacketError> {
-    match ctx.is_super_packet() {
-        true if ctx.len() as usize >= end => Ok(()),
-        true => Err(PacketError::OutOfBounds),
-        false => resize::trim(ctx, end),
+    if !ctx.is_super_packet() {
+        return resize::trim(ctx, end);
     }
+    if (ctx.len() as usize) < end {
+        return Err(PacketError::OutOfBounds);
+    }
+    Ok(())
 }
 
 /// An offset that the verifier knows a bound of.

@@ -284,6 +284,8 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
     let is_established = endpoint.state == State::Established;
     match request {
         Request::RetransmitSyn => flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow)),
+        // It would take the SYN for data.
+        Request::Reopen if rules::is_phantun(key.remote_address()) => None,
         Request::Reopen => {
             // What answers sooner is not late.
             if !is_established || !flow.is_unanswered_for(now, ACK_DELAY_NS) {
@@ -292,19 +294,18 @@ fn due<I: Ip>(ctx: &TcContext, request: Request, key: &FlowKey, flow: Entry) -> 
             flow.reopen(State::Established, next_iss(&endpoint, key, now), now);
             flow.claim_syn(now).then(|| syn::<I>(ctx, key, flow))
         }
-        Request::Probe => is_established.then(|| probe(flow, now)),
+        Request::Probe => is_established.then(|| probe(key, flow, now)),
         Request::Confirm => {
             let is_unconfirmed = endpoint.snd_una == endpoint.iss.wrapping_add(1);
             (is_established && is_unconfirmed)
                 .then(|| acknowledging(flow, Sent::Ack, Flags::ACK, endpoint.snd_una, now))
         }
-        Request::Finish if rules::is_phantun(key.remote_address()) => {
-            flow.abort(now).map(|sequence| {
-                acknowledging(flow, Sent::Rst, Flags::RST.with(Flags::ACK), sequence, now)
-            })
-        }
         Request::Finish => flow.finish(now).map(|sequence| {
-            acknowledging(flow, Sent::Fin, Flags::FIN.with(Flags::ACK), sequence, now)
+            let (kind, flags) = match rules::is_phantun(key.remote_address()) {
+                true => (Sent::Rst, Flags::RST.with(Flags::ACK)),
+                false => (Sent::Fin, Flags::FIN.with(Flags::ACK)),
+            };
+            acknowledging(flow, kind, flags, sequence, now)
         }),
         Request::Acknowledge | Request::OwnError | Request::Resend => None,
     }

@@ -30,7 +30,7 @@ use crate::packet::skb::Skb as _;
 use crate::tunnel::cookie::label;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::proof::proven;
-use crate::tunnel::rules::has_secret;
+use crate::tunnel::rules::{has_secret, is_phantun};
 use crate::tunnel::table::{Entry, find};
 
 /// What the segment that is about to be made needs.
@@ -58,11 +58,15 @@ pub fn acknowledging(flow: Entry, kind: Sent, flags: Flags, sequence: u32, now: 
     }
 }
 
-/// A segment that the peer answers, whatever its numbers.
+/// A segment that the peer answers, whatever its numbers. A phantun does not, and from now on it would
+/// acknowledge the number before the next: the flow refuses what acknowledges less than before.
 #[inline(always)]
-pub fn probe(flow: Entry, now: u64) -> Reply {
+pub fn probe(key: &FlowKey, flow: Entry, now: u64) -> Reply {
     flow.expect_answer(now);
-    let sequence = flow.snd_nxt().wrapping_sub(1);
+    let sequence = match is_phantun(key.remote_address()) {
+        true => flow.snd_nxt(),
+        false => flow.snd_nxt().wrapping_sub(1),
+    };
     acknowledging(flow, Sent::Probe, Flags::ACK, sequence, now)
 }
 

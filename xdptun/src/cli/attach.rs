@@ -77,7 +77,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
     secret: Vec<PathBuf>,
 
-    /// What the peers run.
+    /// What the peers run. Of a phantun server, `--port` names the TCP port.
     #[arg(long, value_enum, default_value = "xdptun")]
     compat: Compat,
 
@@ -119,7 +119,7 @@ Examples:
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
-  xdptun attach --iface eth0 --port 443 --peer 203.0.113.7 --compat phantun
+  xdptun attach --iface eth0 --port 4567 --peer 203.0.113.7 --compat phantun
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
 
 /// Runs the verb.

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_topic_has_a_limit_of_its_own() {
+    fn topics_are_in_their_order() {
         for (place, topic) in Topic::ALL.into_iter().enumerate() {
             assert_eq!(topic as usize, place, "{topic:?}");
         }

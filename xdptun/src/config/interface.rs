@@ -38,8 +38,8 @@ pub struct InterfaceConfig {
     #[serde(default, deserialize_with = "at_least_one_port")]
     pub ports: Vec<PortRange>,
     /// The only peers, 1,024 at most; if there are none, any address is a peer. xdptun leaves UDP and TCP
-    /// of other addresses alone. A peer can have a `secret` (or a list) of its own, which
-    /// replaces the interface's for that peer.
+    /// of other addresses alone. A peer can have a `secret` (or a list) and a `compat` of
+    /// its own, which replace the interface's for that peer.
     #[serde(default, deserialize_with = "not_too_many_peers")]
     pub peers: Vec<PeerConfig>,
     /// Which program restores inbound data.
@@ -167,8 +167,8 @@ impl InterfaceConfig {
         if self.secret.is_some() && self.peers_run(Compat::Phantun) {
             bail!(
                 Invalid,
-                "a phantun cannot prove that it knows a secret, so `secret` and `compat` exclude each \
-                 other; carry it by another interface, or leave one of them out"
+                "a phantun cannot prove that it knows a secret; leave out `secret`, or \
+                 `compat = \"phantun\"`, or attach to that peer by another interface"
             );
         }
         Ok(())
@@ -213,7 +213,7 @@ fn not_too_many_peers<'de, D: Deserializer<'de>>(file: D) -> Result<Vec<PeerConf
     let peers: Vec<PeerConfig> = list(file, "a list like [\"203.0.113.7\"]")?;
     peers_fit(peers.len()).map_err(D::Error::custom)?;
     if let Some(peer) = peer::contradiction(&peers) {
-        let error = format!("peer {peer} is listed twice, with different keys beside it");
+        let error = format!("peer {peer} is listed twice, with another `secret` or `compat`");
         return Err(D::Error::custom(error));
     }
     Ok(peers)

@@ -87,7 +87,7 @@ impl<'de> Deserialize<'de> for PeerConfig {
     }
 }
 
-/// A peer that is listed twice with different keys beside it, if there is one.
+/// A peer that is listed twice with another secret or program, if there is one.
 pub fn contradiction(peers: &[PeerConfig]) -> Option<&Peer> {
     let mut all = BTreeMap::new();
     let mut others = peers.iter();

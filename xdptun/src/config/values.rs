@@ -47,10 +47,10 @@ pub enum GroChoice {
 #[cfg_attr(test, derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Compat {
-    /// xdptun.
+    /// xdptun, as on this host.
     #[default]
     Xdptun,
-    /// phantun. See docs/phantun.md for what is lost.
+    /// phantun 0.8, a client or a server; without `secret` and without fragments (docs/phantun.md).
     Phantun,
 }
 

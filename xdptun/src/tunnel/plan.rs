@@ -128,12 +128,15 @@ impl Plan {
         }
         for name in &self.name_phantuns {
             let addresses = self.addresses.get(name).into_iter().flatten();
-            settings.phantuns.networks.extend(addresses);
+            // A name server must not change what runs at an address that the file names.
+            let others = addresses.filter(|one| !settings.peers.contains(one));
+            settings.phantuns.networks.extend(others);
         }
         match resolve::all(&self.addresses) {
             Some(addresses) => settings.peers.extend(addresses),
             None => {
-                settings.peers.clear();
+                // Those are phantuns all the same.
+                settings.peers.clone_from(&settings.phantuns.networks);
                 settings.only_peers = false;
             }
         }

@@ -10,7 +10,7 @@ use xdptun_common::tunnel::window::asking;
 use xdptun_test_datapath::moment::window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
-    Case, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
+    Case, Config, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
 };
 
 use crate::effects::{acknowledged, in_state, received, sent, unanswered};
@@ -305,20 +305,24 @@ fn a_peer_says_in_segments_without_data_that_it_takes_fragments() {
     check(&mut datapath(), rows);
 }
 
+/// What a flow's label says of something that was done so many seconds ago.
+fn second(at: Moment, ago: u64) -> u32 {
+    let (shift, seconds) = ASKED;
+    (((at.ns() >> 30) - ago) as u32 % seconds + 1) << shift
+}
+
 /// The first fragment that is lost asks the peer, once a second.
 #[test]
 fn a_peer_is_asked_before_the_first_fragment() {
     let mut rows: Vec<Row> = Vec::new();
-    let (shift, seconds) = ASKED;
     for path in paths() {
         let whole = path.outbound().payload(payload(3001));
         let first = whole.part(ID, PARTS[0]);
         for asked_ago in [None, Some(0), Some(1)] {
             let first = first.clone();
             rows.push(row(format!("{path:?} {asked_ago:?}"), move |at| {
-                let second = |ago: u64| (((at.ns() >> 30) - ago) as u32 % seconds + 1) << shift;
                 let flow = Flow {
-                    label: asked_ago.map_or(0, second),
+                    label: asked_ago.map_or(0, |ago| second(at, ago)),
                     ..path.established(at)
                 };
                 let case = Case::egress(&first)
@@ -335,7 +339,7 @@ fn a_peer_is_asked_before_the_first_fragment() {
                     .changes(path.key(), |flow| {
                         unanswered(flow, at);
                         acknowledged(flow, at);
-                        flow.label = second(0);
+                        flow.label = second(at, 0);
                     })
             }));
         }
@@ -408,6 +412,17 @@ fn growth(family: Family) -> u32 {
     }
 }
 
+/// The message to the sender of a first fragment, which has the length of the whole datagram.
+fn message_about(path: Path, whole: &Packet) -> Packet {
+    let family = path.family();
+    let quoted = match family {
+        Family::V4 => whole.clone().fragment_of(ID, 0, true),
+        Family::V6 => whole.clone(),
+    };
+    let message = Message::too_big(family, MTU - growth(family), quoted.quote(8));
+    message.packet(path.remote.ip(), path.local.ip())
+}
+
 #[test]
 fn the_sender_of_a_fragment_that_does_not_fit_is_told() {
     on_device(MTU, |datapath: &mut Datapath, ifindex| {
@@ -425,24 +440,8 @@ fn the_sender_of_a_fragment_that_does_not_fit_is_told() {
                     carries(at, path, flow, &whole, (0, fits, true)).on(ifindex)
                 }
             }));
-            let later = whole.clone().part(ID, (1, fits + 8, true));
-            rows.push(row(format!("{path:?} a later one"), move |at| {
-                let ports = (path.local.port(), path.remote.port());
-                let first = First::carried(at.before_ms(100), ports);
-                Case::egress(&later)
-                    .on(ifindex)
-                    .flow(path.key(), taking(path, at))
-                    .after_first(later.fragmented(), first)
-                    .drops(Outcome::TxDropFragment)
-            }));
             let long = whole.clone().part(ID, (0, fits + 8, true));
-            let quoted = match family {
-                // With the length of the whole datagram.
-                Family::V4 => whole.clone().fragment_of(ID, 0, true),
-                Family::V6 => whole.clone(),
-            };
-            let message = Message::too_big(family, MTU - growth(family), quoted.quote(8));
-            let message = message.packet(path.remote.ip(), path.local.ip());
+            let message = message_about(path, &whole);
             rows.push(row(format!("{path:?} too long"), move |at| {
                 Case::egress(&long)
                     .on(ifindex)
@@ -451,6 +450,102 @@ fn the_sender_of_a_fragment_that_does_not_fit_is_told() {
                     .marks(Request::OwnError.mark())
                     .counts(Outcome::TxTooBig)
                     .remembers(fragment.fragmented())
+                    .changes(path.key(), |flow| flow.label |= second(at, 0))
+            }));
+        }
+        check(datapath, rows);
+    });
+}
+
+/// Of a sender that was told less than a minute ago, or of others than the first, whose sender cannot
+/// be told: the first half leaves by itself, and the second in the place of the whole.
+#[test]
+fn a_fragment_that_does_not_fit_is_cut_in_two() {
+    on_device(MTU, |_, ifindex| {
+        let mut rows: Vec<Row> = Vec::new();
+        for path in paths() {
+            let family = path.family();
+            let header = family.header_len() + if family == Family::V6 { 8 } else { 0 };
+            // 176 or 174 units of eight bytes, all that the interface takes.
+            let len = (MTU as usize - header) / 8 * 8;
+            let half = (len / 2).next_multiple_of(8);
+            let whole = path.outbound().payload(payload(3001));
+            for (name, offset, told_ago, is_cut) in [
+                ("the sender was told", 0, Some(0), true),
+                ("and 59 s later", 0, Some(59), true),
+                ("a later one", 2, None, true),
+                ("told a minute ago", 0, Some(60), false),
+            ] {
+                let whole = whole.clone();
+                rows.push(row(format!("{path:?} {name}"), move |at| {
+                    let mut flow = taking(path, at);
+                    flow.interface = ifindex;
+                    flow.label |= TOLD | told_ago.map_or(0, |ago| second(at, ago));
+                    let fragment = whole.clone().part(ID, (offset, len, true));
+                    let datagram = fragment.fragmented();
+                    let ports = (path.local.port(), path.remote.port());
+                    let case = Case::egress(&fragment).on(ifindex).flow(path.key(), flow);
+                    if !is_cut {
+                        return case
+                            .answers(message_about(path, &whole))
+                            .marks(Request::OwnError.mark())
+                            .counts(Outcome::TxTooBig)
+                            .remembers(datagram)
+                            .changes(path.key(), |flow| {
+                                flow.label = TAKES | TOLD | second(at, 0);
+                            });
+                    }
+                    let rest = (offset + (half / 8) as u16, len - half, true);
+                    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+                    let segment = whole.clone().identified(ID as u16 + rest.0);
+                    let case = case
+                        .passes_as(segment.carried_part(ID, rest, numbers))
+                        .counts(Outcome::TxFragment)
+                        .changes(path.key(), |flow| {
+                            sent(flow, at, 8 + rest.1);
+                            flow.kept_fields = flow.kept_fields.seen(whole.fields());
+                        });
+                    match offset {
+                        0 => case.remembers_ports(datagram, ports),
+                        _ => case.after_first(datagram, First::carried(at.before_ms(9), ports)),
+                    }
+                }));
+            }
+        }
+        // Where the first half leaves.
+        let config = Config {
+            ifindex,
+            ..Config::default()
+        };
+        check(&mut Datapath::new(&config), rows);
+    });
+}
+
+/// The second half of what lies behind the end of a datagram would be its beginning.
+#[test]
+fn what_is_no_fragment_is_not_cut() {
+    on_device(MTU, |datapath: &mut Datapath, ifindex| {
+        let mut rows: Vec<Row> = Vec::new();
+        for path in paths() {
+            let family = path.family();
+            let header = family.header_len() + if family == Family::V6 { 8 } else { 0 };
+            let len = (MTU as usize - header) / 8 * 8;
+            let whole = path.outbound().payload(payload(len));
+            let fragment = whole.part(ID, (0, len, true));
+            rows.push(row(format!("{path:?}"), move |at| {
+                let ports = (path.local.port(), path.remote.port());
+                let mut frame = fragment.bytes();
+                // The largest offset: in IPv4's header, or in the fragment header of IPv6.
+                match path.family() {
+                    Family::V4 => frame[20..22].copy_from_slice(&[0x1f, 0xff]),
+                    Family::V6 => frame[56..58].copy_from_slice(&[0xff, 0xf8]),
+                }
+                let first = First::carried(at.before_ms(9), ports);
+                Case::egress(frame)
+                    .on(ifindex)
+                    .flow(path.key(), taking(path, at))
+                    .after_first(fragment.fragmented(), first)
+                    .drops(Outcome::TxDropMalformed)
             }));
         }
         check(datapath, rows);

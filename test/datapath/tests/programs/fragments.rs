@@ -1,6 +1,7 @@
 //! Fragments that no segment carries: the first one names the ports and is dropped, and the
 //! others of the same datagram with it. Those of other datagrams pass.
 
+use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::packet::payload;
@@ -208,6 +209,11 @@ fn those_of_other_datagrams_pass() {
         }
     }
     for path in paths() {
+        let later = path.inbound().payload(payload(30)).fragment_of(ID, 8, true);
+        rows.push(row(format!("{path:?} carried by a segment"), move |at| {
+            let first = First::carried(at.ns(), (path.remote.port(), path.local.port()));
+            Case::ingress(&later).after_first(later.fragmented(), first)
+        }));
         for program in Program::XDP {
             let later = path.inbound().payload(payload(30)).fragment_of(ID, 8, true);
             rows.push(row(format!("{program:?} {path:?}"), move |at| {

@@ -5,12 +5,14 @@ use std::sync::{LazyLock, Mutex};
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::config::{Phantuns, Request};
+use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, State};
+use xdptun_common::tunnel::window::asking;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Config, Datapath, Family, Moment, Path, Row, check, flags, row};
 
-use crate::effects::{acknowledged, in_state, received};
+use crate::effects::{acknowledged, closed, in_state, received, unanswered};
 use crate::opening::opens;
 use crate::requests::{asks, granted};
 use crate::{Shared, lock, paths};
@@ -114,22 +116,69 @@ fn a_flow_ends_with_a_reset() {
                 .flow(path.key(), flow)
                 .passes_as(reset)
                 .changes(path.key(), |flow| {
-                    flow.state = State::Closed as u32;
-                    flow.received_at = at.ns();
+                    flow.state = State::FinSent as u32;
+                    flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
+                    flow.syn_at = at.ns();
                     acknowledged(flow, at);
                 })
         }));
-        for state in [State::SynSent, State::SynReceived, State::Closed] {
-            rows.push(row(format!("{path:?}, {state:?}"), move |at| {
-                asks(path, Request::Finish)
-                    .flow(path.key(), in_state(path.opening(at), state))
-                    .drops(Outcome::TxNotRequested)
-                    .changes(path.key(), |flow| {
-                        flow.state = State::Closed as u32;
-                        flow.received_at = at.ns();
-                    })
-            }));
-        }
+        rows.push(row(format!("{path:?}, again"), move |at| {
+            let flow = in_state(path.established(at), State::FinSent);
+            let sequence = flow.snd_nxt.wrapping_sub(1);
+            let reset = path.control(at, flags::RST | flags::ACK, sequence, flow.rcv_nxt);
+            granted(asks(path, Request::Finish), Sent::Rst)
+                .flow(path.key(), flow)
+                .passes_as(reset)
+                .changes(path.key(), |flow| acknowledged(flow, at))
+        }));
+        rows.push(row(format!("{path:?}, its answer"), move |at| {
+            let flow = in_state(path.established(at), State::FinSent);
+            let reset = path.inbound().segment(flags::RST, flow.rcv_nxt, 0);
+            Case::ingress(reset.window(u16::MAX))
+                .flow(path.key(), flow)
+                .ends()
+                .counts(Outcome::RxRst)
+                .reports(Kind::Reset, path.key())
+                .changes(path.key(), |flow| closed(flow, at))
+        }));
+    }
+    check(&mut lock(&ALL), rows);
+}
+
+/// It would acknowledge the number before the next one from then on, which the flow refuses.
+#[test]
+fn a_probe_has_the_next_number_and_no_flow_is_opened_again() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        rows.push(row(format!("{path:?} probe"), move |at| {
+            let flow = path.established(at);
+            let probe = path.control_of(at, &flow, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
+            granted(asks(path, Request::Probe), Sent::Probe)
+                .flow(path.key(), flow)
+                .passes_as(probe.window(asking(at.window())))
+                .changes(path.key(), |flow| {
+                    unanswered(flow, at);
+                    acknowledged(flow, at);
+                })
+        }));
+        rows.push(row(format!("{path:?} open again"), move |at| {
+            let mut flow = path.established(at);
+            flow.unanswered_at = at.before_ms(5000);
+            flow.received_at = at.before_ms(6000);
+            asks(path, Request::Reopen)
+                .flow(path.key(), flow)
+                .drops(Outcome::TxNotRequested)
+        }));
+        let fragment = path
+            .outbound()
+            .payload(payload(3000))
+            .part(7, (0, 1448, true));
+        rows.push(row(format!("{path:?} fragment"), move |at| {
+            Case::egress(&fragment)
+                .flow(path.key(), path.established(at))
+                .drops(Outcome::TxDropFragment)
+                .remembers(fragment.fragmented())
+        }));
     }
     check(&mut lock(&ALL), rows);
 }

@@ -123,6 +123,22 @@ impl Routed {
         self.route_client(number)
     }
 
+    /// Sets up the interface of a host that came back without addresses and routes: that of a
+    /// client, or of the server, which has the number after the last client.
+    pub fn set_up_again(&self, number: usize) -> Result<()> {
+        let host = self.clients.get(number).unwrap_or(&self.server);
+        link::configure(&End {
+            netns: &host.netns,
+            dev: Host::DEV,
+            addresses: &prefixed(host.v4, host.v6),
+        })?;
+        link::wait_up(&host.netns, Host::DEV)?;
+        match number < self.clients.len() {
+            true => self.route_client(u8::try_from(number)?),
+            false => Ok(()),
+        }
+    }
+
     /// Recreates a client's interface, as when a dongle is pulled out and put in
     /// again.
     pub fn replug(&self, number: u8) -> Result<()> {

@@ -57,6 +57,12 @@ impl Router {
         Ok(Self { netns, v4, v6 })
     }
 
+    /// Flushes all rules and loads those that it had at first, at once, as a reload of its
+    /// firewall does. It forgets no connection.
+    pub fn reload_rules(&self) -> Result<()> {
+        self.rules(&format!("flush ruleset\n{RULES}"))
+    }
+
     pub(super) fn be_strict(&self) -> Result<()> {
         self.rules(RULES)?;
         // These exist once the rules made the kernel load conntrack.

@@ -3,7 +3,7 @@
 
 use std::net::UdpSocket;
 
-use xdptun_lab::{Direct, Family, WireStats, udp, wait};
+use xdptun_lab::{Direct, Family, Host, WireStats, link, udp, wait};
 use xdptun_test_net::mode;
 use xdptun_test_net::status::{self, wait_moved_apart_from_timed};
 use xdptun_test_net::wire::Wire;
@@ -18,8 +18,15 @@ fn longest(family: Family) -> usize {
     }
 }
 
-/// A client and an echo that know what fits, and that the other takes fragments.
-fn met(net: &Direct, family: Family, server: &udp::Server, context: &str) -> UdpSocket {
+/// A client and an echo that know what fits, and that the other takes fragments. An answer of 3,000
+/// bytes takes so many `segments`.
+fn met(
+    net: &Direct,
+    family: Family,
+    server: &udp::Server,
+    segments: u64,
+    context: &str,
+) -> UdpSocket {
     let (a, b) = (&net.a.netns, &net.b.netns);
     let client = socket::roomy(a, net.a.socket(family, 0)).unwrap();
     let to = server.address();
@@ -38,13 +45,53 @@ fn met(net: &Direct, family: Family, server: &udp::Server, context: &str) -> Udp
     let before = status::counters(b).unwrap();
     client.send_to(&long, to).unwrap();
     let expected = [
-        ("rx_fragment", 3),
+        ("rx_fragment", segments),
         ("tx_drop_fragment", 1),
         ("tx_too_big", 1),
     ];
     wait_moved_apart_from_timed(b, &before, &expected)
         .unwrap_or_else(|error| panic!("{context}: {error:#}"));
     client
+}
+
+/// A client that does not listen when it is told what fits, and, over IPv6, a link of which nothing
+/// smaller may be told: xdptun cuts each fragment in two.
+#[test]
+fn fragments_that_stay_too_long_are_cut() {
+    for (mtu, family) in [(1500, Family::V4), (1500, Family::V6), (1280, Family::V6)] {
+        let context = format!("MTU {mtu}, {family}");
+        let net = Direct::new().unwrap();
+        for host in [&net.a, &net.b] {
+            link::set_mtu(&host.netns, Host::DEV, mtu).unwrap();
+        }
+        let _attached = mode::TC.attach_both(&net).unwrap();
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        // The kernel makes three fragments; those that fill the link become two segments each.
+        let segments = if mtu == 1280 { 5 } else { 3 };
+        let client = met(&net, family, &server, segments, &context);
+        socket::ignore_path(&client, family).unwrap();
+        let wire = Wire::watch(&[&net.a]).unwrap();
+        let before = status::counters(&net.a.netns).unwrap();
+        let datagrams = 20;
+        for number in 0..datagrams {
+            let len = 2 * mtu as usize + 100;
+            udp::exchange(&client, server.address(), &udp::pattern(len, number), LIMIT)
+                .unwrap_or_else(|error| panic!("{context}: {error:#}"));
+        }
+        let stats = WireStats::of(PORT, &wire.stop().unwrap());
+        assert_eq!(
+            (stats.udp_datagrams, stats.fragments, stats.bad_checksums),
+            (0, 0, 0),
+            "{context}: {stats:#?}"
+        );
+        let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
+        let segments = 5 * u64::from(datagrams);
+        assert_eq!(moved.get("tx_fragment"), Some(&segments), "{context}");
+        assert!(
+            moved.keys().all(|name| !name.contains("drop")),
+            "{context}: {moved:?}"
+        );
+    }
 }
 
 #[test]
@@ -55,7 +102,7 @@ fn datagrams_of_every_size_are_echoed() {
         for family in Family::BOTH {
             let context = format!("{mode:?}, {family}");
             let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            let client = met(&net, family, &server, &context);
+            let client = met(&net, family, &server, 3, &context);
             let wire = Wire::watch(&[&net.a]).unwrap();
             let before = status::counters(&net.a.netns).unwrap();
             let edges = [

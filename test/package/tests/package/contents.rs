@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 48] = [
+const FILES: [(&str, &str); 49] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/sysusers.d/xdptun.conf"),
@@ -43,6 +43,7 @@ const FILES: [(&str, &str); 48] = [
     ("-rw-r--r--", "./usr/share/doc/xdptun/nat64.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/operating.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/packages.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/phantun.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/policy.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/security.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/third-party.txt.gz"),

@@ -32,7 +32,7 @@ fn caddy_serves_uploads_and_downloads() {
 }
 
 #[test]
-fn it_is_fast() {
+fn its_speed_is_told() {
     if !is_installed() {
         return;
     }

@@ -48,7 +48,7 @@ fn its_defaults_carry_data_both_ways() {
 }
 
 #[test]
-fn it_is_as_fast_as_its_fragments_allow() {
+fn its_speed_is_told() {
     Comparison::new("OpenVPN", ["over xdptun", "over plain UDP"])
         .measure(
             || speeds(&Path::disguised(PORT)?),

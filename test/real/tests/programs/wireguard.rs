@@ -39,7 +39,7 @@ fn its_default_mtu_works_over_ipv6() {
 }
 
 #[test]
-fn it_is_as_fast_as_its_fragments_allow() {
+fn its_speed_is_told() {
     let speeds = |path: Path| -> Result<Speeds> {
         let tunnel = up(&path)?;
         tunnel.send_one_by_one()?;

@@ -14,6 +14,7 @@ use xdptun_common::wire::{
     FragmentHeader, Icmp, Ip, IpFields, IpVersion, Ipv4Header, Part, Protocol, TcpHeader, UdpHeader,
 };
 
+use super::cut::cut;
 use super::{first, note};
 use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
@@ -28,6 +29,7 @@ use crate::tunnel::disguise::{leave, write_headers};
 use crate::tunnel::events::report;
 use crate::tunnel::icmp::too_big;
 use crate::tunnel::reply::{probe, rewrite};
+use crate::tunnel::rules::is_phantun;
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::refused;
 
@@ -35,7 +37,7 @@ use crate::tunnel::verdict::refused;
 /// bytes would be undefined, and the verifier refuses to load them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-enum Course {
+enum Action {
     /// It goes on as it is: it is none of ours, or its first has not come.
     AsItIs = 0,
     /// It is dropped.
@@ -46,10 +48,12 @@ enum Course {
     Back = 3,
     /// It becomes a segment with these ports, the source in the high half.
     AsSegment = 4,
+    /// It is cut in two, each of which becomes one: its sender was told a moment ago.
+    AsTwo = 5,
 }
 
-impl Course {
-    /// The course and its value in one number, as the result of a subprogram.
+impl Action {
+    /// The action and its value in one number, as the result of a subprogram.
     #[inline(always)]
     const fn with(self, value: u32) -> u64 {
         (self as u64) << 32 | value as u64
@@ -59,26 +63,31 @@ impl Course {
 /// A fragment; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
 #[inline(always)]
 pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
-    const AS_IT_IS: u32 = Course::AsItIs as u32;
-    const AS_PROBE: u32 = Course::AsProbe as u32;
-    const BACK: u32 = Course::Back as u32;
-    const AS_SEGMENT: u32 = Course::AsSegment as u32;
-    let course = course::<I>(ctx);
-    let value = course as u32;
-    Some(match (course >> 32) as u32 {
+    const AS_IT_IS: u32 = Action::AsItIs as u32;
+    const AS_PROBE: u32 = Action::AsProbe as u32;
+    const BACK: u32 = Action::Back as u32;
+    const AS_SEGMENT: u32 = Action::AsSegment as u32;
+    const AS_TWO: u32 = Action::AsTwo as u32;
+    let action = decide::<I>(ctx);
+    let value = action as u32;
+    Some(match (action >> 32) as u32 {
         AS_IT_IS => return None,
         AS_PROBE => ask::<I>(ctx),
         BACK => too_big::<I>(ctx, value, growth::<I>()),
         AS_SEGMENT => carry::<I>(ctx, value),
+        AS_TWO => match cut::<I>(ctx) {
+            Ok(()) => carry::<I>(ctx, value),
+            Err(error) => refused(error, Direction::Outbound),
+        },
         _ => Outcome::TxDropFragment,
     })
 }
 
-/// Finds the course, and notes it for the fragments that follow the first.
+/// Decides what the fragment does, and notes it for the fragments that follow the first.
 #[inline(never)]
-fn course<I: Icmp>(ctx: &TcContext) -> u64 {
+fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
-        return Course::AsItIs.with(0);
+        return Action::AsItIs.with(0);
     };
     let datagram = located.fragmented(true);
     let is_first = located.shape == Shape::FirstFragment;
@@ -86,37 +95,42 @@ fn course<I: Icmp>(ctx: &TcContext) -> u64 {
         located.ports(&View(ctx))
     } else {
         match first(&datagram).map(|first| first.ports()) {
-            Some(None) => return Course::Nowhere.with(0),
+            Some(None) => return Action::Nowhere.with(0),
             Some(ports) => ports,
             None => None,
         }
     };
     let Some(ports) = ports else {
-        return Course::AsItIs.with(0);
+        return Action::AsItIs.with(0);
     };
     let flow = find(&located.outbound(ports)).filter(|flow| flow.state() == State::Established);
-    let (course, value) = match flow.filter(|_| is_alone(&located)) {
-        None => (Course::Nowhere, 0),
-        Some(flow) if !flow.takes_fragments() => (Course::AsProbe, 0),
-        // Its sender makes all but the last as long as the first.
-        Some(_) => match exceeded_mtu(ctx, growth::<I>()) {
-            Some(mtu) => (Course::Back, mtu),
-            None => (
-                Course::AsSegment,
-                u32::from(ports.0) << 16 | u32::from(ports.1),
-            ),
+    // Behind its end a short frame has padding, and what was cut off has the other half.
+    if trim(ctx, located.offset + located.len).is_err() {
+        return Action::Nowhere.with(0);
+    }
+    let both_ports = u32::from(ports.0) << 16 | u32::from(ports.1);
+    let (action, value) = match flow.filter(|_| is_alone(&located)) {
+        None => (Action::Nowhere, 0),
+        Some(_) if is_phantun(located.ip.destination()) => (Action::Nowhere, 0),
+        Some(flow) if !flow.takes_fragments() => (Action::AsProbe, 0),
+        Some(flow) => match exceeded_mtu(ctx, growth::<I>()) {
+            // It makes all the others no longer then. What follows this one is lost with it.
+            Some(mtu) if is_first && flow.claim_too_big(now()) => (Action::Back, mtu),
+            Some(_) => (Action::AsTwo, both_ports),
+            None => (Action::AsSegment, both_ports),
         },
     };
+    let is_carried = matches!(action, Action::AsSegment | Action::AsTwo);
     if is_first {
-        let first = match course {
-            Course::AsSegment => First::carried(now(), ports),
-            _ => First::dropped(now()),
+        let first = match is_carried {
+            true => First::carried(now(), ports),
+            false => First::dropped(now()),
         };
         note(&datagram, first);
-    } else if course != Course::AsSegment {
-        return Course::Nowhere.with(0);
+    } else if !is_carried {
+        return Action::Nowhere.with(0);
     }
-    course.with(value)
+    action.with(value)
 }
 
 /// The flow of a fragment with these ports.
@@ -158,7 +172,7 @@ fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
     if !flow.claim_question(now) {
         return Outcome::TxDropFragment;
     }
-    match rewrite::<I>(ctx, Direction::Outbound, &key, &probe(flow, now)) {
+    match rewrite::<I>(ctx, Direction::Outbound, &key, &probe(&key, flow, now)) {
         Ok(()) => Outcome::TxAskedLost,
         Err(error) => refused(error, Direction::Outbound),
     }
@@ -168,19 +182,20 @@ fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
 /// `flow`.
 #[inline(always)]
 fn into_segment<I: Ip>(ctx: &TcContext, flow: &Entry, ports: (u16, u16)) -> Outcome {
-    let segment = enclose::<I>(ctx).and_then(|sum| write::<I>(ctx, flow, ports, sum));
-    match segment {
+    let mut sum = Sum::new();
+    let enclosed = enclose::<I>(ctx, &mut sum);
+    match enclosed.and_then(|()| write::<I>(ctx, flow, ports, sum)) {
         Ok(()) => Outcome::TxFragment,
         Err(error) => refused(error, Direction::Outbound),
     }
 }
 
 /// Makes the fragment the payload of a segment, behind room for a TCP header. The IP header is that
-/// of a datagram with this payload. Returns the sum of the payload.
+/// of a datagram with this payload, whose sum goes into `sum`.
 ///
 /// A subprogram of its own, as is what follows: both stacks do not fit into one.
 #[inline(never)]
-fn enclose<I: Ip>(ctx: &TcContext) -> Result<Sum, PacketError> {
+fn enclose<I: Ip>(ctx: &TcContext, sum: &mut Sum) -> Result<(), PacketError> {
     let at = link_len() + I::LEN;
     let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
     let len = located.len;
@@ -188,7 +203,6 @@ fn enclose<I: Ip>(ctx: &TcContext) -> Result<Sum, PacketError> {
     if !is_possible(part, len) {
         return Err(PacketError::OutOfBounds);
     }
-    trim(ctx, at + I::PART_LEN + len)?;
     let first = match part.offset {
         0 => View(ctx).read::<UdpHeader>(at + I::PART_LEN),
         _ => None,
@@ -214,7 +228,8 @@ fn enclose<I: Ip>(ctx: &TcContext) -> Result<Sum, PacketError> {
     ctx.write(link_len(), whole)
         .ok_or(PacketError::OutOfBounds)?;
     let len = bounded::<{ payload::MAX_LEN }>((FragmentHeader::LEN + len) as u32);
-    payload::sum(ctx, carried, len.ok_or(PacketError::TooLong)? as usize)
+    *sum = payload::sum(ctx, carried, len.ok_or(PacketError::TooLong)? as usize)?;
+    Ok(())
 }
 
 /// Writes the headers of the segment whose payload adds up to `sum`.
@@ -234,7 +249,7 @@ fn write<I: Ip>(
 
 /// Which part of its datagram the fragment is.
 #[inline(always)]
-fn part<I: Ip>(ctx: &TcContext) -> Option<Part> {
+pub(super) fn part<I: Ip>(ctx: &TcContext) -> Option<Part> {
     match I::VERSION {
         IpVersion::V4 => View(ctx).read::<Ipv4Header>(link_len())?.part(),
         IpVersion::V6 => {

@@ -6,6 +6,7 @@
 //! Subprograms that parse again: the common path keeps its stack.
 
 pub mod arriving;
+mod cut;
 pub mod leaving;
 
 use aya_ebpf::bindings::BPF_ANY;
@@ -37,7 +38,9 @@ pub fn refuse<I: Ip>(ctx: &TcContext, direction: Direction) {
 /// Whether a later fragment that comes belongs to a datagram whose first was dropped.
 #[inline(never)]
 pub fn is_dropped<I: Ip>(ctx: &TcContext) -> bool {
-    key::<I>(ctx, Direction::Inbound).is_some_and(|key| first(&key).is_some())
+    // One that a segment carried is of another datagram: no fragment comes beside the segments.
+    let first = key::<I>(ctx, Direction::Inbound).and_then(|key| first(&key));
+    first.is_some_and(|first| first.ports().is_none())
 }
 
 #[inline(always)]

@@ -225,17 +225,6 @@ impl Entry {
         }
     }
 
-    /// Ends the flow at once. Returns the sequence number of the reset; `None` if there is nothing to
-    /// end.
-    #[inline(always)]
-    pub fn abort(self, now: u64) -> Option<u32> {
-        let state = self.state();
-        // The daemon keeps the entry for a while from now on.
-        self.received(now);
-        word!(self, state).store(State::Closed as u32);
-        matches!(state, State::Established).then(|| self.snd_nxt())
-    }
-
     /// Starts a clean end: from now on no datagram leaves. Returns the sequence
     /// number of the FIN, also if it was sent before; `None` if there is nothing
     /// to end.

@@ -183,7 +183,7 @@ impl Entry {
     /// Whether a fragment of it was ever carried.
     #[inline(always)]
     pub fn has_fragments(self) -> bool {
-        self.label_word().is_told()
+        self.label_word().is_daemon_told()
     }
 
     /// Whether its peer takes fragments.
@@ -215,10 +215,17 @@ impl Entry {
         self.change_label(|before| before.asked(now))
     }
 
+    /// Whether it is time to tell the sender of a fragment that it is too long; at most one of all
+    /// CPUs is told so.
+    #[inline(always)]
+    pub fn claim_too_big(self, now: u64) -> bool {
+        self.change_label(|before| before.told_sender(now))
+    }
+
     /// Whether the daemon is to be told that the flow has fragments, which is so once.
     #[inline(always)]
     pub fn claim_telling(self) -> bool {
-        self.change_label(Label::told)
+        self.change_label(Label::daemon_told)
     }
 
     #[inline(always)]

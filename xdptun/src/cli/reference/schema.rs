@@ -164,7 +164,8 @@ impl JsonSchema for PeerConfig {
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
         let title = "addresses, networks and host names, \
-                     also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }`";
+                     also as `{ peer = \"203.0.113.7\", secret = \"PATH\" }` or with \
+                     `compat = \"phantun\"`";
         json_schema!({ "title": title })
     }
 }

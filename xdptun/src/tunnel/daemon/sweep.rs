@@ -151,7 +151,8 @@ impl Daemon<'_> {
         let now = round.now;
         let peer = Peer {
             is_dead: self.doubts.is_dead(key, flow, now),
-            is_phantun: self.attached.maps.leads_to_phantun(key),
+            // Only then does it matter.
+            is_phantun: is_doubtful(flow, now) && self.attached.maps.leads_to_phantun(key),
         };
         match need(flow, peer, &self.timers, now) {
             Need::Nothing => {}

@@ -5,6 +5,7 @@ mod capture;
 mod kernels;
 mod operating;
 mod packages;
+mod phantun;
 mod readme;
 
 use std::fs;
@@ -33,6 +34,7 @@ pages! {
     kernels: "docs/kernels.md",
     operating: "docs/operating.md",
     packages: "docs/packages.md",
+    phantun: "docs/phantun.md",
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! A fragment that leaves, too long for a segment, is cut in two: for senders that do not listen when they
+//! are told what fits, and for IPv6 links so narrow that nothing smaller may be told (RFC 8200 section 5).
+
+use aya_ebpf::helpers::generated::bpf_clone_redirect;
+use aya_ebpf::programs::TcContext;
+use xdptun_common::parse::{Bytes as _, locate};
+use xdptun_common::tunnel::fragment::is_possible;
+use xdptun_common::wire::{FragmentHeader, Ip, IpVersion, Part, Protocol};
+
+use super::leaving::part;
+use crate::host::again::{mark, unmark};
+use crate::host::interface::interface;
+use crate::packet::access::View;
+use crate::packet::error::PacketError;
+use crate::packet::link::link_len;
+use crate::packet::resize::{adjust_after_ip, store};
+use crate::packet::skb::Skb as _;
+use crate::packet::verifier::bounded;
+
+/// The most bytes that are cut off at once: `bpf_skb_adjust_room` removes no 4096. A multiple of eight,
+/// as fragments are.
+const MOST: usize = 4088;
+
+/// Sends the first half of the fragment in the packet through the hook, as a fragment of its own, and
+/// makes the packet the second. The caller has found that the fragment stands right behind its
+/// headers, and ends where the packet ends.
+#[inline(never)]
+pub fn cut<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
+    let located = locate::<I>(&View(ctx), link_len()).ok_or(PacketError::OutOfBounds)?;
+    let whole = part::<I>(ctx).ok_or(PacketError::OutOfBounds)?;
+    // Half of what is no fragment could be one.
+    if !is_possible(whole, located.len) {
+        return Err(PacketError::OutOfBounds);
+    }
+    let half = bounded::<MOST>((located.len as u32 / 2).next_multiple_of(8));
+    let half = half.map_or(MOST, |half| half as usize);
+    let rest = located.len.checked_sub(half).filter(|rest| *rest > 0);
+    let rest = rest.ok_or(PacketError::OutOfBounds)?;
+    let first = Part {
+        more: true,
+        ..whole
+    };
+    // What stands behind its end is cut off when the hook meets it.
+    write::<I>(ctx, located.ip, first, half)?;
+    // For other functions on the hook, which have met it.
+    mark(ctx);
+    // SAFETY: the context is valid. The clone is lost if the kernel has no memory for it.
+    let sent = unsafe { bpf_clone_redirect(ctx.raw(), interface(ctx).index(), 0) };
+    unmark(ctx);
+    if sent != 0 {
+        return Err(PacketError::Access);
+    }
+    let second = Part {
+        offset: whole.offset.wrapping_add((half / 8) as u16),
+        ..whole
+    };
+    adjust_after_ip(ctx, -(half as i32))?;
+    write::<I>(ctx, located.ip, second, rest)
+}
+
+/// Writes the headers of a fragment.
+#[inline(always)]
+fn write<I: Ip>(ctx: &TcContext, ip: I, part: Part, len: usize) -> Result<(), PacketError> {
+    if I::VERSION == IpVersion::V6 {
+        let header = FragmentHeader::new(Protocol::UDP, part);
+        store(ctx, link_len() + I::LEN, &header)?;
+    }
+    store(
+        ctx,
+        link_len(),
+        &ip.with_part(Protocol::UDP, part, len as u16),
+    )
+}
