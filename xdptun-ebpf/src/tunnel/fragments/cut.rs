@@ -3,7 +3,7 @@
 
 use aya_ebpf::helpers::generated::bpf_clone_redirect;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::parse::{Bytes as _, locate};
+use xdptun_common::parse::locate;
 use xdptun_common::tunnel::fragment::is_possible;
 use xdptun_common::wire::{FragmentHeader, Ip, IpVersion, Part, Protocol};
 
