@@ -55,7 +55,7 @@ impl Identity {
 }
 
 impl Tunnel {
-    /// Brings a tunnel up from `client` to `server`, with OpenVPN's defaults but for `options`.
+    /// Brings a tunnel up from `client` to `server`, with OpenVPN's defaults and these `options`.
     pub fn up(server: &Host, client: &Host, options: &[&str]) -> Result<Self> {
         let files = Scratch::new()?;
         let [of_server, of_client] =

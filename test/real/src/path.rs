@@ -91,6 +91,16 @@ impl Path {
         Ok([server?, client?])
     }
 
+    /// Whether both hosts have sent and received many fragments.
+    pub fn ensure_fragments(&self) -> Result<()> {
+        for counters in self.counters()? {
+            let fragments = ["tx_fragment", "rx_fragment"].map(|name| counters.get(name).copied());
+            let many = |count: &Option<u64>| count.is_some_and(|count| count > 500);
+            ensure!(fragments.iter().all(many), "{counters:#?}");
+        }
+        Ok(())
+    }
+
     /// Whether xdptun has lost nothing since then, and the router refused nothing.
     pub fn ensure_nothing_lost(&self, since: &[Counters; 2]) -> Result<()> {
         for (before, after) in since.iter().zip(self.counters()?) {

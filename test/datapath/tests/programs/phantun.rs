@@ -14,7 +14,7 @@ use xdptun_test_datapath::{Case, Config, Datapath, Family, Moment, Path, Row, ch
 
 use crate::effects::{acknowledged, closed, in_state, received, unanswered};
 use crate::opening::opens;
-use crate::requests::{asks, granted};
+use crate::requests::{asks, ends, granted};
 use crate::{Shared, lock, paths};
 
 static ALL: Shared = LazyLock::new(|| of(Phantuns::All));
@@ -105,32 +105,8 @@ fn a_phantun_server_is_called_with_number_0_and_a_client_not() {
 /// It knows no FIN.
 #[test]
 fn a_flow_ends_with_a_reset() {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows = ends(Sent::Rst, flags::RST);
     for path in paths() {
-        rows.push(row(format!("{path:?}"), move |at| {
-            let mut flow = path.established(at);
-            flow.acked = flow.rcv_nxt.wrapping_sub(1);
-            let reset = flags::RST | flags::ACK;
-            let reset = path.control(at, reset, flow.snd_nxt, flow.rcv_nxt);
-            granted(asks(path, Request::Finish), Sent::Rst)
-                .flow(path.key(), flow)
-                .passes_as(reset)
-                .changes(path.key(), |flow| {
-                    flow.state = State::FinSent as u32;
-                    flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
-                    flow.syn_at = at.ns();
-                    acknowledged(flow, at);
-                })
-        }));
-        rows.push(row(format!("{path:?}, again"), move |at| {
-            let flow = in_state(path.established(at), State::FinSent);
-            let sequence = flow.snd_nxt.wrapping_sub(1);
-            let reset = path.control(at, flags::RST | flags::ACK, sequence, flow.rcv_nxt);
-            granted(asks(path, Request::Finish), Sent::Rst)
-                .flow(path.key(), flow)
-                .passes_as(reset)
-                .changes(path.key(), |flow| acknowledged(flow, at))
-        }));
         rows.push(row(format!("{path:?}, its answer"), move |at| {
             let flow = in_state(path.established(at), State::FinSent);
             let reset = path.inbound().segment(flags::RST, flow.rcv_nxt, 0);

@@ -17,7 +17,7 @@ pub fn granted_requests() -> Vec<Row> {
         repeated_syns(),
         reopenings(),
         probes(),
-        ends(),
+        ends(Sent::Fin, flags::FIN),
         acknowledgements(),
     ]
     .into_iter()
@@ -214,16 +214,18 @@ fn a_confirmation() {
     check(&mut datapath(), rows);
 }
 
-fn ends() -> Vec<Row> {
+/// The ends of flows by a segment of this kind with this flag.
+pub fn ends(kind: Sent, flag: u8) -> Vec<Row> {
+    let flags = flag | flags::ACK;
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
         rows.push(row(format!("{path:?}"), move |at| {
             let mut flow = path.established(at);
             flow.acked = flow.rcv_nxt.wrapping_sub(1);
-            let fin = path.control(at, flags::FIN | flags::ACK, flow.snd_nxt, flow.rcv_nxt);
-            granted(asks(path, Request::Finish), Sent::Fin)
+            let end = path.control(at, flags, flow.snd_nxt, flow.rcv_nxt);
+            granted(asks(path, Request::Finish), kind)
                 .flow(path.key(), flow)
-                .passes_as(fin)
+                .passes_as(end)
                 .changes(path.key(), |flow| {
                     flow.state = State::FinSent as u32;
                     flow.snd_nxt = flow.snd_nxt.wrapping_add(1);
@@ -234,10 +236,10 @@ fn ends() -> Vec<Row> {
         rows.push(row(format!("{path:?}, again"), move |at| {
             let flow = in_state(path.established(at), State::FinSent);
             let sequence = flow.snd_nxt.wrapping_sub(1);
-            let fin = path.control(at, flags::FIN | flags::ACK, sequence, flow.rcv_nxt);
-            granted(asks(path, Request::Finish), Sent::Fin)
+            let end = path.control(at, flags, sequence, flow.rcv_nxt);
+            granted(asks(path, Request::Finish), kind)
                 .flow(path.key(), flow)
-                .passes_as(fin)
+                .passes_as(end)
                 .changes(path.key(), |flow| acknowledged(flow, at))
         }));
         for state in [State::SynSent, State::SynReceived] {
@@ -254,7 +256,7 @@ fn ends() -> Vec<Row> {
 
 #[test]
 fn a_clean_end() {
-    check(&mut datapath(), ends());
+    check(&mut datapath(), ends(Sent::Fin, flags::FIN));
 }
 
 /// The clone of an inbound segment turns round and becomes its acknowledgement.

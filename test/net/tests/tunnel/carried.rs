@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 
 use xdptun_lab::{Direct, Family, Host, WireStats, link, udp, wait};
 use xdptun_test_net::mode;
-use xdptun_test_net::status::{self, wait_moved_apart_from_timed};
+use xdptun_test_net::status::{self, Counters, wait_moved_apart_from_timed};
 use xdptun_test_net::wire::Wire;
 use xdptun_test_net::{LIMIT, PORT, socket};
 
@@ -54,6 +54,23 @@ fn met(
     client
 }
 
+/// What the client's host has counted since then, if nothing but whole segments was on the wire and it
+/// dropped nothing.
+fn ensure_carried(net: &Direct, wire: Wire, before: &Counters, context: &str) -> Counters {
+    let stats = WireStats::of(PORT, &wire.stop().unwrap());
+    assert_eq!(
+        (stats.udp_datagrams, stats.fragments, stats.bad_checksums),
+        (0, 0, 0),
+        "{context}: {stats:#?}"
+    );
+    let moved = status::moved(before, &status::counters(&net.a.netns).unwrap());
+    assert!(
+        moved.keys().all(|name| !name.contains("drop")),
+        "{context}: {moved:?}"
+    );
+    moved
+}
+
 /// A client that does not listen when it is told what fits, and, over IPv6, a link of which nothing
 /// smaller may be told: xdptun cuts each fragment in two.
 #[test]
@@ -78,19 +95,9 @@ fn fragments_that_stay_too_long_are_cut() {
             udp::exchange(&client, server.address(), &udp::pattern(len, number), LIMIT)
                 .unwrap_or_else(|error| panic!("{context}: {error:#}"));
         }
-        let stats = WireStats::of(PORT, &wire.stop().unwrap());
-        assert_eq!(
-            (stats.udp_datagrams, stats.fragments, stats.bad_checksums),
-            (0, 0, 0),
-            "{context}: {stats:#?}"
-        );
-        let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
+        let moved = ensure_carried(&net, wire, &before, &context);
         let segments = 5 * u64::from(datagrams);
         assert_eq!(moved.get("tx_fragment"), Some(&segments), "{context}");
-        assert!(
-            moved.keys().all(|name| !name.contains("drop")),
-            "{context}: {moved:?}"
-        );
     }
 }
 
@@ -112,21 +119,11 @@ fn datagrams_of_every_size_are_echoed() {
                 udp::exchange(&client, server.address(), &udp::pattern(len, 7), LIMIT)
                     .unwrap_or_else(|error| panic!("{context}, {len} bytes: {error:#}"));
             }
-            let stats = WireStats::of(PORT, &wire.stop().unwrap());
-            assert_eq!(
-                (stats.udp_datagrams, stats.fragments, stats.bad_checksums),
-                (0, 0, 0),
-                "{context}: {stats:#?}"
-            );
-            let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
+            let moved = ensure_carried(&net, wire, &before, &context);
             assert_eq!(
                 moved.get("tx_fragment"),
                 moved.get("rx_fragment"),
                 "{context}"
-            );
-            assert!(
-                moved.keys().all(|name| !name.contains("drop")),
-                "{context}: {moved:?}"
             );
         }
     }

@@ -149,10 +149,11 @@ impl Daemon<'_> {
     /// Gives a flow what it needs; returns whether it is gone then.
     fn serve_flow(&mut self, key: &FlowKey, flow: &Flow, round: &mut Round) -> bool {
         let now = round.now;
+        let is_doubtful = is_doubtful(flow, now);
         let peer = Peer {
             is_dead: self.doubts.is_dead(key, flow, now),
             // Only then does it matter.
-            is_phantun: is_doubtful(flow, now) && self.attached.maps.leads_to_phantun(key),
+            is_phantun: is_doubtful && self.attached.maps.leads_to_phantun(key),
         };
         match need(flow, peer, &self.timers, now) {
             Need::Nothing => {}
@@ -163,7 +164,7 @@ impl Daemon<'_> {
                     self.doubts.reopen(key, now);
                 } else if request == Request::Probe
                     && !peer.is_phantun
-                    && is_doubtful(flow, now)
+                    && is_doubtful
                     && !self.doubts.ask(round, key, flow)
                 {
                     return false;
