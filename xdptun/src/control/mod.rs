@@ -7,4 +7,4 @@ mod server;
 
 pub use client::{ask, listens, service, status};
 pub use protocol::{Answer, Command, Place, Report, ReportedState};
-pub use server::{Asker, Control, forget};
+pub use server::{Asker, Control, Socket, forget};

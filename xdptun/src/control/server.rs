@@ -1,9 +1,11 @@
 //! The listening end.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
@@ -22,43 +24,105 @@ use crate::process::task::Task;
 #[derive(Debug)]
 pub struct Control {
     asked: UnboundedReceiver<(Command, Asker)>,
-    path: PathBuf,
-    /// Inode of the socket: another process may have put its own in its place.
-    inode: u64,
+    socket: Rc<Socket>,
     _server: Task,
 }
 
+/// The socket of a listening end. Clients find it from [`Socket::appear`] on.
+#[derive(Debug)]
+pub struct Socket {
+    /// Where it listens until then: clients must not find a socket before it listens, nor in the
+    /// place of a process that still keeps everything.
+    hidden: PathBuf,
+    path: PathBuf,
+    /// Another process may have put its own in its place.
+    inode: u64,
+    appeared: Cell<bool>,
+}
+
+impl Socket {
+    /// Lets clients find it, if no other socket is in its place: a process that is taken over removes
+    /// its own before it leaves.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be moved.
+    pub fn appear_if_free(&self) -> Result<()> {
+        match self.path.exists() {
+            true => Ok(()),
+            false => self.appear(),
+        }
+    }
+
+    /// Lets clients find it, in the place of the process that listened before, if any. Does
+    /// nothing the second time.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be moved.
+    pub fn appear(&self) -> Result<()> {
+        if !self.appeared.get() {
+            fs::rename(&self.hidden, &self.path).with_context(|| cannot_listen(&self.path))?;
+            self.appeared.set(true);
+        }
+        Ok(())
+    }
+
+    /// Removes it for good: a task that still runs must not make it appear again.
+    fn vanish(&self) {
+        if !self.appeared.replace(true) {
+            let _gone = remove(&self.hidden);
+        } else if fs::metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
+            let _gone = remove(&self.path);
+        }
+        // Others may listen there.
+        let _in_use = fs::remove_dir(DIRECTORY);
+    }
+}
+
+fn cannot_listen(path: &Path) -> String {
+    format!("cannot listen at {}", path.display())
+}
+
 impl Control {
-    /// Listens, in the place of the process that listened before, if any. Calls `status`
-    /// for each client that asks for it. Needs a `LocalSet`.
+    /// Listens at a socket that clients do not find yet. Calls `status` for each client that asks
+    /// for it. Needs a `LocalSet`.
     ///
     /// # Errors
     ///
     /// If the socket cannot be made.
     pub fn listen(place: Place<'_>, status: impl Fn() -> Vec<Report> + 'static) -> Result<Self> {
         let path = place.path()?;
-        let name = || format!("cannot listen at {}", path.display());
-        // Under another name first: clients must not find a socket before it listens.
-        let new = path.with_extension(format!("{}", std::process::id()));
-        remove(&new).with_context(name)?;
+        let name = || cannot_listen(&path);
+        let hidden = path.with_extension(format!("{}", std::process::id()));
+        remove(&hidden).with_context(name)?;
         // Private from the start: a later chmod could hit a file that another process has
         // put in its place.
         let before = umask(Mode::from_bits_truncate(0o177));
-        let listener = bind(&new);
+        let listener = bind(&hidden);
         umask(before);
         let listener = listener.with_context(name)?;
-        let inode = fs::symlink_metadata(&new)
-            .and_then(|metadata| fs::rename(&new, &path).map(|()| metadata.ino()));
+        let inode = fs::symlink_metadata(&hidden).map(|metadata| metadata.ino());
         let inode = inode
-            .inspect_err(|_| drop(remove(&new)))
+            .inspect_err(|_| drop(remove(&hidden)))
             .with_context(name)?;
         let (asks, asked) = unbounded_channel();
         Ok(Self {
             asked,
-            path,
-            inode,
+            socket: Rc::new(Socket {
+                hidden,
+                path,
+                inode,
+                appeared: Cell::new(false),
+            }),
             _server: spawn_local(serve(listener, status, asks)).into(),
         })
+    }
+
+    /// The socket that it listens at.
+    #[must_use]
+    pub fn socket(&self) -> Rc<Socket> {
+        Rc::clone(&self.socket)
     }
 
     /// Waits for the next command.
@@ -68,6 +132,12 @@ impl Control {
             // The server task has ended.
             None => std::future::pending().await,
         }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.socket.vanish();
     }
 }
 
@@ -102,16 +172,6 @@ async fn serve(
                 Err(error) => debug!("{error}"),
             },
         }
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        if fs::metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
-            let _gone = remove(&self.path);
-        }
-        // Others may listen there.
-        let _in_use = fs::remove_dir(DIRECTORY);
     }
 }
 

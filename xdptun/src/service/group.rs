@@ -14,6 +14,7 @@ use super::FunctionFrontend;
 use super::function::ServiceFunction;
 use super::prepared::Prepared;
 use super::states::{InterfaceState, InterfaceStates};
+use crate::control::Socket;
 use crate::datapath::device;
 use crate::error::{Error, Kind, Result};
 use crate::group::{
@@ -124,6 +125,9 @@ pub struct GroupTask<F: Function> {
     pub incumbent: Incumbent,
     pub frontend: Rc<dyn FunctionFrontend<F>>,
     pub states: InterfaceStates,
+    /// Where the service listens. It appears before `ready:` is printed, whose reader may send a
+    /// command at once.
+    pub socket: Option<Rc<Socket>>,
     /// Notified when the function works, or the task waits for all interfaces.
     pub begun: Option<oneshot::Sender<()>>,
 }
@@ -188,6 +192,10 @@ impl<F: ServiceFunction> GroupTask<F> {
                 } => {
                     if let Some(carried) = attached.at(interface) {
                         if anew {
+                            if let Some(socket) = &self.socket {
+                                let appeared = socket.appear_if_free();
+                                appeared.unwrap_or_else(|error| warn!("{error:#}"));
+                            }
                             frontend.ready(attached, carried, plan)?;
                         }
                         match F::describe(attached, carried, plan)? {

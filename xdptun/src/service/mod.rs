@@ -28,6 +28,7 @@ use tokio::task::{JoinSet, spawn_local};
 
 use self::nat64::RunningNat64;
 use crate::config::{Config, LogLevel};
+use crate::control::Socket;
 use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::{Attached, Carried, Function, Handle, Incumbent};
@@ -133,6 +134,7 @@ pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Resu
         tasks: JoinSet::new(),
         captures: JoinSet::new(),
         metrics: None,
+        socket: None,
         tunnel_states: InterfaceStates::of::<Tunnel>(&all_states),
         gateway_states: InterfaceStates::of::<Gateway>(&all_states),
         policy_states: InterfaceStates::of::<Policy>(&all_states),
@@ -185,6 +187,8 @@ struct Service {
     /// Running captures.
     captures: JoinSet<()>,
     metrics: Option<Metrics>,
+    /// Where it listens for commands; it appears before the first line that says `ready:`.
+    socket: Option<Rc<Socket>>,
     /// The states of the tunnel's interfaces, also of those that were given up.
     tunnel_states: InterfaceStates,
     /// Those of the gateway.

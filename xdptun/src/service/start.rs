@@ -81,12 +81,12 @@ impl Service {
         if self.mode.file.is_some() {
             part(&all)?;
         }
-        // Before the first line that says `ready:`, whose reader may command at once; but not in
-        // the place of a process that runs. A service that starts is the only one.
-        let control = match (&self.mode.file, self.mode.incumbent) {
-            (Some(_), Incumbent::Respect) => Some(self.listen(config)?),
-            _ => None,
-        };
+        let control = self.listen(config)?;
+        self.socket = control.as_ref().map(Control::socket);
+        // With `--take-over` the running process keeps its socket until this one has an interface.
+        if let (Some(_), Incumbent::Respect) = (&self.mode.file, self.mode.incumbent) {
+            self.appear()?;
+        }
         // Warned of after the start: one that fails tells its error alone.
         let without_file = self.mode.file.is_none();
         let unshared = without_file.then(|| conflicts::unshared(config));
@@ -116,10 +116,16 @@ impl Service {
         // Only the start takes over; a later reload must not.
         self.mode.incumbent = Incumbent::Respect;
         privileges::give_up()?;
-        match control {
-            Some(control) => Ok(control),
-            None => self.listen(config),
-        }
+        // No interface may be ready yet, and clients must reach it all the same.
+        self.appear()?;
+        Ok(control)
+    }
+
+    /// Lets clients find the socket.
+    fn appear(&self) -> Result<()> {
+        self.socket
+            .as_ref()
+            .map_or(Ok(()), |socket| socket.appear())
     }
 
     /// Listens for commands. `xdptun attach`, without a file, goes on if it cannot listen.
@@ -219,6 +225,7 @@ impl Service {
             incumbent: self.mode.incumbent,
             frontend,
             states,
+            socket: self.socket.clone(),
             begun: Some(begun),
         };
         let task = task.run(plan, orders);

@@ -237,13 +237,13 @@ fn another_takes_over_all_of_it() {
 
     let mut command = file.command(netns, &["--take-over"]);
     let new = Attached::by(netns, Host::DEV, &mut command).unwrap();
+    reloads(netns, &["no interface changed"]);
     new.process().wait_for_line("ready: eth1 ", LIMIT).unwrap();
     wait::until(LIMIT, "the old one to end", || {
         !old.process().is_running().unwrap()
     })
     .unwrap();
     udp::exchange(&socket, echo.address(), b"after", LIMIT).unwrap();
-    reloads(netns, &["no interface changed"]);
     // It takes over what there was when it began, and nothing later.
     file.write("[interface.eth0]\nports = [8000]\n");
     reloads(netns, &["eth1: detached"]);
