@@ -92,15 +92,6 @@ impl Kind {
         Self::DaemonFrozen,
     ];
 
-    /// Those of a run that names none: without [`Kind::InterfaceMoved`]. The daemon removes the
-    /// old links before it attaches the programs again (`Attached::follow`), which takes 50 ms and
-    /// more; what the host sends meanwhile leaves as UDP.
-    pub fn usual() -> Vec<Self> {
-        let mut usual = Self::ALL.to_vec();
-        usual.retain(|kind| *kind != Self::InterfaceMoved);
-        usual
-    }
-
     /// The kind of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)

@@ -42,7 +42,7 @@ pub struct Plan {
     pub pace: Pace,
     /// Where the random numbers start.
     pub seed: u64,
-    /// Kinds of disturbances; the usual ones if empty.
+    /// Kinds of disturbances; all if empty.
     pub only: Vec<Kind>,
 }
 

@@ -1,4 +1,4 @@
-//! A short run with every usual kind of disturbance, the same ones each time: `cargo xtask soak`
+//! A short run with every kind of disturbance, the same ones each time: `cargo xtask soak`
 //! runs longer.
 
 use xdptun_test_soak::{Kind, Length, Pace, Plan, run};
@@ -15,8 +15,8 @@ fn a_short_run_finds_nothing() {
     };
     let report = run(plan, Box::new(|text| println!("{text}"))).unwrap();
     println!("{report}");
-    let usual: Vec<_> = Kind::usual().into_iter().map(Kind::name).collect();
-    assert_eq!(report.kinds(), usual);
+    let all: Vec<_> = Kind::ALL.into_iter().map(Kind::name).collect();
+    assert_eq!(report.kinds(), all);
     assert!(report.delivered() > 10_000, "hardly anything was delivered");
     assert_eq!(report.findings(), 0);
 }

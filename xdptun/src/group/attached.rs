@@ -263,12 +263,6 @@ impl<F: Function> Attached<F> {
                 interface.name
             );
         }
-        // It may have been in another network namespace, and its links be dead.
-        if gone == new {
-            let member = pins::member(&self.group, new);
-            pins::remove_links(F::PROGRAMS, &member)
-                .with_context(|| format!("cannot remove the links in {}", member.display()))?;
-        }
         let mut hooks = self.hooks(interface.link_len, options.gro)?;
         let attachment = match hooks.put_tc_first(&interface, old) {
             Ok(attachment) => attachment,
@@ -282,6 +276,8 @@ impl<F: Function> Attached<F> {
         let carried = Carried::of(interface.clone(), kept_as(&attachment), &attachment);
         self.interfaces.retain(|one| one.interface.index != gone);
         self.interfaces.push(carried);
+        // One that was in another network namespace has its programs still, and they were
+        // replaced.
         if gone != new {
             // Only now, as it takes time. Programs of the old interface may live on, at the
             // splitter or in another network namespace.
