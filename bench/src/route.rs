@@ -73,13 +73,13 @@ impl Route {
 
     /// xdptun on both hosts, restoring by `ingress`.
     pub fn xdptun(name: &'static str, ingress: &str) -> Result<Self> {
-        Self::xdptun_with(name, ["--ingress", ingress])
+        Self::xdptun_with(name, &["--ingress", ingress])
     }
 
-    /// xdptun on both hosts, with an option.
-    pub fn xdptun_with(name: &'static str, option: [&str; 2]) -> Result<Self> {
+    /// xdptun on both hosts, with options.
+    pub fn xdptun_with(name: &'static str, options: &[&str]) -> Result<Self> {
         let net = Direct::new()?;
-        let attached = attach(&net, option)?;
+        let attached = attach(&net, options)?;
         Ok(Self {
             name,
             net,
@@ -169,9 +169,9 @@ impl Route {
 }
 
 /// Attaches to both hosts at once, for the verifier takes its time.
-fn attach(net: &Direct, [option, value]: [&str; 2]) -> Result<[Attached; 2]> {
+fn attach(net: &Direct, options: &[&str]) -> Result<[Attached; 2]> {
     let port = PORT.to_string();
-    let options = ["--port", &port, option, value];
+    let options = [&["--port", &port], options].concat();
     let on = |host: &Host| Attached::start(&host.netns, Host::DEV, &options);
     thread::scope(|scope| {
         let sender = scope.spawn(|| on(&net.a));

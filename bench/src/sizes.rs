@@ -64,12 +64,17 @@ impl Sizes {
             anyhow::Ok(())
         };
         // Each mode has an XDP program of its own; the code that keeps
-        // callers without the secret out is in all of them, but the verifier walks it only if
-        // there is a secret.
+        // callers without the secret out is in all of them, and that of the veil, but the verifier
+        // walks it only if there is a secret, or a veil.
         for (host, options, note) in [
             (&net.a, &["--ingress", "xdp"][..], ""),
             (&net.b, &["--ingress", "xdp-generic"], ""),
             (&net.a, &["--secret", &secret], " with a secret"),
+            (
+                &net.b,
+                &["--ingress", "xdp", "--secret", &secret, "--veil"],
+                " with a veil",
+            ),
         ] {
             let options = [&["--port", &port], options].concat();
             let attached = Attached::start(&host.netns, Host::DEV, &options)?;

@@ -32,8 +32,16 @@ impl Batch {
 
     /// [`Batch::SIZE`] buffers of `length` bytes.
     pub fn new(length: usize) -> Self {
+        Self::starting_with(&[], length)
+    }
+
+    /// The same, each with these first bytes, of which there are no more than `length`.
+    pub fn starting_with(first: &[u8], length: usize) -> Self {
         // Bytes that differ: a sum over zeros would show no error.
         let mut payloads: Vec<u8> = (0..Self::SIZE * length).map(|at| at as u8).collect();
+        for index in 0..Self::SIZE {
+            payloads[index * length..][..first.len()].copy_from_slice(first);
+        }
         let mut parts: Vec<libc::iovec> = (0..Self::SIZE)
             .map(|index| libc::iovec {
                 iov_base: payloads[index * length..].as_mut_ptr().cast(),
@@ -155,6 +163,19 @@ mod tests {
         let mut room = Batch::new(2000);
         assert_eq!(room.receive(&receiver).unwrap(), Some(Batch::SIZE));
         assert_eq!(room.headers[Batch::SIZE - 1].msg_len, 100);
+    }
+
+    #[test]
+    fn all_datagrams_start_with_the_bytes_that_are_given() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        Batch::starting_with(&[4, 0], 3).send(&sender, 2).unwrap();
+        for last in [2, 5] {
+            let mut payload = [0; 3];
+            receiver.recv(&mut payload).unwrap();
+            assert_eq!(payload, [4, 0, last]);
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         rigs.push((case, direct));
         let xdptun = Route::xdptun("xdptun", "auto")?;
         rigs.push((case, Rig::new(xdptun, sends, mib)?));
-        let one_by_one = Route::xdptun_with(ONE_BY_ONE, download::GRO_OFF)?;
+        let one_by_one = Route::xdptun_with(ONE_BY_ONE, &download::GRO_OFF)?;
         rigs.push((case, Rig::new(one_by_one, sends, mib)?));
     }
     harness.rounds(|round| {

@@ -23,11 +23,14 @@ use xdptun_common::tunnel::replay::{PAGE, PAGES};
 use xdptun_common::tunnel::sent::{SentSegment, slot};
 use xdptun_common::tunnel::share::Tally;
 use xdptun_common::tunnel::state::Flow;
+use xdptun_common::tunnel::veil::{self, VeilKey};
 use xdptun_common::{Plain, read_plain};
 use xdptun_lab::workspace;
 
 use crate::counters::{Counters, Moved};
-use crate::moment::{Moment, OWN_KEY, PROOF_KEY, Remembered, SECOND_KEY, SECRET};
+use crate::moment::{
+    Moment, OWN_KEY, OWN_VEIL_KEY, PROOF_KEY, Remembered, SECOND_KEY, SECRET, VEIL_KEY,
+};
 use crate::packet::Fragmented;
 use crate::path::{Family, HTTPS, OWNED};
 use crate::program::{Config, Program, Skb};
@@ -197,6 +200,13 @@ impl Datapath {
         let mut ebpf = EbpfLoader::new()
             .override_global(global::SECRET, &SECRET.0, true)
             .override_global(global::HIDDEN, &u32::from(config.hidden), true)
+            .override_global(
+                global::VEIL,
+                &config
+                    .veil
+                    .map_or(0, |most| veil::word(most, config.veil_by_peer)),
+                true,
+            )
             .override_global(LINK_LEN, &config.link_len, true)
             .override_global(global::PEERS_ONLY, &peers_only, true)
             .override_global(global::PHANTUNS, &(config.phantuns as u32), true)
@@ -782,14 +792,27 @@ fn set_local(ebpf: &mut Ebpf) {
 
 /// Two keys for all peers, one more for the peer of [`Family::with_own_key`].
 fn set_keys(ebpf: &mut Ebpf) {
-    let set = |keys: &[ProofKey]| Record(KeySet::new(keys).expect("up to four keys"));
+    let set = |keys: &[ProofKey], veil| {
+        let set = KeySet::new(keys).expect("up to four keys");
+        Record(set.with_veil(veil))
+    };
+    let map = ebpf.map_mut("VEIL_KEY");
+    let mut veil: Array<_, Record<VeilKey>> = map
+        .expect("the object has a map VEIL_KEY")
+        .try_into()
+        .expect("an array");
+    veil.set(0, Record(VEIL_KEY), 0)
+        .expect("the key can be written");
     let map = ebpf.map_mut("KEYS").expect("the object has a map KEYS");
     let mut sets: Array<_, Record<KeySet>> = map.try_into().expect("an array");
-    for (index, keys) in [&[PROOF_KEY, SECOND_KEY][..], &[OWN_KEY]]
-        .iter()
-        .enumerate()
+    for (index, keys) in [
+        set(&[PROOF_KEY, SECOND_KEY], VEIL_KEY),
+        set(&[OWN_KEY], OWN_VEIL_KEY),
+    ]
+    .into_iter()
+    .enumerate()
     {
-        sets.set(index as u32, set(keys), 0)
+        sets.set(index as u32, keys, 0)
             .expect("the keys can be written");
     }
     let map = ebpf

@@ -35,6 +35,7 @@ pub mod path;
 pub mod policy;
 pub mod program;
 pub mod stack;
+pub mod veil;
 
 pub use case::{Case, Row, check, row};
 pub use icmp::Message;

@@ -17,6 +17,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::isn::{EPOCH_NS, Secret, label_of};
 use xdptun_common::tunnel::proof::{ProofKey, proof_epoch};
+use xdptun_common::tunnel::veil::VeilKey;
 
 use crate::kernel::take;
 
@@ -32,6 +33,12 @@ pub const SECOND_KEY: ProofKey = ProofKey([0x2726_2524_2322_2120, 0x2f2e_2d2c_2b
 
 /// The key of a peer that has one of its own.
 pub const OWN_KEY: ProofKey = ProofKey([0x3736_3534_3332_3130, 0x3f3e_3d3c_3b3a_3938]);
+
+/// The key of the veil.
+pub const VEIL_KEY: VeilKey = VeilKey([0x4746_4544_4342_4140, 0x4f4e_4d4c_4b4a_4948]);
+
+/// That of a peer with a secret of its own.
+pub const OWN_VEIL_KEY: VeilKey = VeilKey([0x5756_5554_5352_5150, 0x5f5e_5d5c_5b5a_5958]);
 
 /// One value of the coarse clock, in nanoseconds of `CLOCK_MONOTONIC`, and the
 /// proof epoch.

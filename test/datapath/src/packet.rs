@@ -11,11 +11,13 @@ use etherparse::{
 };
 
 use xdptun_common::tunnel::sent::{SentSegment, tag};
+use xdptun_common::tunnel::veil::VeilKey;
 use xdptun_common::wire::IpFields;
 use xdptun_common::{Plain, read_plain, wire};
 
-use crate::moment::SECRET;
+use crate::moment::{SECRET, VEIL_KEY};
 use crate::path::mac;
+use crate::veil::veiled;
 
 /// TCP control bits (RFC 9293 section 3.1).
 pub mod flags {
@@ -56,6 +58,9 @@ pub fn payload(len: usize) -> Vec<u8> {
 /// An IPv6 extension header without its first byte's value, which the builder
 /// fills in.
 pub type Extension = (IpNumber, Vec<u8>);
+
+/// The bit of the window that says that a datagram is padded.
+pub const PADDED: u16 = 0x0400;
 
 /// A datagram that was cut into fragments; see [`Packet::fragmented`].
 pub type Fragmented = [u8; 40];
@@ -194,6 +199,32 @@ impl Packet {
         };
         self.segment(flags::DATA, sequence, acknowledgment)
             .window(window | bit)
+    }
+
+    /// This segment under the veil of [`VEIL_KEY`]. Its window says whether its datagram is padded.
+    ///
+    /// # Panics
+    ///
+    /// If it is no segment.
+    #[must_use]
+    pub fn veiled(self) -> Self {
+        self.veiled_by(VEIL_KEY)
+    }
+
+    /// The same with another key.
+    ///
+    /// # Panics
+    ///
+    /// If it is no segment.
+    #[must_use]
+    pub fn veiled_by(self, key: VeilKey) -> Self {
+        let Transport::Tcp(tcp) = &self.transport else {
+            panic!("no segment: {self:?}");
+        };
+        let numbers = (tcp.sequence_number, tcp.acknowledgment_number);
+        let is_padded = tcp.window_size & PADDED != 0;
+        let payload = veiled(key, &self.payload, numbers, is_padded);
+        self.payload(payload)
     }
 
     /// The segment that carries this part of the datagram with this identification: `offset`

@@ -73,6 +73,11 @@ pub struct Config {
     /// Whether callers must prove that they know the secret of
     /// [`crate::moment::PROOF_KEY`].
     pub hidden: bool,
+    /// Whether payloads are veiled, by [`crate::moment::VEIL_KEY`], and the length up to which
+    /// datagrams are padded.
+    pub veil: Option<u32>,
+    /// Whether the programs look for a key of each peer.
+    pub veil_by_peer: bool,
     /// Whether every packet is traced.
     pub trace: bool,
 }
@@ -89,6 +94,8 @@ impl Default for Config {
             near_end: 0,
             shrink_twice: false,
             hidden: false,
+            veil: None,
+            veil_by_peer: false,
             trace: false,
         }
     }

@@ -37,7 +37,7 @@ struct Function {
 /// A chain of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The functions, from the program on.
+    /// The functions, from the program on, and their own frames in bytes.
     pub functions: Vec<String>,
     /// The stack that they need, in bytes.
     pub bytes: u32,
@@ -84,7 +84,8 @@ fn chain(functions: &BTreeMap<Place, Function>, place: Place) -> Result<Chain> {
             below = found;
         }
     }
-    below.functions.insert(0, function.name.clone());
+    let frame = format!("{} ({})", function.name, function.frame);
+    below.functions.insert(0, frame);
     below.bytes += function.frame.max(1).next_multiple_of(STEP);
     Ok(below)
 }

@@ -3,6 +3,7 @@
 pub mod caddy;
 pub mod compare;
 pub mod mixed;
+pub mod ndpi;
 pub mod openvpn;
 pub mod path;
 pub mod phantun;

@@ -265,15 +265,34 @@ fn wireguard_in_the_kernel() {
     assert!(wire.payload_bytes > 1 << 20, "{wire:#?}");
 }
 
+/// Attaches to both hosts with a secret, and with more options.
+fn attach_with_secret(net: &Direct, mode: Mode, more: &[&str]) -> [Attached; 2] {
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    let args = [&["--secret", &secret], more].concat();
+    mode.attach_with([&net.a, &net.b], &args).unwrap()
+}
+
+/// They have most to do then.
+#[test]
+fn payloads_are_veiled() {
+    for mode in [mode::TC, mode::XDP] {
+        let net = Direct::new().unwrap();
+        let attached = attach_with_secret(&net, mode, &["--veil"]);
+        for family in Family::BOTH {
+            echo(&net, family, &format!("a veil, {mode:?}, {family}"));
+        }
+        for process in attached {
+            process.stop().unwrap();
+        }
+    }
+}
+
 /// The programs take more stack with a secret, and look for sockets.
 #[test]
 fn a_port_that_a_tcp_server_shares() {
     let net = Direct::new().unwrap();
-    let scratch = Scratch::new().unwrap();
-    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
-    let port = PORT.to_string();
-    let args = ["--port", &port, "--secret", &secret];
-    let attached = [&net.a, &net.b].map(|host| mode::TC.attach(host, &args).unwrap());
+    let attached = attach_with_secret(&net, mode::TC, &[]);
     for family in Family::BOTH {
         let address = net.b.socket(family, PORT);
         let server = net.b.netns.enter(|| TcpListener::bind(address));

@@ -11,6 +11,8 @@ pub mod global {
     pub const SEEDS: &str = "SEEDS";
     /// `u32`: 1 if a caller must prove that it knows a secret.
     pub const HIDDEN: &str = "HIDDEN";
+    /// `u32`: what the programs are [told](crate::tunnel::veil::word) of the veil.
+    pub const VEIL: &str = "VEIL";
     /// `u32`: how many flows the table holds.
     pub const MAX_FLOWS: &str = "MAX_FLOWS";
     /// `u32`: 1 if only the addresses in the `PEERS` map are ours.

@@ -16,4 +16,5 @@ pub mod sent;
 pub mod share;
 pub mod state;
 pub mod translate;
+pub mod veil;
 pub mod window;

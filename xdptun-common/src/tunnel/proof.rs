@@ -2,6 +2,7 @@
 //! and of the time, in the value of its timestamp option.
 
 use crate::siphash::siphash24;
+use crate::tunnel::veil::VeilKey;
 
 /// How long a proof epoch lasts, in nanoseconds of TAI (`CLOCK_TAI`): 275 s. A
 /// proof is good for its epoch and one on either side, so the clocks of two hosts
@@ -64,9 +65,14 @@ pub const MAX_KEYS: usize = 4;
 /// it. So both hosts can go over from one key to another, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct KeySet([ProofKey; MAX_KEYS]);
+pub struct KeySet {
+    /// First, because the compiler adds an offset before the check for null, which the verifier
+    /// refuses.
+    veil: VeilKey,
+    proofs: [ProofKey; MAX_KEYS],
+}
 
-crate::plain!(KeySet: 64);
+crate::plain!(KeySet: 80);
 
 impl KeySet {
     /// A set of one to [`MAX_KEYS`] keys; `None` of any other number.
@@ -78,20 +84,36 @@ impl KeySet {
         // Unused places repeat the first key: a key of zeros would admit its guesser.
         let mut set = [*keys.first()?; MAX_KEYS];
         set[..keys.len()].copy_from_slice(keys);
-        Some(Self(set))
+        Some(Self {
+            proofs: set,
+            veil: VeilKey::default(),
+        })
+    }
+
+    /// The same set with the key of a veil.
+    #[must_use]
+    pub const fn with_veil(self, veil: VeilKey) -> Self {
+        Self { veil, ..self }
+    }
+
+    /// The key of the veil, if there is one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn veil(&self) -> &VeilKey {
+        &self.veil
     }
 
     /// The key that proves.
     #[inline(always)]
     #[must_use]
     pub const fn first(&self) -> &ProofKey {
-        &self.0[0]
+        &self.proofs[0]
     }
 
     /// Whether a key is one that `is_it` wants.
     #[inline(always)]
     pub fn any(&self, is_it: impl Fn(&ProofKey) -> bool) -> bool {
-        let [first, others @ ..] = &self.0;
+        let [first, others @ ..] = &self.proofs;
         is_it(first) || others.iter().any(|key| key != first && is_it(key))
     }
 }

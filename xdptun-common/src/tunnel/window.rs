@@ -11,7 +11,7 @@
 //! | bit | set in |
 //! |---|---|
 //! | P | a probe: its sender wants an answer |
-//! | C | a challenge (RFC 5961) |
+//! | C | a challenge (RFC 5961); of data, a datagram that is [padded](super::veil) |
 //! | D | a segment whose datagram had no DF (IPv4) |
 //! | F | a segment that carries a [fragment](super::fragment); one without data whose sender takes such |
 //!
@@ -77,7 +77,25 @@ pub const fn with_df(window: u16, df: bool) -> u16 {
 #[inline(always)]
 #[must_use]
 pub const fn is_without_df(window: u16) -> bool {
-    window & !COUNT == BASE | WITHOUT_DF
+    window & !(COUNT | PADDED) == BASE | WITHOUT_DF
+}
+
+/// The bit of the window field of a segment whose datagram is padded.
+const PADDED: u16 = CHALLENGES;
+
+/// The window field of a segment whose datagram is padded.
+#[inline(always)]
+#[must_use]
+pub const fn of_padded(window: u16) -> u16 {
+    window | PADDED
+}
+
+/// Whether a window field is that of a segment with data whose datagram is padded. A window that a
+/// middlebox changed is not.
+#[inline(always)]
+#[must_use]
+pub const fn is_padded(window: u16) -> bool {
+    window & !(COUNT | WITHOUT_DF) == BASE | PADDED
 }
 
 /// The bit of the window field of a segment that carries a fragment, and of one without data

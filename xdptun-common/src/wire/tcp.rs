@@ -211,6 +211,20 @@ impl TcpHeader {
         Self { checksum, ..self }
     }
 
+    /// The same header with another window, unscaled; the checksum follows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_window(self, window: u16) -> Self {
+        let sum = crate::checksum::Sum::of_checksum(self.checksum)
+            .without_word(self.window)
+            .number(window);
+        Self {
+            window: window.to_be_bytes(),
+            checksum: sum.checksum(),
+            ..self
+        }
+    }
+
     /// The sum of the twenty bytes, checksum field included.
     #[inline(always)]
     pub const fn sum(&self) -> crate::checksum::Sum {

@@ -32,6 +32,8 @@ use xdptun_ebpf::packet::settle::Settle;
 use xdptun_ebpf::packet::skb::Skb as _;
 use xdptun_ebpf::packet::version::{frame_ip_version, skb_ip_version};
 use xdptun_ebpf::tunnel::scope::Tunnel;
+use xdptun_ebpf::tunnel::veil::pad::{pad, unpad};
+use xdptun_ebpf::tunnel::veil::{cover, forget_done, uncover_payload, veils};
 use xdptun_ebpf::tunnel::verdict::{Step, Verdict, refused};
 use xdptun_ebpf::tunnel::{calls, egress, fast, fragments, icmp, ingress, join, rules, vlan};
 
@@ -158,17 +160,50 @@ fn unless_missed(fast: impl FnOnce() -> i32, in_full: impl FnOnce() -> i32) -> i
 /// What becomes of any packet that leaves; `process` is the subprogram of its IP version.
 #[inline(always)]
 fn egress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
-    let step = around_options::<I>(ctx, Direction::Outbound, process);
+    let step = around_options::<I>(ctx, Direction::Outbound, || {
+        pad_and_cover::<I>(ctx, &process).to_raw()
+    });
     beside_datagrams::<I>(ctx, step)
 }
 
-/// The same for one that arrives.
+/// Processes a packet that leaves; pads it before and covers its payload afterwards, if that is to be
+/// done.
+#[inline(always)]
+fn pad_and_cover<I: Ip>(ctx: &TcContext, process: impl Fn() -> i32) -> Step {
+    let mut step = Step::from_raw(process());
+    if !veils() {
+        return step;
+    }
+    if step == Step::Pad {
+        step = match pad::<I>(ctx) {
+            Outcome::TxDisguised => Step::from_raw(process()),
+            outcome => Step::Done(verdict::drop(ctx, outcome)),
+        };
+    }
+    if step == Step::Cover {
+        step = Step::Done(match cover::<I>(ctx) {
+            true => verdict::end_at_tc(ctx, Outcome::TxDisguised, I::ETHER_TYPE),
+            false => verdict::drop(ctx, Outcome::TxDropAccess),
+        });
+    }
+    forget_done();
+    match step {
+        // It must not leave as it is.
+        Step::Pad => Step::Done(verdict::drop(ctx, Outcome::TxDropAccess)),
+        step => step,
+    }
+}
+
+/// The same for one that arrives, and may have to be uncovered first.
 #[inline(always)]
 fn ingress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
     if icmp::is_icmp::<I>(ctx) {
         return icmp_ip::<I>(ctx);
     }
-    match around_options::<I>(ctx, Direction::Inbound, process) {
+    let step = around_options::<I>(ctx, Direction::Inbound, || {
+        uncover_and_unpad::<I>(ctx, &process).to_raw()
+    });
+    match step {
         Step::Fragment => {
             let outcome = fragments::arriving::restore::<I>(ctx);
             verdict::end_at_tc(ctx, outcome, I::ETHER_TYPE)
@@ -177,21 +212,50 @@ fn ingress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
     }
 }
 
+/// Processes a packet that arrives; uncovers its payload before and unpads it afterwards, if that is
+/// to be done.
+#[inline(always)]
+fn uncover_and_unpad<I: Ip>(ctx: &TcContext, process: impl Fn() -> i32) -> Step {
+    let mut step = Step::from_raw(process());
+    if !veils() {
+        return step;
+    }
+    if step == Step::Uncover {
+        step = match uncover_payload::<I>(ctx) {
+            true => Step::from_raw(process()),
+            false => Step::Done(verdict::drop(ctx, Outcome::RxDropAccess)),
+        };
+    }
+    forget_done();
+    match step {
+        Step::Unpad if unpad::<I>(ctx) => {
+            Step::Done(verdict::end_at_tc(ctx, Outcome::RxRestored, I::ETHER_TYPE))
+        }
+        Step::Unpad => Step::Done(verdict::drop(ctx, Outcome::RxDropMalformed)),
+        step => step,
+    }
+}
+
 /// Processes a packet, if need be without its options, which are put back before it goes on.
 #[inline(always)]
 fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
     let end = |error| Step::Done(verdict::drop(ctx, refused(error, direction)));
-    let step = Step::from_raw(process());
-    let Step::Stash = step else {
-        return step;
+    let mut has_stashed = false;
+    // One call: of two the compiler makes a function, whose frame does not fit on the stack.
+    let step = loop {
+        match Step::from_raw(process()) {
+            Step::Stash if !has_stashed => match options::take::<I>(ctx) {
+                Ok(()) => has_stashed = true,
+                Err(error) => return end(error),
+            },
+            step => break step,
+        }
     };
-    if let Err(error) = options::take::<I>(ctx) {
-        return end(error);
-    }
-    let step = Step::from_raw(process());
     let goes_on = step == Step::PASS || join::is_under_way(ctx);
     match step {
-        Step::Done(_) if goes_on => options::put_back::<I>(ctx).map_or_else(end, |()| step),
+        Step::Done(_) if has_stashed && goes_on => {
+            options::put_back::<I>(ctx).map_or_else(end, |()| step)
+        }
         step => step,
     }
 }
@@ -212,7 +276,13 @@ fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
             verdict::drop(ctx, Outcome::TxDropIcmp)
         }
         Step::Message => TC_ACT_UNSPEC,
-        Step::Miss | Step::Stash | Step::Done(_) => step.to_raw(),
+        Step::Miss
+        | Step::Stash
+        | Step::Pad
+        | Step::Cover
+        | Step::Uncover
+        | Step::Unpad
+        | Step::Done(_) => step.to_raw(),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::packet::settle::{Settle, settle};
 use crate::packet::skb::{Skb as _, device_finishes_a_checksum, is_linear};
 use crate::tunnel::share::note_answered;
 use crate::tunnel::table::Entry;
+use crate::tunnel::veil::veils;
 use crate::tunnel::verdict::refused;
 use crate::tunnel::{sent, shift};
 
@@ -87,7 +88,8 @@ fn segment<I: Settle>(ctx: &TcContext, flow: &Entry) -> Result<(), Refusal> {
         make_room_behind(ctx, at, payload_len)?;
     }
     let payload = make_room::<I>(ctx, at, payload_len, way, shift::apart)?;
-    write_headers(ctx, flow, ip, udp, payload, window)?;
+    // The stack is too full to cover the payload here.
+    write_headers(ctx, flow, ip, udp, payload, window, |_, tcp, _| Some(tcp))?;
     Ok(())
 }
 
@@ -139,7 +141,8 @@ fn way<I: Settle>(
     let is_pending = is_pending(ip, udp);
     let field = offset + UdpHeader::CHECKSUM_OFFSET;
     let finishes = || device_finishes_a_checksum(ctx, field).ok_or(PacketError::Access);
-    if absent && finishes()? {
+    // It would be written over the veil as well.
+    if absent && finishes()? || veils() && !is_pending && finishes()? {
         return Err(Refusal::PendingInside);
     }
     let is_behind = payload_len <= shift::LONGEST
@@ -202,7 +205,8 @@ pub fn make_room<I: Settle>(
 }
 
 /// Writes the headers of the flow's next segment, for which there is room, over those of the
-/// datagram. `window_of` makes its window of its number.
+/// datagram. `window_of` makes its window of its number; `cover` does what is done to its payload,
+/// whose length it is told.
 #[inline(always)]
 pub fn write_headers<I: Ip>(
     ctx: &TcContext,
@@ -211,6 +215,7 @@ pub fn write_headers<I: Ip>(
     udp: UdpHeader,
     payload: PayloadSum,
     window_of: impl FnOnce(u64) -> u16,
+    cover: impl FnOnce(&I, TcpHeader, usize) -> Option<TcpHeader>,
 ) -> Result<(), PacketError> {
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let now = now();
@@ -228,6 +233,8 @@ pub fn write_headers<I: Ip>(
     };
     let (ip, tcp) = disguise(ip, udp, payload, numbers);
     let len = udp.length().wrapping_add(GROWTH as u16);
+    let payload_len = usize::from(payload_len);
+    let tcp = cover(&ip, tcp, payload_len).ok_or(PacketError::Access)?;
     sent::remember(&ip, &tcp, len, now);
     ctx.write(link_len(), ip).ok_or(PacketError::OutOfBounds)?;
     ctx.write(link_len() + I::LEN, tcp)

@@ -34,6 +34,8 @@ use crate::tunnel::reply::{acknowledging, mss, probe, rewrite};
 use crate::tunnel::rules::has_secret;
 use crate::tunnel::share::admits_host;
 use crate::tunnel::table::{Entry, find, insert};
+use crate::tunnel::veil::pad::pads;
+use crate::tunnel::veil::{is_done, veils};
 use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::{fragments, icmp, rules};
 
@@ -126,7 +128,14 @@ fn send<I: Settle + Icmp>(
     }
     let flow = match flow.zip(state) {
         Some((flow, State::Established)) if located.shape == Shape::Plain => {
-            return leave(ctx, key, flow, |flow| into_segment::<I>(ctx, flow)).into();
+            if veils() && pads(located.len - UdpHeader::LEN) && !is_done() {
+                return Verdict::Pad;
+            }
+            let outcome = leave(ctx, key, flow, |flow| into_segment::<I>(ctx, flow));
+            return match outcome {
+                Outcome::TxDisguised if veils() => Verdict::Cover,
+                outcome => outcome.into(),
+            };
         }
         Some((_, State::Established)) => return Verdict::Stash,
         Some((_, State::FinSent)) => return Outcome::TxDropClosing.into(),
@@ -216,7 +225,8 @@ fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, whole: bool) -> Outc
             flow.set_label(fields.label);
         }
     }
-    let queued = whole && queue_frame(ctx, key);
+    // What was padded is not what would be sent again.
+    let queued = whole && !(veils() && is_done()) && queue_frame(ctx, key);
     if !flow.claim_syn(now()) {
         return match (whole, queued) {
             (false, _) => Outcome::TxDropFragment,

@@ -11,7 +11,7 @@ use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::handshake::{Endpoint, Reaction, Reply, Segment};
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::State;
-use xdptun_common::tunnel::window::{asks, is_exact};
+use xdptun_common::tunnel::window::{asks, is_exact, is_padded};
 use xdptun_common::wire::{Flags, Ip, IpVersion, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::clock::now;
@@ -33,6 +33,7 @@ use crate::tunnel::fragments::arriving::{Carried, carried};
 use crate::tunnel::reply::rewrite;
 use crate::tunnel::rules::{REMOTES, has_secret};
 use crate::tunnel::table::{Entry, InsertError, find, insert};
+use crate::tunnel::veil::{is_done, veils};
 use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::verify::{is_intact, refusal};
 use crate::tunnel::{calls, fragments, join, restore, rules};
@@ -57,7 +58,8 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Option<Verdict> {
             if !rules::owns_either(ports) {
                 return None;
             }
-            let verdict = process_segment(ctx, &located, &located.inbound(ports))?;
+            let key = located.inbound(ports);
+            let verdict = process_segment(ctx, &located, &key)?;
             trace!(
                 ctx,
                 "in: port {} > {}, TCP length {}, outcome {}",
@@ -195,13 +197,15 @@ pub fn segment(tcp: &TcpHeader, len: usize) -> Option<Segment> {
     if header_len < TcpHeader::LEN || header_len > len {
         return None;
     }
+    let is_padded_data = veils() && header_len < len && is_padded(tcp.window());
     Some(Segment {
         flags: tcp.flags(),
         sequence: tcp.sequence(),
         acknowledgment: tcp.acknowledgment(),
         len: (len - header_len) as u32,
         asks: asks(tcp.window()),
-        exact: is_exact(tcp.window()),
+        // In a segment with data the bit of a challenge means padding.
+        exact: is_exact(tcp.window()) && !is_padded_data,
     })
 }
 
@@ -242,6 +246,10 @@ fn take<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Option<Entry>, segment: &Se
     }
     if let Some(flow) = flow {
         if decision.outcome == Outcome::RxRestored {
+            // Before the flow notes it.
+            if veils() && segment.len != 0 && !is_done() {
+                return Verdict::Uncover;
+            }
             return deliver::<I>(ctx, key, flow, segment, now);
         }
         if decision.outcome.is_sign_of_life() {
@@ -401,10 +409,19 @@ fn deliver<I: Ip>(
         return Verdict::Fragment;
     }
     // Behind the clone, which would leave by the queue that is chosen here.
-    let joins = join::choose(ctx, key, before, now);
+    let must_be_unpadded = veils() && segment.len != 0 && is_padded_here::<I>(ctx);
+    let joins = !must_be_unpadded && join::choose(ctx, key, before, now);
     match restore::into_datagram::<I>(ctx) {
+        Ok(()) if must_be_unpadded => Verdict::Unpad,
         Ok(()) if joins => Verdict::Joining,
         Ok(()) => Outcome::RxRestored.into(),
         Err(error) => refused(error, Direction::Inbound).into(),
     }
+}
+
+/// Whether the datagram of the segment in the packet is padded.
+#[inline(always)]
+fn is_padded_here<I: Ip>(ctx: &TcContext) -> bool {
+    let tcp: Option<TcpHeader> = ctx.read(link_len() + I::LEN);
+    tcp.is_some_and(|tcp| is_padded(tcp.window()))
 }

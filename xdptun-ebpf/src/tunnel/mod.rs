@@ -26,6 +26,7 @@
 //! | [`share`] | who may still open a flow |
 //! | [`shift`] | moves a payload behind a TCP header |
 //! | [`table`] | the flow table: look-ups, states, and what flows count |
+//! | [`veil`] | hides payloads, and pads short ones |
 //! | [`verdict`] | what a decision makes of the packet, and what the entry point does next |
 //! | [`verify`] | addresses and checksums, before the handshake sees a segment |
 //! | [`vlan`] | datagrams behind VLAN tags |
@@ -55,6 +56,7 @@ pub mod sent;
 pub mod share;
 pub mod shift;
 pub mod table;
+pub mod veil;
 pub mod verdict;
 pub mod verify;
 pub mod vlan;

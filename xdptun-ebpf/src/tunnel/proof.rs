@@ -139,8 +139,13 @@ fn timestamp(ctx: &TcContext, flow: &FlowKey) -> Option<u32> {
 /// The keys that hold for the peer of a flow.
 #[inline(never)]
 fn keys_of(flow: &FlowKey) -> Option<&'static KeySet> {
-    let set = KEYS_OF.get(Key::new(128, flow.remote_address()))?;
-    KEYS.get(*set)
+    keys_at(flow.remote_address())
+}
+
+/// The keys that hold for an address.
+#[inline(always)]
+pub fn keys_at(address: [u8; 16]) -> Option<&'static KeySet> {
+    KEYS.get(*KEYS_OF.get(Key::new(128, address))?)
 }
 
 /// Whether a proof is one of this epoch.

@@ -26,6 +26,14 @@ pub enum Verdict {
     Answered(Outcome),
     /// Nothing yet: its options must be stashed first.
     Stash,
+    /// Nothing yet: it is a datagram that must be padded first.
+    Pad,
+    /// The datagram became a segment, whose payload must be covered.
+    Cover,
+    /// Nothing yet: it is a segment whose payload must be uncovered first.
+    Uncover,
+    /// The datagram was restored, and must be unpadded.
+    Unpad,
     /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one, or a segment
     /// that carries one.
     Fragment,
@@ -49,7 +57,14 @@ impl Verdict {
         match self {
             Self::Ended(outcome) | Self::Answered(outcome) => outcome.index(),
             Self::Joining => Outcome::RxRestored.index(),
-            Self::Stash | Self::Fragment | Self::Segment | Self::Message => u32::MAX,
+            Self::Cover => Outcome::TxDisguised.index(),
+            Self::Unpad => Outcome::RxRestored.index(),
+            Self::Stash
+            | Self::Pad
+            | Self::Uncover
+            | Self::Fragment
+            | Self::Segment
+            | Self::Message => u32::MAX,
         }
     }
 
@@ -58,6 +73,10 @@ impl Verdict {
     pub fn carry_out<I: Ip>(self, ctx: &TcContext) -> Step {
         match self {
             Self::Stash => Step::Stash,
+            Self::Pad => Step::Pad,
+            Self::Cover => Step::Cover,
+            Self::Uncover => Step::Uncover,
+            Self::Unpad => Step::Unpad,
             Self::Fragment => Step::Fragment,
             Self::Segment => Step::Segment,
             Self::Message => Step::Message,
@@ -87,6 +106,14 @@ pub enum Step {
     Done(i32),
     /// Stash the options, and process the packet again.
     Stash,
+    /// Pad the datagram, and process the packet again.
+    Pad,
+    /// Cover the payload of the segment.
+    Cover,
+    /// Uncover the payload of the segment, and process the packet again.
+    Uncover,
+    /// Unpad the datagram that was restored.
+    Unpad,
     /// Handle the fragment that leaves, or is in the segment that came.
     Fragment,
     /// Note the connection of the segment, and let it pass.
@@ -101,6 +128,10 @@ const STASH: i32 = 0x7864;
 const SEGMENT: i32 = 0x7865;
 const MESSAGE: i32 = 0x7866;
 const FRAGMENT: i32 = 0x7867;
+const PAD: i32 = 0x7868;
+const COVER: i32 = 0x7869;
+const UNCOVER: i32 = 0x786a;
+const UNPAD: i32 = 0x786b;
 
 // No verdict of tc, the last of which is `TC_ACT_TRAP`, reads as another step.
 const _: () = {
@@ -111,6 +142,13 @@ const _: () = {
     }
     assert!(matches!(Step::from_raw(Step::Miss.to_raw()), Step::Miss));
     assert!(matches!(Step::from_raw(Step::Stash.to_raw()), Step::Stash));
+    assert!(matches!(Step::from_raw(Step::Pad.to_raw()), Step::Pad));
+    assert!(matches!(Step::from_raw(Step::Cover.to_raw()), Step::Cover));
+    assert!(matches!(
+        Step::from_raw(Step::Uncover.to_raw()),
+        Step::Uncover
+    ));
+    assert!(matches!(Step::from_raw(Step::Unpad.to_raw()), Step::Unpad));
     assert!(matches!(
         Step::from_raw(Step::Segment.to_raw()),
         Step::Segment
@@ -136,6 +174,10 @@ impl Step {
             Self::Done(verdict) => verdict,
             Self::Miss => MISS,
             Self::Stash => STASH,
+            Self::Pad => PAD,
+            Self::Cover => COVER,
+            Self::Uncover => UNCOVER,
+            Self::Unpad => UNPAD,
             Self::Segment => SEGMENT,
             Self::Message => MESSAGE,
             Self::Fragment => FRAGMENT,
@@ -148,6 +190,10 @@ impl Step {
         match number {
             MISS => Self::Miss,
             STASH => Self::Stash,
+            PAD => Self::Pad,
+            COVER => Self::Cover,
+            UNCOVER => Self::Uncover,
+            UNPAD => Self::Unpad,
             SEGMENT => Self::Segment,
             MESSAGE => Self::Message,
             FRAGMENT => Self::Fragment,

@@ -10,7 +10,7 @@ use clap::Args;
 use super::terminal::Terminal;
 use crate::config::{
     Compat, Config, GroChoice, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer,
-    PeerConfig, Seconds, Secrets, TcChoice,
+    PeerConfig, Seconds, Secrets, TcChoice, Veil,
 };
 use crate::config::{IDLE_TIMEOUT, KEEPALIVE};
 use crate::host::ports::PortRange;
@@ -77,6 +77,18 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", long_help = SECRET_HELP)]
     secret: Vec<PathBuf>,
 
+    /// Hide which protocol payloads belong to: cover their first bytes, and pad short datagrams to a
+    /// random length of BYTES at most (0 to 256; 0 pads none; 256 if not given). Both hosts need it,
+    /// and the same `--secret`, given once. docs/veil.md lists what it does not hide.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = Veil::WITHOUT_VALUE
+    )]
+    veil: Option<Veil>,
+
     /// What the peers run. Of a phantun server, `--port` names the TCP port.
     #[arg(long, value_enum, default_value = "xdptun")]
     compat: Compat,
@@ -118,6 +130,7 @@ Examples:
   xdptun attach --iface eth0 --iface wwan0 --port 51820
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
+  xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret --veil
   xdptun attach --iface eth0 --port 443,8000-8010 --peer 203.0.113.7,2001:db8::7
   xdptun attach --iface eth0 --port 4567 --peer 203.0.113.7 --compat phantun
   xdptun attach --iface eth0 --port 8000 --ingress tc --log-level debug";
@@ -150,6 +163,7 @@ impl TryFrom<Arguments> for Config {
             keepalive: arguments.keepalive,
             idle_timeout: arguments.idle_timeout,
             secret,
+            veil: arguments.veil,
             compat: arguments.compat,
             max_flows: arguments.max_flows,
             forward: Vec::new(),

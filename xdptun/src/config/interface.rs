@@ -12,6 +12,7 @@ use super::peer::{self, Peer, PeerConfig, peers_fit};
 use super::policy::{PolicyRule, check_policies};
 use super::secrets::Secrets;
 use super::values::{Compat, GroChoice, IngressChoice, MaxFlows, Seconds, TcChoice, list};
+use super::veil::Veil;
 use crate::error::{Result, bail};
 use crate::host::ports::PortRange;
 
@@ -66,6 +67,11 @@ pub struct InterfaceConfig {
     /// that know any of them. So one secret can replace another.
     #[serde(default)]
     pub secret: Option<Secrets>,
+    /// Covers the first bytes of payloads, and pads short datagrams to a random length of so many
+    /// bytes at most (0: none are padded). It needs one `secret`; the peers need `veil` too, with any
+    /// number.
+    #[serde(default)]
+    pub veil: Option<Veil>,
     /// What the peers run. A peer can have a `compat` of its own, which replaces the interface's for
     /// that peer.
     #[serde(default)]
@@ -98,6 +104,7 @@ impl InterfaceConfig {
             keepalive: Seconds::default(),
             idle_timeout: Seconds::default(),
             secret: None,
+            veil: None,
             compat: Compat::default(),
             max_flows: MaxFlows::default(),
             forward: Vec::new(),
@@ -164,11 +171,35 @@ impl InterfaceConfig {
                  well, for all other callers"
             );
         }
+        self.check_veil()?;
         if self.secret.is_some() && self.peers_run(Compat::Phantun) {
             bail!(
                 Invalid,
                 "a phantun cannot prove that it knows a secret; leave out `secret`, or \
                  `compat = \"phantun\"`, or attach to that peer by another interface"
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a veil without exactly one secret for each peer.
+    fn check_veil(&self) -> Result<()> {
+        if self.veil.is_none() {
+            return Ok(());
+        }
+        let Some(secret) = &self.secret else {
+            bail!(
+                Invalid,
+                "`veil` takes its key from a secret; give a `secret`, or leave out `veil`"
+            );
+        };
+        let of_peers = self.peers.iter().filter_map(|one| one.secret.as_ref());
+        let mut all = of_peers.chain([secret]);
+        if all.any(|one| one.files().count() > 1) {
+            bail!(
+                Invalid,
+                "`veil` takes its key from one secret, and a segment does not say from which of \
+                 several; give one `secret`, and change it on both hosts at once"
             );
         }
         Ok(())

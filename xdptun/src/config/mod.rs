@@ -10,6 +10,7 @@ mod peer;
 mod policy;
 mod secrets;
 mod values;
+mod veil;
 
 pub use file::{Config, DEFAULT_PATH, SAMPLE};
 pub use forward::{
@@ -29,3 +30,4 @@ pub use values::{
     MaxFlows, MaxSessions, Mtu, PerPrefix, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout,
     UdpTimeout, UpTo,
 };
+pub use veil::Veil;

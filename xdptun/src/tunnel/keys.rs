@@ -6,6 +6,7 @@ use aya::Ebpf;
 use aya::maps::{Array, LpmTrie, MapData};
 use ipnet::IpNet;
 use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS};
+use xdptun_common::tunnel::veil::VeilKey;
 
 use crate::datapath::map::absent;
 use crate::datapath::network::{NetworkKey, network_key};
@@ -34,6 +35,7 @@ impl From<KeySet> for Keys {
 pub struct KeyMaps {
     sets: Array<MapData, AsPod<KeySet>>,
     of: LpmTrie<MapData, [u8; 16], u32>,
+    veil: Array<MapData, AsPod<VeilKey>>,
 }
 
 impl KeyMaps {
@@ -50,6 +52,7 @@ impl KeyMaps {
         Ok(Self {
             sets: map("KEYS")?.try_into()?,
             of: map("KEYS_OF")?.try_into()?,
+            veil: map("VEIL_KEY")?.try_into()?,
         })
     }
 
@@ -69,6 +72,7 @@ impl KeyMaps {
         for (index, set) in (bank..).zip(&sets) {
             self.sets.set(index, AsPod(*set), 0)?;
         }
+        self.veil.set(0, AsPod(*keys.everyone.veil()), 0)?;
         // The set for all other peers last, as it tells which half is in use.
         for ((prefix_len, address), index) in of.iter().rev() {
             let network = NetworkKey::new(*prefix_len, *address);

@@ -7,6 +7,7 @@ use xdptun_common::tunnel::config::global;
 use xdptun_common::tunnel::group::Group;
 use xdptun_common::tunnel::isn::Secret;
 use xdptun_common::tunnel::replay::PAGES;
+use xdptun_common::tunnel::veil;
 use xdptun_object::TUNNEL;
 
 use super::Tunnel;
@@ -86,6 +87,7 @@ pub fn try_load(interface: &Interface) -> Result<bool> {
             phantuns: PhantunPeers::default(),
             max_flows: 1,
             keys: None,
+            veil: None,
         },
     };
     let group = Group {
@@ -106,6 +108,9 @@ fn load_object(
     let settings = &options.settings;
     let peers_only = u32::from(settings.only_peers);
     let hidden = u32::from(settings.keys.is_some());
+    let veil = settings.veil.map_or(0, |veil| {
+        veil::word(veil.pads_to(), settings.has_own_keys())
+    });
     let phantuns = settings.phantuns.choice() as u32;
     let tcp_defaults = AsPod(tcp_defaults::read(&interface.name));
     let seeds: [u8; 48] = random::bytes()?;
@@ -114,6 +119,7 @@ fn load_object(
     let mut loader = globals.loader(directory);
     loader
         .override_global(global::HIDDEN, &hidden, true)
+        .override_global(global::VEIL, &veil, true)
         .override_global(global::SECRET, &secret, true)
         .override_global(global::SEEDS, &seeds, true)
         .override_global(global::MAX_FLOWS, &settings.max_flows, true)

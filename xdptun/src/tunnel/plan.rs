@@ -93,6 +93,7 @@ impl Plan {
                     phantuns,
                     max_flows: config.max_flows.get(),
                     keys,
+                    veil: config.veil,
                 },
             },
             addresses,

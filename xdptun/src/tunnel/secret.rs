@@ -10,6 +10,7 @@ use nix::unistd::Group;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 use xdptun_common::tunnel::proof::{KeySet, MAX_KEY_SETS, ProofKey};
+use xdptun_common::tunnel::veil::VeilKey;
 
 use crate::config::{InterfaceConfig, Peer, Secrets};
 use crate::error::{Context as _, Error, Kind, Result, bail};
@@ -39,7 +40,7 @@ pub struct InterfaceKeys {
 /// [`Kind::Secret`] if a file cannot be read or is no secret, or if a secret is in two files
 /// of a list; [`Kind::Invalid`] if there are too many.
 pub fn read_all(config: &InterfaceConfig) -> Result<Option<InterfaceKeys>> {
-    let mut files = Files::default();
+    let mut files = Files::new(config.veil.is_some());
     let Some(secret) = &config.secret else {
         return Ok(None);
     };
@@ -67,18 +68,35 @@ pub fn read_all(config: &InterfaceConfig) -> Result<Option<InterfaceKeys>> {
 }
 
 /// Files that were read, each once.
-#[derive(Default)]
-struct Files(BTreeMap<PathBuf, ProofKey>);
+struct Files {
+    keys: BTreeMap<PathBuf, KeyPair>,
+    /// Whether payloads are veiled.
+    veils: bool,
+}
+
+/// What is derived from a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeyPair {
+    proof: ProofKey,
+    veil: VeilKey,
+}
 
 impl Files {
+    const fn new(veils: bool) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            veils,
+        }
+    }
+
     fn set(&mut self, secrets: &Secrets) -> Result<KeySet> {
-        let mut keys: Vec<ProofKey> = Vec::new();
+        let mut keys: Vec<KeyPair> = Vec::new();
         for file in secrets.files() {
-            let key = match self.0.get(file) {
+            let key = match self.keys.get(file) {
                 Some(key) => *key,
-                None => read(file)?,
+                None => read(file, self.veils)?,
             };
-            self.0.insert(file.to_owned(), key);
+            self.keys.insert(file.to_owned(), key);
             let mut others = secrets.files().zip(&keys);
             if let Some((other, _)) = others.find(|(_, other)| **other == key) {
                 bail!(
@@ -90,18 +108,22 @@ impl Files {
             }
             keys.push(key);
         }
-        KeySet::new(&keys)
+        let proofs: Vec<ProofKey> = keys.iter().map(|key| key.proof).collect();
+        // A veil has one secret.
+        let veil = keys.first().map(|key| key.veil).unwrap_or_default();
+        KeySet::new(&proofs)
+            .map(|set| set.with_veil(veil))
             .ok_or_else(|| Error::new(Kind::Secret, "no file with a secret, or too many"))
     }
 }
 
-/// Reads the key of the proofs from a file: any text or bytes; white space at
+/// Reads the keys from a file: any text or bytes; white space at
 /// either end does not count, so that an editor's last line break changes nothing.
 ///
 /// # Errors
 ///
 /// If the file cannot be read, is too short, or too long.
-fn read(path: &Path) -> Result<ProofKey> {
+fn read(path: &Path, veils: bool) -> Result<KeyPair> {
     let name = path.display();
     let unreadable = |error: io::Error| {
         let why = format!("cannot read the secret {name}");
@@ -143,17 +165,34 @@ fn read(path: &Path) -> Result<ProofKey> {
             secret.len()
         );
     }
-    Ok(derive(secret))
+    Ok(KeyPair::of(secret, veils))
 }
 
-fn derive(secret: &[u8]) -> ProofKey {
+impl KeyPair {
+    /// The keys of a secret. Hosts with a veil prove another key, so that one with and one without
+    /// refuse each other instead of delivering noise.
+    fn of(secret: &[u8], veils: bool) -> Self {
+        if !veils {
+            return Self {
+                proof: ProofKey(derive(b"xdptun proof key 1\0", secret)),
+                veil: VeilKey::default(),
+            };
+        }
+        Self {
+            proof: ProofKey(derive(b"xdptun veiled proof key 1\0", secret)),
+            veil: VeilKey(derive(b"xdptun veil key 1\0", secret)),
+        }
+    }
+}
+
+/// A key for one purpose: another use of the same secret (WireGuard's, for example) has another key.
+fn derive(purpose: &[u8], secret: &[u8]) -> [u64; 2] {
     let mut hash = Sha256::new();
-    // Derived, so that other uses of the secret (WireGuard) have another key.
-    hash.update(b"xdptun proof key 1\0");
+    hash.update(purpose);
     hash.update(secret);
     let digest: [u8; 32] = hash.finalize().into();
     let (words, _) = digest.as_chunks::<8>();
-    ProofKey([0, 1].map(|word| u64::from_le_bytes(words[word])))
+    [0, 1].map(|word| u64::from_le_bytes(words[word]))
 }
 
 #[cfg(test)]
@@ -167,9 +206,18 @@ mod tests {
     #[test]
     fn the_key_is_the_hash_of_the_secret() {
         let by_hand = Sha256::digest(b"xdptun proof key 1\0correct horse battery");
-        let ProofKey([first, second]) = derive(b"correct horse battery");
-        let bytes = [first.to_le_bytes(), second.to_le_bytes()].concat();
-        assert_eq!(bytes, by_hand[..16]);
+        let plain = KeyPair::of(b"correct horse battery", false);
+        assert_eq!(bytes(plain.proof.0), by_hand[..16]);
+        assert_eq!(plain.veil, VeilKey::default());
+        let veiled = KeyPair::of(b"correct horse battery", true);
+        let by_hand = Sha256::digest(b"xdptun veiled proof key 1\0correct horse battery");
+        assert_eq!(bytes(veiled.proof.0), by_hand[..16]);
+        let by_hand = Sha256::digest(b"xdptun veil key 1\0correct horse battery");
+        assert_eq!(bytes(veiled.veil.0), by_hand[..16]);
+    }
+
+    fn bytes(key: [u64; 2]) -> Vec<u8> {
+        key.map(u64::to_le_bytes).concat()
     }
 
     #[test]
@@ -179,7 +227,7 @@ mod tests {
         let path = directory.join("secret");
         let read_text = |text: &str| {
             fs::write(&path, text).unwrap();
-            read(&path)
+            read(&path, false)
         };
         let key = read_text("correct horse battery").unwrap();
         assert_eq!(read_text("  correct horse battery\r\n").unwrap(), key);
@@ -194,13 +242,13 @@ mod tests {
         fs::write(&path, "correct horse battery").unwrap();
         fs::copy(&path, &copy).unwrap();
         let secrets = Secrets::try_from(vec![path.clone(), copy]).unwrap();
-        let error = Files::default().set(&secrets).unwrap_err().to_string();
+        let error = Files::new(false).set(&secrets).unwrap_err().to_string();
         assert!(
             error.ends_with("hold the same secret; leave one of them out"),
             "{error}"
         );
         fs::remove_dir_all(&directory).unwrap();
-        let error = read(&path).unwrap_err();
+        let error = read(&path, false).unwrap_err();
         assert!(format!("{error:#}").contains("No such file"), "{error:#}");
     }
 }

@@ -4,6 +4,7 @@ use ipnet::IpNet;
 use xdptun_common::tunnel::config::{Phantuns, peer};
 
 use super::keys::Keys;
+use crate::config::Veil;
 use crate::host::ports::PortRange;
 
 /// Which peers run phantun and not xdptun.
@@ -53,9 +54,17 @@ pub struct Settings {
     pub max_flows: u32,
     /// The keys of the secrets that callers must know, if any.
     pub keys: Option<Keys>,
+    /// Whether payloads are veiled by such a key, and what length short datagrams are padded to.
+    pub veil: Option<Veil>,
 }
 
 impl Settings {
+    /// Whether peers have keys of their own.
+    #[must_use]
+    pub fn has_own_keys(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| !keys.of.is_empty())
+    }
+
     /// Whether these settings need other programs than `before`. Ports, peers and keys can
     /// change while programs run; everything else, and whether there are keys or phantuns at all, is
     /// fixed when programs are loaded.
@@ -64,7 +73,14 @@ impl Settings {
         let fixed = |settings: &Self| {
             let hidden = settings.keys.is_some();
             let phantuns = settings.phantuns.choice();
-            (settings.only_peers, settings.max_flows, hidden, phantuns)
+            (
+                settings.only_peers,
+                settings.max_flows,
+                hidden,
+                // Where peers have keys of their own, the programs look for the veil's.
+                settings.veil.map(|veil| (veil, settings.has_own_keys())),
+                phantuns,
+            )
         };
         fixed(self) != fixed(before)
     }

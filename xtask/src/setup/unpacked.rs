@@ -20,7 +20,7 @@ struct Unpacked {
     purpose: &'static str,
 }
 
-const ALL: [Unpacked; 6] = [
+const ALL: [Unpacked; 7] = [
     Unpacked {
         package: "coturn",
         program: "usr/bin/turnserver",
@@ -50,6 +50,11 @@ const ALL: [Unpacked; 6] = [
         package: "openvpn",
         program: "usr/sbin/openvpn",
         purpose: "makes tunnels over UDP",
+    },
+    Unpacked {
+        package: "libndpi-bin",
+        program: "usr/bin/ndpiReader",
+        purpose: "recognises protocols by their first datagrams",
     },
 ];
 

@@ -1,93 +1,22 @@
 //! Every program with every input, and the cost of its parts.
 
-use std::net::UdpSocket;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_common::tunnel::ack::EARLY_NS;
 use xdptun_lab::Family;
 
+use super::rig::{Rig, saturated};
+use super::veil::{self, Veil};
 use super::{
     BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_TC,
-    INGRESS_XDP, Input, LENGTHS, METRIC, PIECES, RUNS, SPLITTER, case, foreign,
+    INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER, case, foreign,
 };
-use crate::forwarded::Forwarded;
 use crate::harness::{Harness, Round};
 use crate::kernel::{Counting, Micro, PRICED, Programs, time_of};
-use crate::load::{Load, Pace, Wait, carry, first_delivery};
+use crate::load::{carry, first_delivery};
 use crate::route::Route;
-
-/// A path with a flow of each family that stays open, perhaps with something to forward on it.
-struct Rig {
-    route: Route,
-    forwarded: Option<Forwarded>,
-    senders: [UdpSocket; 2],
-}
-
-impl Rig {
-    fn new(name: &'static str, ingress: &str) -> Result<Self> {
-        let route = Route::xdptun(name, ingress)?;
-        let forwarded = Some(Forwarded::new(&route.net)?);
-        Self::on(route, forwarded)
-    }
-
-    fn floor(name: &'static str, ingress: &str) -> Result<Self> {
-        Self::on(Route::floor(name, ingress)?, None)
-    }
-
-    fn on(route: Route, forwarded: Option<Forwarded>) -> Result<Self> {
-        let [v4, v6] = Family::BOTH.map(|family| {
-            let sender = route.sender(family)?;
-            let opened = first_delivery(&sender, &route.receiver(family)?)?;
-            opened.context("the first datagram is lost")?;
-            anyhow::Ok(sender)
-        });
-        Ok(Self {
-            senders: [v4?, v6?],
-            route,
-            forwarded,
-        })
-    }
-
-    /// Sends one kind of datagrams; the programs before and after.
-    fn send(
-        &self,
-        family: Family,
-        length: usize,
-        input: Input,
-        count: u64,
-    ) -> Result<[[Programs; 2]; 2]> {
-        let receiver = self.route.receiver(family)?;
-        self.route.net.offload("tx", input.is_partial())?;
-        if input.has_room() {
-            let forwarded = self.forwarded.as_ref().context("nothing is forwarded")?;
-            forwarded.open(family, &receiver)?;
-            let before = self.route.programs()?;
-            forwarded.send(family, length, input.is_partial(), count)?;
-            return Ok([before, self.route.programs()?]);
-        }
-        let sender = &self.senders[family as usize];
-        let mut load = Load {
-            length,
-            pace: Pace::Saturated,
-            wait: Wait::Sleep,
-            time: Duration::from_secs(5),
-            count,
-        };
-        let mut segment = 0;
-        if input == Input::Gso {
-            segment = i32::try_from(length)?;
-            load.length *= PIECES;
-            load.count /= PIECES as u64;
-        }
-        setsockopt(sender, UdpGsoSegment, &segment)?;
-        let before = self.route.programs()?;
-        carry(sender, &receiver, load)?;
-        Ok([before, self.route.programs()?])
-    }
-}
 
 /// Measures every program with every input, and the cost of its parts.
 pub fn measure(harness: &mut Harness) -> Result<()> {
@@ -97,6 +26,7 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
         Rig::floor("floor, tc", "tc")?,
         Rig::floor("floor, XDP", "xdp")?,
     ];
+    let veil = Veil::new()?;
     let direct = Route::direct()?;
     let micros: Vec<Micro> = PRICED
         .iter()
@@ -119,6 +49,9 @@ pub fn measure(harness: &mut Harness) -> Result<()> {
                         floor_programs(round, &floor, (family, length, input), count)?;
                     }
                 }
+            }
+            for datagram in veil::datagrams(family) {
+                veil.programs(round, [&tc, &xdp], datagram, count)?;
             }
         }
         Ok(())
@@ -205,14 +138,7 @@ fn price(round: &mut Round<'_>, direct: &Route, micro: &Micro, count: u64) -> Re
     first_delivery(&sender, &receiver)?.context("the first datagram is lost")?;
     let _link = micro.attach(&direct.net.a)?;
     let before = micro.spent()?;
-    let load = Load {
-        length: 1400,
-        pace: Pace::Saturated,
-        wait: Wait::Sleep,
-        time: Duration::from_secs(5),
-        count,
-    };
-    carry(&sender, &receiver, load)?;
+    carry(&sender, &receiver, saturated(1400, count))?;
     let spent = micro.spent()?.since(before);
     round.keep(micro.priced.name, HELPER, &[(METRIC, spent.each()?)]);
     Ok(())

@@ -2,7 +2,9 @@
 
 mod foreign;
 mod measure;
+mod rig;
 mod tables;
+mod veil;
 
 use xdptun_lab::Family;
 
@@ -34,6 +36,11 @@ const HELPER: &str = "helper";
 const FLOOR_EGRESS: &str = "floor, egress, tc";
 const FLOOR_INGRESS_TC: &str = "floor, ingress, tc";
 const FLOOR_INGRESS_XDP: &str = "floor, ingress, XDP";
+/// The same programs with the veil.
+const VEIL_EGRESS: &str = "veil, egress, tc";
+const VEIL_INGRESS_TC: &str = "veil, ingress, tc";
+const VEIL_INGRESS_XDP: &str = "veil, ingress, XDP";
+const VEIL_BEHIND_XDP: &str = "veil, ingress, tc behind XDP";
 
 /// What a restoring program may take, in times of the floor.
 const INGRESS_BAR: Bar = Bar::at_most(1.7, 1.4);

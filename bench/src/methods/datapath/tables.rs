@@ -5,7 +5,7 @@ use xdptun_lab::Family;
 
 use super::{
     BEHIND_XDP, EGRESS, FLOOR_EGRESS, FLOOR_INGRESS_TC, FLOOR_INGRESS_XDP, HELPER, INGRESS_BAR,
-    INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER, case, foreign,
+    INGRESS_TC, INGRESS_XDP, Input, LENGTHS, METRIC, RUNS, SPLITTER, case, foreign, veil,
 };
 use crate::document::Section;
 use crate::kernel::PRICED;
@@ -19,6 +19,7 @@ pub fn sections(measured: &Measured) -> Result<Vec<Section>> {
     Ok(vec![
         Section::new("datapath", programs_table(measured).to_string()).with_plot(plot(measured)),
         Section::new("floor", floor_table(measured).to_string()),
+        Section::new("veil", veil_table(measured).to_string()),
         Section::new("helpers", helpers_table(measured).to_string()),
         Section::new("parts", parts_table(measured).to_string()),
         Section::new("foreign", foreign_table(measured)?.to_string()),
@@ -117,6 +118,42 @@ fn of_floor(measured: &Measured, case: &str, paths: [&str; 2]) -> Option<Summary
     let ratio = |program: f64, floor: f64| (program - counting) / (floor - counting);
     let ratios = paired(&program, &floor, ratio);
     Summary::of(ratios.into_iter().map(|(_, ratio)| ratio))
+}
+
+/// The programs without the veil and with it.
+fn veil_table(measured: &Measured) -> Table {
+    let mut table = Table::new(&[
+        "datagram",
+        "program",
+        "without veil",
+        "with veil",
+        "difference",
+        "goal",
+    ]);
+    for datagram in Family::BOTH.into_iter().flat_map(veil::datagrams) {
+        let case = datagram.case();
+        for paths in datagram.programs() {
+            let [plain, veiled] = paths.map(|path| without_counting(measured, &case, path));
+            let added = added_by_veil(measured, &case, *paths);
+            let goal = datagram.goal().map(|goal| goal.judge(added));
+            table.row([
+                case.clone(),
+                paths[0].to_owned(),
+                spread(plain),
+                spread(veiled),
+                spread(added),
+                goal.unwrap_or_default(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The time of a program with the veil less its time without, in each round.
+fn added_by_veil(measured: &Measured, case: &str, paths: [&str; 2]) -> Option<Summary> {
+    let [plain, veiled] = paths.map(|path| measured.values(case, path, METRIC));
+    let added = paired(&veiled, &plain, |veiled, plain| veiled - plain);
+    Summary::of(added.into_iter().map(|(_, ns)| ns))
 }
 
 /// The part of each run that counting takes: the run time of a program that does

@@ -1,6 +1,8 @@
 //! Fragments of datagrams: each becomes a segment that says which it is, and that becomes the
 //! fragment again.
 
+use std::convert::identity;
+
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::fragment::First;
@@ -66,19 +68,20 @@ fn told(path: Path, at: Moment) -> Flow {
     }
 }
 
+/// The next segment of `flow`, which carries the part.
+fn leaving_segment(flow: &Flow, whole: &Packet, part: Part) -> Packet {
+    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+    let whole = whole.clone().identified(ID as u16 + part.0);
+    whole.carried_part(ID, part, numbers)
+}
+
 /// The part leaves as the next segment of `flow`; the daemon is told of the flow if it was not.
 fn carries(at: Moment, path: Path, flow: Flow, whole: &Packet, part: Part) -> Case {
-    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
     let fragment = whole.clone().part(ID, part);
     let ports = (path.local.port(), path.remote.port());
     let case = Case::egress(&fragment)
         .flow(path.key(), flow)
-        .passes_as(
-            whole
-                .clone()
-                .identified(ID as u16 + part.0)
-                .carried_part(ID, part, numbers),
-        )
+        .passes_as(leaving_segment(&flow, whole, part))
         .counts(Outcome::TxFragment)
         .changes(path.key(), |flow| {
             sent(flow, at, 8 + part.1);
@@ -96,18 +99,25 @@ fn carries(at: Moment, path: Path, flow: Flow, whole: &Packet, part: Part) -> Ca
     }
 }
 
-#[test]
-fn each_fragment_leaves_as_a_segment() {
+/// Each fragment leaves as a segment, which is on the wire what `cover` makes of it.
+pub fn leaving(cover: fn(Packet) -> Packet) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (path, whole, parts) in datagrams(Path::outbound) {
         for part in parts {
             let whole = whole.clone();
             rows.push(row(format!("{path:?} {part:?}"), move |at| {
-                carries(at, path, told(path, at), &whole, part)
+                let flow = told(path, at);
+                carries(at, path, flow, &whole, part)
+                    .passes_as(cover(leaving_segment(&flow, &whole, part)))
             }));
         }
     }
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn each_fragment_leaves_as_a_segment() {
+    check(&mut datapath(), leaving(identity));
 }
 
 /// By the fragment that leaves first, whichever it is.
@@ -149,8 +159,8 @@ fn restored(whole: &Packet, part: Part) -> Packet {
     whole.clone().part(ID.wrapping_add(ISS), part)
 }
 
-#[test]
-fn a_segment_becomes_the_fragment_again() {
+/// Each segment, which is on the wire what `cover` makes of it, becomes the fragment that it carries.
+pub fn coming_back(cover: fn(Packet) -> Packet) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (path, whole, parts) in datagrams(Path::inbound) {
         for part in parts {
@@ -160,7 +170,7 @@ fn a_segment_becomes_the_fragment_again() {
                 let fragment = restored(&whole, part);
                 let datagram = fragment.fragmented();
                 let ports = (path.remote.port(), path.local.port());
-                let case = Case::ingress(segment)
+                let case = Case::ingress(cover(segment))
                     .flow(path.key(), flow)
                     .passes_as(fragment)
                     .counts(Outcome::RxFragment)
@@ -172,7 +182,12 @@ fn a_segment_becomes_the_fragment_again() {
             }));
         }
     }
-    check(&mut datapath(), rows);
+    rows
+}
+
+#[test]
+fn a_segment_becomes_the_fragment_again() {
+    check(&mut datapath(), coming_back(identity));
 }
 
 /// The kernel could put it together with what another flow or a stranger sent, or with the first

@@ -35,6 +35,7 @@ mod stack;
 mod tagged;
 mod there_and_back;
 mod too_big;
+mod veiled;
 mod verified;
 mod xdp;
 

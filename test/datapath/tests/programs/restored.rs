@@ -176,7 +176,7 @@ fn df(program: Program) -> impl Iterator<Item = Row> {
         ("both without", &without, 0xf200, &without),
         ("window 0x0200", &with, 0x0200, &with),
         ("window 0xffff", &with, 0xffff, &with),
-        ("window 0xf600", &with, 0xf600, &with),
+        ("window 0xf700", &with, 0xf700, &with),
         ("window 0xf300", &with, 0xf300, &with),
     ];
     table

@@ -23,6 +23,7 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
     let other_tc = if kernel::has_tcx() { "clsact" } else { "tcx" };
     let back_ends = "[\"10.0.0.3:7000\", \"10.0.0.4:7000=2\"]";
     let secret = format!("\"{secret}\"");
+    let veil = format!("256\nsecret = {secret}");
     let other_tc = format!("\"{other_tc}\"");
     let all = [
         (Table::Whole, "log-level", "\"debug\""),
@@ -43,6 +44,8 @@ fn changes(secret: &str) -> Vec<(Table, &'static str, String)> {
         (Table::Interface, "ports", "[8001]"),
         (Table::Interface, "secret", &secret),
         (Table::Interface, "tc", &other_tc),
+        // It takes a secret.
+        (Table::Interface, "veil", &veil),
         (Table::Forward, "listen", "7001"),
         (Table::Forward, "source", "\"masquerade\""),
         (Table::Forward, "steal", "true"),

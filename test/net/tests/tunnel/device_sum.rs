@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use nix::libc;
 use xdptun_lab::checksum::{sum, transport_sum};
-use xdptun_lab::{Attached, Direct, Family, Host, Netns, link, sockopt, udp};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, link, secret, sockopt, udp};
 use xdptun_test_net::device_sum::{Question, Witness, listen, receive, receive_verified};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::counters_on;
@@ -102,12 +103,24 @@ fn exchange(net: &Direct, family: Family, with_options: bool) {
 
 #[test]
 fn the_sum_of_a_device_stays_true() {
+    stays_true(&[]);
+}
+
+#[test]
+fn the_sum_of_a_device_stays_true_under_the_veil() {
+    let directory = Scratch::new().unwrap();
+    let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
+    stays_true(&["--secret", &secret, "--veil"]);
+}
+
+fn stays_true(more: &[&str]) {
     let net = Direct::new().unwrap();
     // The outer checksum must be there for the tunnel to use.
     net.offload("tx", false).unwrap();
     dig(&net.a, 1, &net.b, true).unwrap();
     dig(&net.b, 2, &net.a, true).unwrap();
-    let args = ["--ingress", "tc", "--port", &PORT.to_string()];
+    let port = PORT.to_string();
+    let args = [&["--ingress", "tc", "--port", &port][..], more].concat();
     let _a = Attached::start(&net.a.netns, DEV, &args).unwrap();
     let _b = Attached::start(&net.b.netns, DEV, &args).unwrap();
     let _witness = Witness::attach(&net.b.netns, DEV, Question::Sum).unwrap();

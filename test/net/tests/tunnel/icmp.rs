@@ -4,7 +4,8 @@
 use std::net::UdpSocket;
 
 use nix::errno::Errno;
-use xdptun_lab::{Family, Kind, Offload, Relayed, Side, udp, wait};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Family, Kind, Offload, Relayed, Side, secret, udp, wait};
 use xdptun_test_net::icmp::{Quote, Trouble, error};
 use xdptun_test_net::mode;
 use xdptun_test_net::packet::{TcpPacket, data};
@@ -78,9 +79,13 @@ fn assert_moved(net: &Relayed, before: &Counters, expected: &[(&str, u64)], cont
 }
 
 fn each_case(test: impl Fn(&Relayed, Family, Quote, &str)) {
+    each_case_with(&[], test);
+}
+
+fn each_case_with(more: &[&str], test: impl Fn(&Relayed, Family, Quote, &str)) {
     for kind in Kind::BOTH {
         let net = Relayed::new(kind, Offload::None).unwrap();
-        let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+        let _attached = mode::TC.attach_with([&net.a, &net.b], more).unwrap();
         for family in Family::BOTH {
             for quote in Quote::BOTH {
                 for version in ["-4", "-6"] {
@@ -123,20 +128,30 @@ fn a_narrow_link_on_the_way_is_known_to_the_host_of_a_socket_that_fragments() {
 /// A segment of 1300 bytes carries a datagram of 1288.
 #[test]
 fn a_narrow_link_on_the_way_becomes_the_path_mtu() {
-    each_case(|net, family, quote, context| {
-        let opened = Opened::new(net, family);
-        let before = status::counters(&net.a.netns).unwrap();
-        complain(net, 1300, Trouble::TooBig { mtu: 1300 }, quote, as_it_was);
-        opened.send(LARGE).unwrap();
-        let heard = wait_error(&opened.client).unwrap();
-        assert_eq!(heard, Errno::EMSGSIZE, "{context}");
-        assert_eq!(path_mtu(&opened.client, family).unwrap(), 1288, "{context}");
-        let fits = 1288 - family.header_len() - 8;
-        assert_eq!(opened.send(fits + 1), Err(Errno::EMSGSIZE), "{context}");
-        opened.exchange(fits);
-        let moved = [("tx_disguised", 2), ("rx_icmp", 1), ("rx_restored", 1)];
-        assert_moved(net, &before, &moved, context);
-    });
+    each_case(becomes_the_path_mtu);
+}
+
+/// What is remembered of a segment is what left.
+#[test]
+fn a_narrow_link_becomes_the_path_mtu_under_the_veil() {
+    let directory = Scratch::new().unwrap();
+    let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
+    each_case_with(&["--secret", &secret, "--veil"], becomes_the_path_mtu);
+}
+
+fn becomes_the_path_mtu(net: &Relayed, family: Family, quote: Quote, context: &str) {
+    let opened = Opened::new(net, family);
+    let before = status::counters(&net.a.netns).unwrap();
+    complain(net, 1300, Trouble::TooBig { mtu: 1300 }, quote, as_it_was);
+    opened.send(LARGE).unwrap();
+    let heard = wait_error(&opened.client).unwrap();
+    assert_eq!(heard, Errno::EMSGSIZE, "{context}");
+    assert_eq!(path_mtu(&opened.client, family).unwrap(), 1288, "{context}");
+    let fits = 1288 - family.header_len() - 8;
+    assert_eq!(opened.send(fits + 1), Err(Errno::EMSGSIZE), "{context}");
+    opened.exchange(fits);
+    let moved = [("tx_disguised", 2), ("rx_icmp", 1), ("rx_restored", 1)];
+    assert_moved(net, &before, &moved, context);
 }
 
 #[test]

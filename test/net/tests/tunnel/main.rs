@@ -23,3 +23,4 @@ mod paged;
 mod scale;
 mod segmentation;
 mod tunnelled;
+mod veil;

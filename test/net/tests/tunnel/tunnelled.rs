@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use xdptun_lab::{Attached, Direct, Family, Host, link, udp};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Attached, Direct, Family, Host, link, secret, udp};
 use xdptun_test_net::status::{Counters, counters, wait_moved};
 use xdptun_test_net::vxlan::{self, DEV, MTU, dig, inner};
 use xdptun_test_net::{LIMIT, PORT};
@@ -15,11 +16,17 @@ struct Scene {
 
 impl Scene {
     fn new(checksums: bool) -> Self {
+        Self::with(checksums, &[])
+    }
+
+    /// With more options of xdptun.
+    fn with(checksums: bool, more: &[&str]) -> Self {
         let net = Direct::new().unwrap();
         dig(&net.a, 1, &net.b, checksums).unwrap();
         dig(&net.b, 2, &net.a, checksums).unwrap();
         let port = vxlan::PORT.to_string();
-        let attach = |host: &Host| Attached::start(&host.netns, Host::DEV, &["--port", &port]);
+        let args = [&["--port", &port][..], more].concat();
+        let attach = |host: &Host| Attached::start(&host.netns, Host::DEV, &args);
         let attached = [attach(&net.a).unwrap(), attach(&net.b).unwrap()];
         Self {
             net,
@@ -91,4 +98,30 @@ fn without_a_checksum_around_it_is_refused() {
     let before = scene.counters();
     client.send_to(b"unfinished", server.address()).unwrap();
     wait_moved(&scene.net.a.netns, &before, &[("tx_drop_pending", 1)]).unwrap();
+}
+
+/// The device would write it into covered bytes: of what is padded, and of what is not.
+#[test]
+fn a_checksum_inside_is_refused_under_the_veil() {
+    let directory = Scratch::new().unwrap();
+    let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
+    let scene = Scene::with(true, &["--secret", &secret, "--veil"]);
+    for family in Family::BOTH {
+        let address = SocketAddr::new(inner(family, 2), PORT);
+        let server = udp::Server::echo(&scene.net.b.netns, address).unwrap();
+        let local = SocketAddr::new(inner(family, 1), 0);
+        let client = udp::bind(&scene.net.a.netns, local).unwrap();
+        scene.pend(false);
+        for length in [10, 100, 1000] {
+            let payload = udp::pattern(length, 5);
+            udp::exchange(&client, server.address(), &payload, LIMIT).unwrap();
+        }
+        scene.pend(true);
+        for length in [10, 100, 1000] {
+            let before = scene.counters();
+            let payload = udp::pattern(length, 5);
+            client.send_to(&payload, server.address()).unwrap();
+            wait_moved(&scene.net.a.netns, &before, &[("tx_drop_pending", 1)]).unwrap();
+        }
+    }
 }

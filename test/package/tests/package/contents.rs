@@ -7,7 +7,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::{made, package};
 
 /// Every file with its mode; directories have 0755.
-const FILES: [(&str, &str); 49] = [
+const FILES: [(&str, &str); 50] = [
     ("-rw-r--r--", "./etc/xdptun/config.toml"),
     ("-rwxr-xr-x", "./usr/bin/xdptun"),
     ("-rw-r--r--", "./usr/lib/sysusers.d/xdptun.conf"),
@@ -48,6 +48,7 @@ const FILES: [(&str, &str); 49] = [
     ("-rw-r--r--", "./usr/share/doc/xdptun/security.md"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/third-party.txt.gz"),
     ("-rw-r--r--", "./usr/share/doc/xdptun/troubleshooting.md"),
+    ("-rw-r--r--", "./usr/share/doc/xdptun/veil.md"),
     (
         "-rw-r--r--",
         "./usr/share/fish/vendor_completions.d/xdptun.fish",

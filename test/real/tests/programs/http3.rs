@@ -1,19 +1,9 @@
 //! Caddy as a server of HTTP/3, and a client on quic-go.
 
 use anyhow::Result;
-use xdptun_test_real::caddy::{PORT, Server, missing};
+use xdptun_test_real::caddy::{PORT, Server, is_installed};
 use xdptun_test_real::compare::{Comparison, Speeds};
 use xdptun_test_real::path::{Path, ensure_disguised};
-
-/// Whether the programs are there. CI has them.
-fn is_installed() -> bool {
-    let Some(reason) = missing() else {
-        return true;
-    };
-    assert!(std::env::var_os("CI").is_none(), "{reason}");
-    eprintln!("skipped: {reason}");
-    false
-}
 
 fn speeds(path: &Path) -> Result<Speeds> {
     Server::start(path.server())?.used_by(path.client())

@@ -4,4 +4,5 @@ mod compat;
 mod http3;
 mod openvpn;
 mod phantun;
+mod veil;
 mod wireguard;

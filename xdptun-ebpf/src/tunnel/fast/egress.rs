@@ -15,12 +15,14 @@ use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
 use crate::packet::mtu::fits;
 use crate::packet::settle::Settle;
-use crate::packet::skb::{Skb as _, is_linear};
+use crate::packet::skb::{Skb as _, device_finishes_a_checksum, is_linear};
 use crate::packet::verifier::told;
 use crate::tunnel::disguise::{
     Way, is_pending, lacks_room, make_room, make_room_behind, write_headers,
 };
 use crate::tunnel::table::find;
+use crate::tunnel::veil::pad::pads;
+use crate::tunnel::veil::{cover_and_sum, veils};
 use crate::tunnel::verdict::{Step, Verdict, refused};
 use crate::tunnel::{rules, shift};
 
@@ -73,16 +75,36 @@ fn datagram<I: Settle>(
     {
         return None;
     }
+    // That needs the stack of the full path.
+    if veils() && pads(payload_len) {
+        return None;
+    }
     let way = way(ctx, &located.ip, udp, payload_len)?;
+    // A device would write the checksum of a packet inside into covered bytes. There is none if the
+    // payload moves, see `way`.
+    if veils() && !way.is_behind && !way.is_pending && finishes_one_inside(ctx, at)? {
+        return None;
+    }
     if way.is_behind {
         make_room_behind(ctx, at, payload_len).ok()?;
     }
+    let cover = |ip: &I, tcp, len| match veils() {
+        true => cover_and_sum(ctx, ip, tcp, len),
+        false => Some(tcp),
+    };
     let end = make_room::<I>(ctx, at, payload_len, way, shift::here)
-        .and_then(|payload| write_headers(ctx, &flow, located.ip, udp, payload, window));
+        .and_then(|payload| write_headers(ctx, &flow, located.ip, udp, payload, window, cover));
     Some(match end {
         Ok(()) => Outcome::TxDisguised,
         Err(error) => refused(error, Direction::Outbound),
     })
+}
+
+/// Whether a device is to write the checksum of a packet inside the datagram at `at`, whose own is
+/// complete.
+#[inline(always)]
+fn finishes_one_inside(ctx: &TcContext, at: usize) -> Option<bool> {
+    device_finishes_a_checksum(ctx, at + UdpHeader::CHECKSUM_OFFSET)
 }
 
 /// The way for a datagram with a checksum, whose payload is no shorter than what is saved while

@@ -6,7 +6,7 @@ use xdptun_common::flow::key::FlowKey;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::translate::{GROWTH, restore};
-use xdptun_common::tunnel::window::carries_fragment;
+use xdptun_common::tunnel::window::{carries_fragment, is_padded};
 use xdptun_common::wire::{Ip, Protocol, TcpHeader};
 
 use crate::host::clock::now;
@@ -17,6 +17,7 @@ use crate::packet::skb::Skb as _;
 use crate::tunnel::ingress::segment;
 use crate::tunnel::restore::{Cut, replace};
 use crate::tunnel::table::{Entry, find};
+use crate::tunnel::veil::{Veiled, is_within_reach, uncover, veils};
 use crate::tunnel::verdict::{Step, Verdict, refused};
 use crate::tunnel::{join, rules};
 
@@ -53,7 +54,7 @@ pub fn process<I: Ip>(ctx: &TcContext) -> Step {
 /// is missed. `choose` chooses the way of its datagram, before the flow notes it.
 #[inline(always)]
 pub fn restore_established<I: Ip>(
-    packet: &impl Cut,
+    packet: &(impl Cut + Veiled),
     len: usize,
     located: &Located<I>,
     choose: impl FnOnce(&FlowKey, Entry, u64),
@@ -72,6 +73,17 @@ pub fn restore_established<I: Ip>(
     if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
         return None;
     }
+    let tcp = match veils() {
+        true => {
+            let at = located.offset + TcpHeader::LEN;
+            let payload_len = located.len - TcpHeader::LEN;
+            if is_padded(tcp.window()) || !is_within_reach(packet, at, payload_len) {
+                return None;
+            }
+            uncover(packet, at, payload_len, located.ip.source(), tcp)?
+        }
+        false => tcp,
+    };
     let restored = restore(located.ip, tcp, located.len, Sum::new())?;
     choose(&key, flow, now);
     flow.receive_datagram(&segment, now);

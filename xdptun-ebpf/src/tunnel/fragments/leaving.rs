@@ -31,6 +31,7 @@ use crate::tunnel::icmp::too_big;
 use crate::tunnel::reply::{probe, rewrite};
 use crate::tunnel::rules::is_phantun;
 use crate::tunnel::table::{Entry, find};
+use crate::tunnel::veil::{cover, veils};
 use crate::tunnel::verdict::refused;
 
 /// What a fragment does. A value goes with it, zero if it needs none: where an enum has no value, its
@@ -148,6 +149,9 @@ fn carry<I: Ip>(ctx: &TcContext, ports: u32) -> Outcome {
         return Outcome::TxDropFragment;
     };
     let outcome = leave(ctx, &key, flow, |flow| into_segment::<I>(ctx, flow, ports));
+    if outcome == Outcome::TxFragment && veils() && !cover::<I>(ctx) {
+        return Outcome::TxDropAccess;
+    }
     if outcome == Outcome::TxFragment && flow.claim_telling() {
         report(Kind::Fragmented, &key);
     }
@@ -244,7 +248,8 @@ fn write<I: Ip>(
     let udp_len = ip.payload_len().ok_or(PacketError::OutOfBounds)? as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
     let sum = PayloadSum::Known(sum);
-    write_headers(ctx, flow, ip, udp, sum, |count| of_fragments(window(count)))
+    let window = |count| of_fragments(window(count));
+    write_headers(ctx, flow, ip, udp, sum, window, |_, tcp, _| Some(tcp))
 }
 
 /// Which part of its datagram the fragment is.

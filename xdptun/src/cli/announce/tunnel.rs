@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use tracing::debug;
 
+use crate::config::Veil;
 use crate::error::Result;
 use crate::group::Carried;
 use crate::host::ephemeral::Exposed;
@@ -75,6 +76,14 @@ fn say_attachment(
     if settings.only_peers {
         let peers: Vec<String> = settings.peers.iter().map(ToString::to_string).collect();
         writeln!(out, "{name}: only for {}", peers.join(", "))?;
+    }
+    match settings.veil.map(Veil::pads_to) {
+        None => {}
+        Some(0) => writeln!(out, "{name}: payloads are veiled")?,
+        Some(bytes) => writeln!(
+            out,
+            "{name}: payloads are veiled, and short datagrams padded to {bytes} bytes at most"
+        )?,
     }
     let phantuns = &settings.phantuns;
     if phantuns.all {

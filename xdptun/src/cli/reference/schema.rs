@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::config::{
     ClientNetwork, Fixed, Inside, Listen, Mtu, Pattern, PeerConfig, Pool, Prefix, Seconds, Secrets,
-    Source, To, UpTo,
+    Source, To, UpTo, Veil,
 };
 use crate::host::ports::PortRange;
 
@@ -38,6 +38,16 @@ impl JsonSchema for Mtu {
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "integer", "minimum": Mtu::LEAST, "maximum": Mtu::MOST })
+    }
+}
+
+impl JsonSchema for Veil {
+    fn schema_name() -> Cow<'static, str> {
+        "veil".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": format!("0 to {}", Veil::MOST), "unit": "bytes" })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::{IngressChoice, Nat, Secrets, TcChoice};
+use crate::config::{IngressChoice, Nat, Secrets, TcChoice, Veil};
 
 fn one(text: &str) -> InterfaceConfig {
     let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
@@ -193,6 +193,29 @@ fn a_phantun_proves_no_secret() {
         let error = format!("{:#}", Config::parse(&text).unwrap_err());
         assert!(error.contains("cannot prove"), "{error}");
     }
+}
+
+#[test]
+fn a_veil_takes_one_secret() {
+    let parse = |keys: &str| Config::parse(&format!("[interface.eth0]\nports = [1]\n{keys}"));
+    for (keys, complaint) in [
+        ("veil = 256", "takes its key from a secret"),
+        ("veil = 256\nsecret = [\"a\", \"b\"]", "of several"),
+        (
+            "veil = 0\nsecret = \"a\"\npeers = [{ peer = \"10.0.0.1\", secret = [\"b\", \"c\"] }]",
+            "of several",
+        ),
+        ("veil = 257\nsecret = \"a\"", "give 0 to 256"),
+    ] {
+        let error = format!("{:#}", parse(keys).expect_err(keys));
+        assert!(error.contains(complaint), "{keys}: {error}");
+        let told = error.lines().last().unwrap();
+        assert!(!told.contains("  "), "{keys}: {error}");
+    }
+    let peers = "peers = [{ peer = \"10.0.0.1\", secret = \"b\" }]";
+    let config = parse(&format!("veil = 256\nsecret = \"a\"\n{peers}")).unwrap();
+    let veil = config.interfaces["eth0"].veil;
+    assert_eq!(veil.map(Veil::pads_to), Some(256));
 }
 
 #[test]
@@ -404,6 +427,7 @@ fn the_sample_tells_the_truth() {
         ports,
         peers: interface.peers.clone(),
         secret: interface.secret.clone(),
+        veil: interface.veil,
         forward: interface.forward.clone(),
         nat: interface.nat.clone(),
         policy: interface.policy.clone(),

@@ -7,6 +7,7 @@ mod operating;
 mod packages;
 mod phantun;
 mod readme;
+mod veil;
 
 use std::fs;
 
@@ -35,6 +36,7 @@ pages! {
     operating: "docs/operating.md",
     packages: "docs/packages.md",
     phantun: "docs/phantun.md",
+    veil: "docs/veil.md",
 }
 
 #[test]
