@@ -37,7 +37,7 @@ pub fn veils() -> bool {
 
 /// 1 from when the packet at hand was padded or uncovered until its end, else 0.
 #[map]
-static VEIL_DONE: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+pub static VEIL_DONE: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Notes that the packet at hand was padded or uncovered, and is to be processed again.
 #[inline(always)]
@@ -78,7 +78,7 @@ fn most_padded() -> usize {
 
 /// The key of all peers that have none of their own.
 #[map]
-static VEIL_KEY: Array<VeilKey> = Array::with_max_entries(1, 0);
+pub static VEIL_KEY: Array<VeilKey> = Array::with_max_entries(1, 0);
 
 /// The key that holds for a peer.
 #[inline(always)]
