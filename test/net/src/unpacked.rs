@@ -23,8 +23,10 @@ pub fn program(netns: &Netns, package: &str, path: &str) -> Command {
     let folder = folder(package);
     let mut command = netns.command(folder.join(path));
     if folder != Path::new("/") {
-        let libraries = fs::read_dir(folder.join("usr/lib")).into_iter().flatten();
-        let libraries = libraries.flatten().map(|entry| entry.path());
+        // Some packages of Debian 12 have theirs in the old place.
+        let places = ["usr/lib", "lib"].map(|place| fs::read_dir(folder.join(place)));
+        let libraries = places.into_iter().flatten().flatten().flatten();
+        let libraries = libraries.map(|entry| entry.path());
         let libraries = std::env::join_paths(libraries).expect("no colon in Debian's paths");
         command.env("LD_LIBRARY_PATH", libraries);
     }

@@ -77,6 +77,8 @@ fn nat64_is_examined() {
             "ip route add 64:ff9b::/96 dev xdptun64",
         ),
     ] {
+        // It would put a route back as soon as it hears of any link.
+        let _still = attached.process().suspend().unwrap();
         succeed(&net.gateway, breaking);
         let all = findings(&net);
         let failed: Vec<&Value> = all
