@@ -1,5 +1,6 @@
 //! The packets that hosts put on the wire.
 
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -10,6 +11,12 @@ use xdptun_lab::{Capture, Frame, Host, Routed, WireStats};
 
 /// Length of an Ethernet header.
 const ETHERNET: usize = 14;
+
+/// The segments of a sender that carry data, in their order.
+pub fn data_of<'a, 'b>(segments: &'b [Segment<'a>], source: SocketAddr) -> Vec<&'b Segment<'a>> {
+    let is_data = |one: &&Segment<'_>| one.source == source && one.is_data();
+    segments.iter().filter(is_data).collect()
+}
 
 /// Captures of what each host sends, which is the state of a frame after the
 /// programs of the sender and before those of the receiver.

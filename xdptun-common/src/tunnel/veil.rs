@@ -71,8 +71,8 @@ pub const fn nonce(sequence: u32, acknowledgment: u32) -> u64 {
     (sequence as u64) << 32 | acknowledgment as u64
 }
 
-/// Payloads up to this length, in bytes, are covered whole, but for data of WireGuard: handshakes have
-/// zero or constant fields at their ends too. A multiple of [`BLOCK`].
+/// The veil covers payloads up to this length, in bytes, whole, except WireGuard data: handshakes have
+/// fields of zeros at their ends too. A multiple of [`BLOCK`].
 pub const SHORT: usize = 256;
 
 /// How many bytes of a longer payload are covered: the header of QUIC's handshake, with both

@@ -3,7 +3,7 @@
 
 use xdptun_lab::{Capture, Direct, Family, Host, udp, xdptun};
 use xdptun_test_net::mode::{self, Mode};
-use xdptun_test_net::wire::{Wire, describe, packets, segments};
+use xdptun_test_net::wire::{Wire, data_of, describe, packets, segments};
 use xdptun_test_net::{LIMIT, PORT};
 
 const MTU: usize = 1500;
@@ -43,10 +43,7 @@ fn echo(net: &Direct, family: Family, checksum: bool, context: &str) {
         (client.local_addr().unwrap(), "client"),
         (server.address(), "server"),
     ] {
-        let data: Vec<_> = segments
-            .iter()
-            .filter(|segment| segment.source == sender && segment.is_data())
-            .collect();
+        let data = data_of(&segments, sender);
         let sent: Vec<usize> = data.iter().map(|segment| segment.payload.len()).collect();
         assert_eq!(sent, lengths, "{context}: segments of the {name}");
         for segment in data {

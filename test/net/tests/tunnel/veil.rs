@@ -10,7 +10,7 @@ use xdptun_lab::{Attached, Direct, Family, Netns, secret, udp, wait};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::status::counters;
-use xdptun_test_net::wire::{Wire, segments};
+use xdptun_test_net::wire::{Wire, data_of, segments};
 use xdptun_test_net::{LIMIT, PORT};
 
 /// Two hosts that veil their payloads.
@@ -70,10 +70,7 @@ fn echo(hosts: &Hosts, family: Family, most: usize, context: &str) {
     let frames = wire.stop().unwrap();
     let segments = segments(&frames, PORT);
     for source in [client.local_addr().unwrap(), server.address()] {
-        let data = segments
-            .iter()
-            .filter(|segment| segment.source == source && segment.is_data());
-        let data: Vec<_> = data.collect();
+        let data = data_of(&segments, source);
         assert_eq!(data.len(), sent.len(), "{context}");
         // Of 253 first datagrams at least; chance gives them 160 lengths and more.
         let short = data.iter().take(most.saturating_sub(1));
