@@ -35,19 +35,29 @@ fn states_survive_the_map() {
 }
 
 #[test]
-fn the_window_offered_fits_the_window_taken_and_never_repeats_at_once() {
-    for segment in 0..1_000u64 {
-        let offered = with_df(window(segment), segment % 2 == 0);
-        assert_eq!(is_without_df(offered), segment % 2 != 0);
-        assert!(!is_exact(offered), "nor is it a probe or challenge");
-        let offered = u32::from(offered) << TcpDefaults::LINUX.window_scale;
-        assert!(
-            offered <= MAX_WINDOW && offered > MAX_WINDOW / 2,
-            "{offered}"
-        );
-        assert_ne!(window(segment), window(segment + 1));
+fn the_window_offered_fits_the_window_taken_and_is_no_sign() {
+    for acknowledgment in (0..=u32::MAX).step_by(0x003f_fff1) {
+        for df in [true, false] {
+            let offered = with_df(window(acknowledgment), df);
+            assert_eq!(is_without_df(offered), !df);
+            assert!(!is_exact(offered), "nor is it a probe or challenge");
+            let offered = u32::from(offered) << TcpDefaults::LINUX.window_scale;
+            assert!(
+                offered <= MAX_WINDOW && offered > MAX_WINDOW / 2,
+                "{offered}"
+            );
+        }
     }
-    assert_ne!(window(u64::MAX), window(0));
+}
+
+#[test]
+fn the_window_grows_in_16_mib_and_falls_in_4_gib() {
+    const STEP: u32 = 1 << 24;
+    for step in 0..=0xff_u16 {
+        let first = u32::from(step) * STEP;
+        assert_eq!(window(first), 0xf000 + step);
+        assert_eq!(window(first + STEP - 1), 0xf000 + step);
+    }
 }
 
 #[test]

@@ -22,10 +22,10 @@ const NUMBERS: Numbers = Numbers {
 };
 
 fn numbers() -> impl Strategy<Value = Numbers> {
-    any::<(u32, u32, u64)>().prop_map(|(sequence, acknowledgment, segment)| Numbers {
+    any::<(u32, u32)>().prop_map(|(sequence, acknowledgment)| Numbers {
         sequence,
         acknowledgment,
-        window: window(segment),
+        window: window(acknowledgment),
     })
 }
 

@@ -126,12 +126,6 @@ impl Moment {
     pub fn proof_in(self, key: ProofKey, isn: u32, count: u16, epochs: i64) -> u32 {
         key.proof(isn, count, self.1.wrapping_add_signed(epochs))
     }
-
-    /// The window of a control segment: its low byte counts milliseconds.
-    #[must_use]
-    pub const fn window(self) -> u16 {
-        TAKES_FRAGMENTS | window(self.0 >> 20)
-    }
 }
 
 /// What the programs of an object remember for a while, in so many words: their last reading of
@@ -168,9 +162,15 @@ where
 /// The bit of a window that says that the sender of a segment without data takes fragments.
 const TAKES_FRAGMENTS: u16 = 0x0100;
 
-/// The window of segment number `count`.
+/// The window of a segment with data: its low byte is the highest of the acknowledgement number.
 #[must_use]
-pub const fn window(count: u64) -> u16 {
-    let [low, ..] = count.to_le_bytes();
-    u16::from_be_bytes([0xf0, low])
+pub const fn window(acknowledgment: u32) -> u16 {
+    let [high, ..] = acknowledgment.to_be_bytes();
+    u16::from_be_bytes([0xf0, high])
+}
+
+/// The window of a segment without data.
+#[must_use]
+pub const fn control_window(acknowledgment: u32) -> u16 {
+    TAKES_FRAGMENTS | window(acknowledgment)
 }

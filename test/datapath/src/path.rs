@@ -10,7 +10,7 @@ use xdptun_common::tunnel::state::{Flow, KeptFields, Label, MOST_SYNS, RESTARTED
 use xdptun_common::wire::IpFields;
 
 use crate::kernel::MTU;
-use crate::moment::Moment;
+use crate::moment::{Moment, control_window};
 use crate::packet::{Packet, flags};
 use crate::program::NOWHERE;
 
@@ -212,7 +212,9 @@ impl Path {
             return answers_stranger(segment.window(0));
         }
         if flags & flags::SYN == 0 {
-            return segment.window(at.window()).identified(ESTABLISHED_ID);
+            return segment
+                .window(control_window(acknowledgment))
+                .identified(ESTABLISHED_ID);
         }
         let syn = segment
             .window(first_window)

@@ -16,7 +16,7 @@ pub const KNOWN: &[Known] = &[
     Known {
         kind: "ACK",
         field: "window",
-        reason: "from then on the window tells GRO to keep segments apart, and peers what an ACK is for",
+        reason: "from then on the window tells peers what an ACK is for",
     },
     Known {
         kind: "repeated SYN",

@@ -34,7 +34,9 @@ pub enum PayloadSum {
 /// be those of the datagram, `udp.length()` its true length.
 ///
 /// The segment has DF, as those of TCP with path MTU discovery (RFC 1191); its window says
-/// whether the datagram had.
+/// whether the datagram had. Its PSH keeps it apart: a receiver's GRO begins no merged segment with
+/// one that has PSH, and ends one with it (`tcp_gro_receive`). A merged segment would be several
+/// datagrams in one.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(

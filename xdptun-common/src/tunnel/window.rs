@@ -1,10 +1,9 @@
-//! The window field of our segments: it keeps them apart in a receiver's GRO, and tells the
-//! peer what a segment is.
+//! The window field of our segments: it tells the peer what a segment is.
 //!
 //! ```text
 //!  15    12   11     10      9      8    7         0
 //! +--------+------+------+------+------+-----------+
-//! | 1 1 1 1|  P   |  C   |  D   |  F   |   count   |
+//! | 1 1 1 1|  P   |  C   |  D   |  F   |   room    |
 //! +--------+------+------+------+------+-----------+
 //! ```
 //!
@@ -17,20 +16,20 @@
 //!
 //! An ordinary TCP reads it as a window, which is large in every case.
 
-/// The window field of a segment: about 62 MB after scaling by ten bits, with low bits that
-/// differ from one segment to the next. A receiver's GRO merges segments only
-/// when flags and window are equal (`tcp_gro_receive`), and a merged segment
-/// would be several datagrams in one.
+/// The window field of a segment with this acknowledgement number: about 62 MB after scaling by ten
+/// bits. It differs from flow to flow, as initial numbers do, and grows by one whenever 16 MiB have
+/// come: that of Linux hardly changes either while its programs read in time. So the window's right
+/// edge moves back once in 4 GiB only.
 #[inline(always)]
 #[must_use]
-pub const fn window(segment: u64) -> u16 {
-    BASE | (segment as u16 & COUNT)
+pub const fn window(acknowledgment: u32) -> u16 {
+    BASE | (acknowledgment >> (u32::BITS - ROOM.count_ones())) as u16
 }
 
 /// What all have in common.
 const BASE: u16 = 0xf000;
-/// The bits that differ from one segment to the next.
-const COUNT: u16 = 0x00ff;
+/// The bits that grow as data comes.
+const ROOM: u16 = 0x00ff;
 
 /// How far a segment may lie from what is expected, in bytes: what the window
 /// above offers, rounded up.
@@ -77,7 +76,7 @@ pub const fn with_df(window: u16, df: bool) -> u16 {
 #[inline(always)]
 #[must_use]
 pub const fn is_without_df(window: u16) -> bool {
-    window & !(COUNT | PADDED) == BASE | WITHOUT_DF
+    window & !(ROOM | PADDED) == BASE | WITHOUT_DF
 }
 
 /// The bit of the window field of a segment whose datagram is padded.
@@ -95,7 +94,7 @@ pub const fn of_padded(window: u16) -> u16 {
 #[inline(always)]
 #[must_use]
 pub const fn is_padded(window: u16) -> bool {
-    window & !(COUNT | WITHOUT_DF) == BASE | PADDED
+    window & !(ROOM | WITHOUT_DF) == BASE | PADDED
 }
 
 /// The bit of the window field of a segment that carries a fragment, and of one without data
@@ -115,14 +114,14 @@ pub const fn of_fragments(window: u16) -> u16 {
 #[inline(always)]
 #[must_use]
 pub const fn carries_fragment(window: u16) -> bool {
-    window & !COUNT == BASE | FRAGMENT
+    window & !ROOM == BASE | FRAGMENT
 }
 
 /// Whether a window field is that of a segment without data whose sender takes fragments.
 #[inline(always)]
 #[must_use]
 pub const fn takes_fragments(window: u16) -> bool {
-    window & !(COUNT | ASKS | CHALLENGES) == BASE | FRAGMENT
+    window & !(ROOM | ASKS | CHALLENGES) == BASE | FRAGMENT
 }
 
 /// Whether a window field is that of a probe or a challenge: such a segment names

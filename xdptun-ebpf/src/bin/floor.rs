@@ -177,11 +177,13 @@ fn out<I: Settle>(ctx: &TcContext) -> Option<i32> {
             return Some(TC_ACT_SHOT);
         }
     }
+    let acknowledgment = word!(flow, rcv_nxt).load();
     let numbers = Numbers {
         sequence: word!(flow, snd_nxt).fetch_add(payload_len as u32),
-        acknowledgment: word!(flow, rcv_nxt).load(),
-        window: window(word!(flow, sent).fetch_add(1)),
+        acknowledgment,
+        window: window(acknowledgment),
     };
+    word!(flow, sent).fetch_add(1);
     let known = if is_pending {
         PayloadSum::Known(sum)
     } else {

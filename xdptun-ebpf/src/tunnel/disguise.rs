@@ -205,7 +205,7 @@ pub fn make_room<I: Settle>(
 }
 
 /// Writes the headers of the flow's next segment, for which there is room, over those of the
-/// datagram. `window_of` makes its window of its number; `cover` does what is done to its payload,
+/// datagram. `window_of` makes its window of its acknowledgement number; `cover` does what is done to its payload,
 /// whose length it is told.
 #[inline(always)]
 pub fn write_headers<I: Ip>(
@@ -214,17 +214,17 @@ pub fn write_headers<I: Ip>(
     ip: I,
     udp: UdpHeader,
     payload: PayloadSum,
-    window_of: impl FnOnce(u64) -> u16,
+    window_of: impl FnOnce(u32) -> u16,
     cover: impl FnOnce(&I, TcpHeader, usize) -> Option<TcpHeader>,
 ) -> Result<(), PacketError> {
     // Numbers are taken last: a datagram that cannot leave must not use any.
     let now = now();
     let payload_len = udp.length().wrapping_sub(UdpHeader::LEN as u16);
-    let (sequence, acknowledgment, count) = flow.send_datagram(u32::from(payload_len), now);
+    let (sequence, acknowledgment) = flow.send_datagram(u32::from(payload_len), now);
     let numbers = Numbers {
         sequence,
         acknowledgment,
-        window: window_of(count),
+        window: window_of(acknowledgment),
     };
     flow.keep_fields(ip.fields());
     let ip = match flow.label() {

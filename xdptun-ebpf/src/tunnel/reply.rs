@@ -17,7 +17,6 @@ use xdptun_common::tunnel::state::KeptFields;
 use xdptun_common::tunnel::window::{asking, challenging, of_fragments, window};
 use xdptun_common::wire::{Flags, Ip, IpFields, Protocol, TcpFields, TcpHeader};
 
-use crate::host::clock::now;
 use crate::host::counters::count;
 use crate::host::interface::interface;
 use crate::machine::opaque;
@@ -173,16 +172,16 @@ fn window_of<I: Ip>(ctx: &TcContext, segment: &Reply) -> u16 {
         // The first ones of a connection, and the last.
         Sent::Syn | Sent::SynAck => tcp_defaults().first_window(mss::<I>(ctx)),
         Sent::Rst => 0,
-        Sent::Probe => asking(later_window()),
-        Sent::ChallengeAck => challenging(later_window()),
-        _ => later_window(),
+        Sent::Probe => asking(later_window(segment)),
+        Sent::ChallengeAck => challenging(later_window(segment)),
+        _ => later_window(segment),
     }
 }
 
 /// The window of those between: we take fragments.
 #[inline(always)]
-fn later_window() -> u16 {
-    of_fragments(window(now() >> 20))
+fn later_window(segment: &Reply) -> u16 {
+    of_fragments(window(segment.acknowledgment))
 }
 
 /// What the SYN at hand offers, whose TCP header starts `at` this offset and is readable

@@ -9,7 +9,7 @@ use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_common::tunnel::window::asking;
-use xdptun_test_datapath::moment::window;
+use xdptun_test_datapath::moment::{control_window, window};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Config, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
@@ -70,7 +70,7 @@ fn told(path: Path, at: Moment) -> Flow {
 
 /// The next segment of `flow`, which carries the part.
 fn leaving_segment(flow: &Flow, whole: &Packet, part: Part) -> Packet {
-    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.rcv_nxt));
     let whole = whole.clone().identified(ID as u16 + part.0);
     whole.carried_part(ID, part, numbers)
 }
@@ -348,7 +348,7 @@ fn a_peer_is_asked_before_the_first_fragment() {
                 }
                 let sequence = flow.snd_nxt.wrapping_sub(1);
                 let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
-                case.passes_as(probe.window(asking(at.window())))
+                case.passes_as(probe.window(asking(control_window(flow.rcv_nxt))))
                     .counts(Outcome::TxAskedLost)
                     .sends(Sent::Probe)
                     .changes(path.key(), |flow| {
@@ -511,7 +511,7 @@ fn a_fragment_that_does_not_fit_is_cut_in_two() {
                             });
                     }
                     let rest = (offset + (half / 8) as u16, len - half, true);
-                    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+                    let numbers = (flow.snd_nxt, flow.rcv_nxt, window(flow.rcv_nxt));
                     let segment = whole.clone().identified(ID as u16 + rest.0);
                     let case = case
                         .passes_as(segment.carried_part(ID, rest, numbers))

@@ -18,7 +18,7 @@ pub fn disguises(at: Moment, path: Path, datagram: &Packet, len: usize) -> Case 
         .passes_as(
             datagram
                 .clone()
-                .carried(flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets)),
+                .carried(flow.snd_nxt, flow.rcv_nxt, window(flow.rcv_nxt)),
         )
         .counts(Outcome::TxDisguised)
         .changes(path.key(), |flow| {
@@ -119,7 +119,7 @@ fn a_checksum_of_zero_is_handled() {
                 let segment = |word| {
                     with_word(word)
                         .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                        .window(window(flow.tx_packets))
+                        .window(window(flow.rcv_nxt))
                 };
                 let word = cancel(&segment([0; 2]), transport + 16);
                 assert_eq!(cancel(&segment(word), transport + 16), [0; 2]);
@@ -163,7 +163,7 @@ fn damage_stays_visible() {
                 let segment = datagram
                     .clone()
                     .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                    .window(window(flow.tx_packets));
+                    .window(window(flow.rcv_nxt));
                 let mut expected = segment.bytes();
                 *expected.last_mut().expect("payload") ^= 0x10;
                 disguises(at, path, &datagram, len)
@@ -176,19 +176,20 @@ fn damage_stays_visible() {
 }
 
 #[test]
-fn the_window_counts_segments() {
-    let rows = [0, 1, 0xff, 0x100, 0xffff, u64::from(u32::MAX)].map(|count| {
-        row(format!("segment {count}"), move |at| {
+fn the_window_follows_what_came() {
+    let numbers = [0, 0x00ff_ffff, 0x0100_0000, 0x7fff_ffff, u32::MAX];
+    let rows = numbers.map(|number| {
+        row(format!("{number:#x}"), move |at| {
             let path = Path::client(Family::V4);
             let mut flow = path.established(at);
-            flow.tx_packets = count;
+            flow.rcv_nxt = number;
             let datagram = path.outbound().payload(payload(50));
             Case::egress(&datagram)
                 .flow(path.key(), flow)
                 .passes_as(
                     datagram
-                        .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                        .window(0xf000 | (count & 0xff) as u16),
+                        .segment(flags::DATA, flow.snd_nxt, number)
+                        .window(0xf000 | (number >> 24) as u16),
                 )
                 .counts(Outcome::TxDisguised)
                 .changes(path.key(), |flow| sent(flow, at, 50))

@@ -195,7 +195,7 @@ fn damage_stays_visible() {
                 let segment = out
                     .clone()
                     .segment(flags::DATA, flow.snd_nxt, flow.rcv_nxt)
-                    .window(xdptun_test_datapath::moment::window(flow.tx_packets));
+                    .window(xdptun_test_datapath::moment::window(flow.rcv_nxt));
                 disguises(at, path, &out, 33)
                     .meets(damaged(out.clone()))
                     .passes_as(damaged(segment))

@@ -5,6 +5,7 @@ use xdptun_common::tunnel::isn::far_from;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_common::tunnel::window::asking;
+use xdptun_test_datapath::moment::control_window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 
@@ -181,7 +182,7 @@ fn probes() -> Vec<Row> {
                 .flow(path.key(), flow)
                 .passes_as(
                     path.control(at, flags::ACK, sequence, flow.rcv_nxt)
-                        .window(asking(at.window())),
+                        .window(asking(control_window(flow.rcv_nxt))),
                 )
                 .changes(path.key(), |flow| {
                     unanswered(flow, at);

@@ -71,7 +71,7 @@ impl Rig {
         let socket = self.net.a.netns.enter(bind).unwrap();
         socket.send_to(&payload(len), to).unwrap();
         let datagram = path.outbound().payload(payload(len));
-        let expected = datagram.carried(flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+        let expected = datagram.carried(flow.snd_nxt, flow.rcv_nxt, window(flow.rcv_nxt));
         let at = 14 + path.family().header_len();
         let ports = expected.bytes()[at..at + 4].to_vec();
         let mut left = None;

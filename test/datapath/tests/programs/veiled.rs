@@ -84,7 +84,7 @@ fn every_payload_is_covered() {
                 let len = bytes.len();
                 rows.push(row(format!("{name}{kind}"), move |at| {
                     let flow = path.established(at);
-                    let segment = segment_of(&flow, &datagram, window(flow.tx_packets));
+                    let segment = segment_of(&flow, &datagram, window(flow.rcv_nxt));
                     disguises(at, path, &datagram, len).passes_as(segment)
                 }));
             }
@@ -132,7 +132,7 @@ fn a_short_datagram_is_padded() {
             for (kind, datagram, longer) in ways {
                 rows.push(row(format!("{path:?}, {len} bytes{kind}"), move |at| {
                     let flow = path.established(at);
-                    let window = window(flow.tx_packets) | PADDED;
+                    let window = window(flow.rcv_nxt) | PADDED;
                     disguises(at, path, &datagram, most)
                         .passes_as(segment_of(&flow, &longer, window))
                 }));
@@ -141,7 +141,7 @@ fn a_short_datagram_is_padded() {
             let datagram = path.outbound().payload(payload(len + 1));
             rows.push(row(format!("{path:?}, {} bytes", len + 1), move |at| {
                 let flow = path.established(at);
-                let segment = segment_of(&flow, &datagram, window(flow.tx_packets));
+                let segment = segment_of(&flow, &datagram, window(flow.rcv_nxt));
                 disguises(at, path, &datagram, len + 1).passes_as(segment)
             }));
         }
@@ -251,7 +251,7 @@ fn a_peer_may_have_its_own_key() {
                 let segment =
                     datagram
                         .clone()
-                        .carried(flow.snd_nxt, flow.rcv_nxt, window(flow.tx_packets));
+                        .carried(flow.snd_nxt, flow.rcv_nxt, window(flow.rcv_nxt));
                 disguises(at, path, &datagram, 1000).passes_as(segment.veiled_by(OWN_VEIL_KEY))
             }));
             let datagram = path.inbound().payload(bytes);

@@ -248,7 +248,7 @@ fn write<I: Ip>(
     let udp_len = ip.payload_len().ok_or(PacketError::OutOfBounds)? as u16;
     let udp = UdpHeader::new(source, destination, udp_len, [0; 2]);
     let sum = PayloadSum::Known(sum);
-    let window = |count| of_fragments(window(count));
+    let window = |acknowledgment| of_fragments(window(acknowledgment));
     write_headers(ctx, flow, ip, udp, sum, window, |_, tcp, _| Some(tcp))
 }
 

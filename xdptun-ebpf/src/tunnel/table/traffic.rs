@@ -28,19 +28,16 @@ impl Entry {
     }
 
     /// Takes the sequence numbers of a datagram of `len` bytes and counts it.
-    /// Returns sequence number, acknowledgement number, and the count before.
+    /// Returns sequence number and acknowledgement number.
     #[inline(always)]
-    pub fn send_datagram(self, len: u32, now: u64) -> (u32, u32, u64) {
+    pub fn send_datagram(self, len: u32, now: u64) -> (u32, u32) {
         let sequence = word!(self, snd_nxt).fetch_add(len);
         let acknowledgment = self.acknowledge(now);
         self.expect_answer(now);
         word!(self, data_at).refresh(now);
         word!(self, tx_bytes).fetch_add(u64::from(len));
-        (
-            sequence,
-            acknowledgment,
-            word!(self, tx_packets).fetch_add(1),
-        )
+        word!(self, tx_packets).fetch_add(1);
+        (sequence, acknowledgment)
     }
 
     /// Notes that something was sent that the peer answers at the latest when it

@@ -93,7 +93,7 @@ pub fn judge(scene: &Scene, seen: &Seen) -> Judgement {
     )
 }
 
-/// The window of a segment whose datagram had no DF. The low byte counts segments.
+/// The window of a segment whose datagram had no DF. The low byte follows what came.
 pub const WITHOUT_DF: u16 = 0xf200;
 
 /// Sets or clears DF in the IPv4 header of `packet` that `head` holds (RFC 791 section

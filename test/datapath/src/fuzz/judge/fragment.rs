@@ -18,7 +18,7 @@ use crate::packet::flags;
 const UDP: usize = 8;
 const NAME: usize = 8;
 
-/// The window of a segment that carries a fragment. The low byte counts segments.
+/// The window of a segment that carries a fragment. The low byte follows what came.
 const CARRIES: u16 = 0xf100;
 
 /// The bit of a flow's label that says that its peer takes fragments.
