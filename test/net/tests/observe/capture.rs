@@ -38,77 +38,94 @@ fn fate(side: Side, outgoing: bool, fate: &str) -> (Side, bool, String) {
 #[test]
 fn both_sides_of_each_packet_are_there() {
     for mode in MODES {
-        let net = Direct::new().unwrap();
-        let _attached = mode.attach_both(&net).unwrap();
-        let ends = Family::BOTH.map(|family| {
-            let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
-            udp::exchange(&client, echo.address(), b"opens the flow", LIMIT).unwrap();
-            (client, echo)
+        see_both_sides(mode, &[]);
+    }
+}
+
+/// Under the veil as well: what was covered and padded on the cable is bare on the other side.
+#[test]
+fn under_the_veil_one_side_is_covered() {
+    let scratch = Scratch::new().unwrap();
+    let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+    for mode in MODES {
+        see_both_sides(mode, &["--secret", &secret, "--veil"]);
+    }
+}
+
+fn see_both_sides(mode: Mode, more: &[&str]) {
+    let net = Direct::new().unwrap();
+    let _attached = mode.attach_with([&net.a, &net.b], more).unwrap();
+    let ends = Family::BOTH.map(|family| {
+        let echo = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        udp::exchange(&client, echo.address(), b"opens the flow", LIMIT).unwrap();
+        (client, echo)
+    });
+    let [sent, received] =
+        [&net.a, &net.b].map(|host| Wire::watch(std::slice::from_ref(&host)).unwrap());
+    let running = Running::start(&net.a.netns, &[]).unwrap();
+    let mut payloads = Vec::new();
+    for length in [0, 1, 2, 27, 333, 1000, 1440] {
+        for (client, echo) in &ends {
+            let payload = udp::pattern(length, 3);
+            udp::exchange(client, echo.address(), &payload, LIMIT).unwrap();
+            payloads.push(payload);
+        }
+    }
+    let file = running.stop().unwrap();
+    let [sent, received] = [sent, received].map(|wire| ours(&wire.stop().unwrap()));
+
+    let context = format!("{mode:?} {more:?}: {:#?}", file.fates());
+    assert_eq!(file.missing, 0, "{context}");
+    for (outgoing, cable) in [(true, sent), (false, received)] {
+        let frames = file.frames(Side::Wire, outgoing);
+        // Before and after it a daemon may have asked whether the other is there.
+        let captured = ours(&frames);
+        let mut runs = cable.windows(captured.len());
+        assert!(runs.any(|run| run == captured), "{context}");
+        assert_eq!(frames.len(), captured.len(), "{context}");
+        let segments = segments(&frames, PORT);
+        let data = segments.iter().filter(|segment| segment.is_data());
+        let data: Vec<_> = data.map(|segment| segment.payload).collect();
+        assert_eq!(data.len(), payloads.len(), "{context}");
+        for (carried, payload) in data.iter().zip(&payloads) {
+            assert_eq!(carried == payload, more.is_empty(), "{context}");
+        }
+
+        let frames = file.frames(Side::Behind, outgoing);
+        let datagrams = packets(&frames, PORT);
+        let restored: Vec<_> = datagrams.iter().map(|packet| packet.payload).collect();
+        assert_eq!(restored, payloads, "{context}");
+        for datagram in &datagrams {
+            assert!(datagram.tcp().is_none(), "{context}");
+            let complete = outgoing || datagram.checksum == Checksum::Good;
+            assert!(complete, "{context}: {datagram:?}");
+        }
+    }
+    // The two sides of a packet have one time and one comment, and no packet
+    // comes before an earlier one.
+    assert!(
+        file.seen
+            .is_sorted_by_key(|seen| (seen.frame.time, seen.comment.clone())),
+        "{context}"
+    );
+    let restored = file.seen.iter().filter(|seen| seen.side == Side::Behind);
+    for seen in restored {
+        let other = file.seen.iter().find(|other| {
+            let same = (other.frame.time, other.frame.outgoing, &other.comment);
+            other.side == Side::Wire
+                && same == (seen.frame.time, seen.frame.outgoing, &seen.comment)
         });
-        let [sent, received] =
-            [&net.a, &net.b].map(|host| Wire::watch(std::slice::from_ref(&host)).unwrap());
-        let running = Running::start(&net.a.netns, &[]).unwrap();
-        let mut payloads = Vec::new();
-        for length in [0, 1, 2, 27, 333, 1000, 1440] {
-            for (client, echo) in &ends {
-                let payload = udp::pattern(length, 3);
-                udp::exchange(client, echo.address(), &payload, LIMIT).unwrap();
-                payloads.push(payload);
-            }
-        }
-        let file = running.stop().unwrap();
-        let [sent, received] = [sent, received].map(|wire| ours(&wire.stop().unwrap()));
-
-        let context = format!("{mode:?}: {:#?}", file.fates());
-        assert_eq!(file.missing, 0, "{context}");
-        for (outgoing, cable) in [(true, sent), (false, received)] {
-            let frames = file.frames(Side::Wire, outgoing);
-            // Before and after it a daemon may have asked whether the other is there.
-            let captured = ours(&frames);
-            let mut runs = cable.windows(captured.len());
-            assert!(runs.any(|run| run == captured), "{context}");
-            assert_eq!(frames.len(), captured.len(), "{context}");
-            let segments = segments(&frames, PORT);
-            let data = segments.iter().filter(|segment| segment.is_data());
-            let data: Vec<_> = data.map(|segment| segment.payload).collect();
-            assert_eq!(data, payloads, "{context}");
-
-            let frames = file.frames(Side::Behind, outgoing);
-            let datagrams = packets(&frames, PORT);
-            let restored: Vec<_> = datagrams.iter().map(|packet| packet.payload).collect();
-            assert_eq!(restored, payloads, "{context}");
-            for datagram in &datagrams {
-                assert!(datagram.tcp().is_none(), "{context}");
-                let complete = outgoing || datagram.checksum == Checksum::Good;
-                assert!(complete, "{context}: {datagram:?}");
-            }
-        }
-        // The two sides of a packet have one time and one comment, and no packet
-        // comes before an earlier one.
+        assert!(other.is_some(), "{seen:?}: {context}");
+        let said = ["egress: tx_disguised", "ingress: rx_restored"];
+        let xdp = "xdp: rx_restored";
         assert!(
-            file.seen
-                .is_sorted_by_key(|seen| (seen.frame.time, seen.comment.clone())),
+            said.contains(&&*seen.comment) || mode.ingress != "tc" && seen.comment == xdp,
             "{context}"
         );
-        let restored = file.seen.iter().filter(|seen| seen.side == Side::Behind);
-        for seen in restored {
-            let other = file.seen.iter().find(|other| {
-                let same = (other.frame.time, other.frame.outgoing, &other.comment);
-                other.side == Side::Wire
-                    && same == (seen.frame.time, seen.frame.outgoing, &seen.comment)
-            });
-            assert!(other.is_some(), "{seen:?}: {context}");
-            let said = ["egress: tx_disguised", "ingress: rx_restored"];
-            let xdp = "xdp: rx_restored";
-            assert!(
-                said.contains(&&*seen.comment) || mode.ingress != "tc" && seen.comment == xdp,
-                "{context}"
-            );
-        }
-        let by_xdp = file.seen.iter().any(|seen| seen.comment.starts_with("xdp"));
-        assert_eq!(by_xdp, mode.ingress != "tc", "{context}");
     }
+    let by_xdp = file.seen.iter().any(|seen| seen.comment.starts_with("xdp"));
+    assert_eq!(by_xdp, mode.ingress != "tc", "{context}");
 }
 
 /// The datagram that opens a flow waits; all that xdptun makes itself is there. With a
