@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -96,6 +97,7 @@ impl Control {
         let name = || cannot_listen(&path);
         let hidden = path.with_extension(format!("{}", std::process::id()));
         remove(&hidden).with_context(name)?;
+        tidy(&path);
         // Private from the start: a later chmod could hit a file that another process has
         // put in its place.
         let before = umask(Mode::from_bits_truncate(0o177));
@@ -203,6 +205,25 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
+/// Removes the hidden sockets in the place of this one whose processes were killed before the sockets
+/// appeared.
+fn tidy(path: &Path) {
+    let directory = path.parent().map(fs::read_dir);
+    let files = directory.into_iter().flatten().flatten().flatten();
+    for file in files.map(|entry| entry.path()) {
+        let is_beside = file.file_stem() == path.file_stem();
+        let process = file
+            .extension()
+            .and_then(|pid| pid.to_str()?.parse::<u32>().ok());
+        let has_ended =
+            process.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+        // A process of another PID namespace is not in this /proc, but answers.
+        if is_beside && has_ended && net::UnixStream::connect(&file).is_err() {
+            let _kept = remove(&file);
+        }
+    }
+}
+
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -238,5 +259,30 @@ impl Asker {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_processes_left_in_its_place_goes() {
+        // No process has a number beyond the kernel's limit (PID_MAX_LIMIT).
+        let ended = "4194305";
+        let own = std::process::id().to_string();
+        let directory = std::env::temp_dir().join(format!("xdptun-tidy-{own}"));
+        fs::create_dir(&directory).expect("it is new");
+        let names = ["1-a.sock", "1-b.sock", "1-a.extension"].map(str::to_owned);
+        let hidden = [("1-a", ended), ("1-a", &own), ("1-b", ended)]
+            .map(|(stem, pid)| format!("{stem}.{pid}"));
+        for name in names.iter().chain(&hidden) {
+            fs::write(directory.join(name), "").expect("it can be written");
+        }
+        tidy(&directory.join("1-a.sock"));
+        let is_there = |name: &String| directory.join(name).exists();
+        assert!(names.iter().all(is_there));
+        assert_eq!(hidden.each_ref().map(is_there), [false, true, true]);
+        fs::remove_dir_all(&directory).expect("it is there");
     }
 }
