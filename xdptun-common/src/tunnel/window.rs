@@ -19,7 +19,7 @@
 /// The window field of a segment with this acknowledgement number: about 62 MB after scaling by ten
 /// bits. It differs from flow to flow, as initial numbers do, and grows by one whenever 16 MiB have
 /// come: that of Linux hardly changes either while its programs read in time. So the window's right
-/// edge moves back once in 4 GiB only.
+/// edge moves back once in 4 GiB only, the bits above aside.
 #[inline(always)]
 #[must_use]
 pub const fn window(acknowledgment: u32) -> u16 {

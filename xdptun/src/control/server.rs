@@ -218,10 +218,14 @@ fn tidy(path: &Path) {
         let has_ended =
             process.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
         // A process of another PID namespace is not in this /proc, but answers.
-        if is_beside && has_ended && net::UnixStream::connect(&file).is_err() {
+        if is_beside && has_ended && net::UnixStream::connect(&file).is_err_and(is_refused) {
             let _kept = remove(&file);
         }
     }
+}
+
+fn is_refused(error: io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 /// Removes a file, if it is there.
