@@ -56,7 +56,7 @@ fn the_window_grows_in_16_mib_and_falls_in_4_gib() {
     for step in 0..=0xff_u16 {
         let first = u32::from(step) * STEP;
         assert_eq!(window(first), 0xf000 + step);
-        assert_eq!(window(first + STEP - 1), 0xf000 + step);
+        assert_eq!(window(first + (STEP - 1)), 0xf000 + step);
     }
 }
 
