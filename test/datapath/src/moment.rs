@@ -171,6 +171,6 @@ pub const fn window(acknowledgment: u32) -> u16 {
 
 /// The window of a segment without data.
 #[must_use]
-pub const fn control_window(acknowledgment: u32) -> u16 {
+pub(crate) const fn control_window(acknowledgment: u32) -> u16 {
     TAKES_FRAGMENTS | window(acknowledgment)
 }

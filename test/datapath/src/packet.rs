@@ -310,6 +310,14 @@ impl Packet {
         self
     }
 
+    /// The segment with a window that says more, such as [`asking`](xdptun_common::tunnel::window::asking).
+    #[must_use]
+    pub fn marked(mut self, mark: impl FnOnce(u16) -> u16) -> Self {
+        let tcp = self.tcp();
+        tcp.window_size = mark(tcp.window_size);
+        self
+    }
+
     /// The segment with a sequence number that lies so far ahead.
     #[must_use]
     pub fn sequence_ahead(mut self, by: u32) -> Self {

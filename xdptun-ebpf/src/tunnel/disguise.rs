@@ -205,8 +205,8 @@ pub fn make_room<I: Settle>(
 }
 
 /// Writes the headers of the flow's next segment, for which there is room, over those of the
-/// datagram. `window_of` makes its window of its acknowledgement number; `cover` does what is done to its payload,
-/// whose length it is told.
+/// datagram. `window_of` makes its window of its acknowledgement number; `cover` does what is done to
+/// its payload, whose length it is told.
 #[inline(always)]
 pub fn write_headers<I: Ip>(
     ctx: &TcContext,

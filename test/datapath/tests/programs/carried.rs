@@ -9,7 +9,7 @@ use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_common::tunnel::window::asking;
-use xdptun_test_datapath::moment::{control_window, window};
+use xdptun_test_datapath::moment::window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{
     Case, Config, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
@@ -348,7 +348,7 @@ fn a_peer_is_asked_before_the_first_fragment() {
                 }
                 let sequence = flow.snd_nxt.wrapping_sub(1);
                 let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
-                case.passes_as(probe.window(asking(control_window(flow.rcv_nxt))))
+                case.passes_as(probe.marked(asking))
                     .counts(Outcome::TxAskedLost)
                     .sends(Sent::Probe)
                     .changes(path.key(), |flow| {

@@ -6,7 +6,6 @@ use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, ANSWERS, Flow, KEPT_ANSWERS, State};
 use xdptun_common::tunnel::window::challenging;
-use xdptun_test_datapath::moment::control_window;
 use xdptun_test_datapath::path::{OWNED, syn_options};
 use xdptun_test_datapath::{
     Case, Family, Limited, Moment, Packet, Path, Program, Row, Skb, check, flags, row,
@@ -94,9 +93,9 @@ fn an_open_flow_has_a_limit_of_its_own() {
                 flow.answers_earned_at = at.tick() + owed;
                 let (_, segment, outcome, sent) = answered(path, &flow)[which].clone();
                 let answer = path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
-                let window = match sent {
-                    Sent::ChallengeAck => challenging(control_window(flow.rcv_nxt)),
-                    _ => control_window(flow.rcv_nxt),
+                let answer = match sent {
+                    Sent::ChallengeAck => answer.marked(challenging),
+                    _ => answer,
                 };
                 let case = spent(Case::ingress(segment).flow(key, flow)).changes(key, |flow| {
                     if outcome == Outcome::RxAck {
@@ -104,7 +103,7 @@ fn an_open_flow_has_a_limit_of_its_own() {
                     }
                 });
                 if due {
-                    case.answers(answer.window(window))
+                    case.answers(answer)
                         .counts(outcome)
                         .sends(sent)
                         .changes(key, |flow| {

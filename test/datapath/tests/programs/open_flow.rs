@@ -5,7 +5,6 @@ use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{ANSWER_AGAIN, Flow, MAX_STEP, State};
 use xdptun_common::tunnel::window::challenging;
-use xdptun_test_datapath::moment::control_window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::OLDEST_ACK;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
@@ -29,7 +28,7 @@ pub fn segment(flow: &Flow, path: Path, flags: u8, ahead: [u32; 2], len: usize) 
 /// The flow answers with its own numbers and stays.
 fn challenges(case: Case, at: Moment, path: Path, flow: &Flow, outcome: Outcome) -> Case {
     let challenge = path.control(at, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
-    case.answers(challenge.window(challenging(control_window(flow.rcv_nxt))))
+    case.answers(challenge.marked(challenging))
         .counts(outcome)
         .sends(Sent::ChallengeAck)
         .changes(path.key(), |flow| {

@@ -9,7 +9,6 @@ use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, State};
 use xdptun_common::tunnel::window::asking;
-use xdptun_test_datapath::moment::control_window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Config, Datapath, Family, Moment, Path, Row, check, flags, row};
 
@@ -132,7 +131,7 @@ fn a_probe_has_the_next_number_and_no_flow_is_opened_again() {
             let probe = path.control_of(at, &flow, flags::ACK, flow.snd_nxt, flow.rcv_nxt);
             granted(asks(path, Request::Probe), Sent::Probe)
                 .flow(path.key(), flow)
-                .passes_as(probe.window(asking(control_window(flow.rcv_nxt))))
+                .passes_as(probe.marked(asking))
                 .changes(path.key(), |flow| {
                     unanswered(flow, at);
                     acknowledged(flow, at);

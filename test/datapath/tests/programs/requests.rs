@@ -5,7 +5,6 @@ use xdptun_common::tunnel::isn::far_from;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_common::tunnel::window::asking;
-use xdptun_test_datapath::moment::control_window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Family, Moment, Path, Row, check, flags, row};
 
@@ -182,7 +181,7 @@ fn probes() -> Vec<Row> {
                 .flow(path.key(), flow)
                 .passes_as(
                     path.control(at, flags::ACK, sequence, flow.rcv_nxt)
-                        .window(asking(control_window(flow.rcv_nxt))),
+                        .marked(asking),
                 )
                 .changes(path.key(), |flow| {
                     unanswered(flow, at);

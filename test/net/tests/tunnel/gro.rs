@@ -1,5 +1,5 @@
 //! The receiver's GRO. It merges contiguous segments that differ in nothing
-//! but their place; ours must differ, and others' must be split again.
+//! but their place, up to one with PSH. Ours all have it; those of others must be split again.
 
 use std::net::UdpSocket;
 

@@ -26,7 +26,11 @@ pub fn whole(frame: &[u8]) -> Judgement<(Reading<'_>, TcpSlice<'_>)> {
     let is_right = match control_bits(&tcp) {
         bits if bits & flags::RST != 0 => tcp.window_size() == 0,
         bits if bits & flags::SYN != 0 => tcp.window_size() == first_window(&packet),
-        _ => tcp.window_size() >= 0xf000,
+        _ => {
+            let [high, ..] = tcp.acknowledgment_number().to_be_bytes();
+            let [upper, low] = tcp.window_size().to_be_bytes();
+            upper >= 0xf0 && low == high
+        }
     };
     rule(
         "the window offers what the programs take, or what Linux would",
