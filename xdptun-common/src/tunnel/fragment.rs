@@ -19,7 +19,7 @@
 //! that datagram a moment before.
 //!
 //! A fragment that does not fit is cut in two, each a fragment of the same datagram, if its sender was
-//! told what fits and did not listen.
+//! told what fits and did not listen. A datagram of WireGuard that does not fit becomes two fragments.
 //!
 //! The first fragment has the UDP header. Its ports are zero on the way, as a NAT changes those
 //! of the segment; the receiver writes these. Its checksum is the one that the datagram has with

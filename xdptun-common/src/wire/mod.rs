@@ -11,6 +11,7 @@ mod ip;
 mod tcp;
 mod transport;
 mod udp;
+mod wireguard;
 
 pub use ethernet::{EtherType, EthernetHeader, LINK_ETHERNET, LINK_NONE};
 pub use icmp::{Echo, Icmp, IcmpHeader};
@@ -19,3 +20,4 @@ pub use ip::{
 };
 pub use tcp::{Flags, TcpFields, TcpHeader};
 pub use udp::UdpHeader;
+pub use wireguard::WireGuardData;

@@ -159,7 +159,7 @@ fn unless_missed(fast: impl FnOnce() -> i32, in_full: impl FnOnce() -> i32) -> i
 
 /// What becomes of any packet that leaves; `process` is the subprogram of its IP version.
 #[inline(always)]
-fn egress_in_full<I: Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
+fn egress_in_full<I: Settle + Icmp>(ctx: &TcContext, process: impl Fn() -> i32) -> i32 {
     let step = around_options::<I>(ctx, Direction::Outbound, || {
         pad_and_cover::<I>(ctx, &process).to_raw()
     });
@@ -262,7 +262,7 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
 
 /// Handles fragments, TCP and ICMP that leave. Called from the entry point, where the stack is empty.
 #[inline(always)]
-fn beside_datagrams<I: Icmp>(ctx: &TcContext, step: Step) -> i32 {
+fn beside_datagrams<I: Settle + Icmp>(ctx: &TcContext, step: Step) -> i32 {
     match step {
         Step::Segment => {
             calls::note::<I>(ctx);

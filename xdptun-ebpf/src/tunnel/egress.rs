@@ -28,6 +28,7 @@ use crate::tunnel::cookie::next_iss;
 use crate::tunnel::defaults::tcp_defaults;
 use crate::tunnel::disguise::{into_segment, leave};
 use crate::tunnel::events::queue_frame;
+use crate::tunnel::fragments::divide::divides;
 use crate::tunnel::limits::Limit;
 use crate::tunnel::proof::prove;
 use crate::tunnel::reply::{acknowledging, mss, probe, rewrite};
@@ -113,6 +114,7 @@ fn send<I: Settle + Icmp>(
         Shape::FirstFragment | Shape::LaterFragment => true,
     };
     let state = flow.map(Entry::state);
+    let mut is_divided = false;
     if is_part {
         if state == Some(State::Established) {
             return Verdict::Fragment;
@@ -123,10 +125,14 @@ fn send<I: Settle + Icmp>(
             return outcome.into();
         }
         if let Some(mtu) = exceeded_mtu(ctx, GROWTH) {
-            return icmp::too_big::<I>(ctx, mtu, GROWTH).into();
+            if !divides(ctx, located) {
+                return icmp::too_big::<I>(ctx, mtu, GROWTH).into();
+            }
+            is_divided = true;
         }
     }
     let flow = match flow.zip(state) {
+        Some((_, State::Established)) if is_divided => return Verdict::Fragment,
         Some((flow, State::Established)) if located.shape == Shape::Plain => {
             if veils() && pads(located.len - UdpHeader::LEN) && !is_done() {
                 return Verdict::Pad;

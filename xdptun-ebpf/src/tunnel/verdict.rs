@@ -34,8 +34,8 @@ pub enum Verdict {
     Uncover,
     /// The datagram was restored, and must be unpadded.
     Unpad,
-    /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one, or a segment
-    /// that carries one.
+    /// Nothing yet: it is a fragment that leaves, of an owned port or perhaps of one, or a datagram that
+    /// leaves as two, or a segment that carries one.
     Fragment,
     /// Nothing: it is a segment that leaves from an owned port. Its connection is noted.
     Segment,

@@ -32,8 +32,8 @@ const PARTS: [Part; 3] = [(0, 1448, true), (181, 1448, true), (362, 113, false)]
 const SHORTEST: [Part; 3] = [(0, 8, true), (1, 8, true), (2, 1, false)];
 
 /// The bits of [`Flow::label`]: the peer takes fragments, and the daemon was told of them.
-const TAKES: u32 = 1 << 31;
-const TOLD: u32 = 1 << 30;
+pub const TAKES: u32 = 1 << 31;
+pub const TOLD: u32 = 1 << 30;
 
 /// Where the second is in which the peer was asked, and how many seconds it counts.
 const ASKED: (u32, u32) = (20, 1023);
@@ -321,7 +321,7 @@ fn a_peer_says_in_segments_without_data_that_it_takes_fragments() {
 }
 
 /// What a flow's label says of something that was done so many seconds ago.
-fn second(at: Moment, ago: u64) -> u32 {
+pub fn second(at: Moment, ago: u64) -> u32 {
     let (shift, seconds) = ASKED;
     (((at.ns() >> 30) - ago) as u32 % seconds + 1) << shift
 }

@@ -6,6 +6,7 @@ mod calls;
 mod carried;
 mod configured;
 mod device;
+mod divided;
 mod effects;
 mod established;
 mod fragments;

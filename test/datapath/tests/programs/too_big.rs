@@ -26,6 +26,8 @@ pub const MTU: u32 = 1500;
 pub fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
     let net = Direct::new().unwrap();
     link::set_mtu(&net.a.netns, Host::DEV, mtu).unwrap();
+    // No program is attached, which would cut off the end of the first half of a packet.
+    link::set_mtu(&net.b.netns, Host::DEV, 2 * mtu).unwrap();
     let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();
     net.a
         .netns
@@ -34,7 +36,7 @@ pub fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
 }
 
 /// The ICMP error for the sender of `datagram`, which has no options.
-fn told(path: Path, mtu: u32, datagram: &Packet) -> Packet {
+pub fn told(path: Path, mtu: u32, datagram: &Packet) -> Packet {
     let mtu = match path.family() {
         Family::V4 => mtu - 12,
         // No link has less (RFC 8200 section 5).
@@ -45,7 +47,7 @@ fn told(path: Path, mtu: u32, datagram: &Packet) -> Packet {
 }
 
 /// The datagram becomes the message.
-fn returns(ifindex: u32, datagram: &Packet, message: &Packet) -> Case {
+pub fn returns(ifindex: u32, datagram: &Packet, message: &Packet) -> Case {
     Case::egress(datagram)
         .on(ifindex)
         .answers(message)

@@ -1,5 +1,6 @@
 //! A fragment that leaves, too long for a segment, is cut in two: for senders that do not listen when they
 //! are told what fits, and for IPv6 links so narrow that nothing smaller may be told (RFC 8200 section 5).
+//! So are some [whole datagrams](super::divide).
 
 use aya_ebpf::helpers::generated::bpf_clone_redirect;
 use aya_ebpf::programs::TcContext;
@@ -32,16 +33,28 @@ pub fn cut<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
     if !is_possible(whole, located.len) {
         return Err(PacketError::OutOfBounds);
     }
-    let half = bounded::<MOST>((located.len as u32 / 2).next_multiple_of(8));
+    halve(ctx, located.ip, located.len, whole)
+}
+
+/// The same for `len` bytes of which `whole` says what part of a datagram they are, or that they are all
+/// of it. They stand behind room for the headers of a fragment.
+#[inline(always)]
+pub(super) fn halve<I: Ip>(
+    ctx: &TcContext,
+    ip: I,
+    len: usize,
+    whole: Part,
+) -> Result<(), PacketError> {
+    let half = bounded::<MOST>((len as u32 / 2).next_multiple_of(8));
     let half = half.map_or(MOST, |half| half as usize);
-    let rest = located.len.checked_sub(half).filter(|rest| *rest > 0);
+    let rest = len.checked_sub(half).filter(|rest| *rest > 0);
     let rest = rest.ok_or(PacketError::OutOfBounds)?;
     let first = Part {
         more: true,
         ..whole
     };
     // What stands behind its end is cut off when the hook meets it.
-    write::<I>(ctx, located.ip, first, half)?;
+    write::<I>(ctx, ip, first, half)?;
     // For other functions on the hook, which have met it.
     mark(ctx);
     // SAFETY: the context is valid. The clone is lost if the kernel has no memory for it.
@@ -55,7 +68,7 @@ pub fn cut<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
         ..whole
     };
     adjust_after_ip(ctx, -(half as i32))?;
-    write::<I>(ctx, located.ip, second, rest)
+    write::<I>(ctx, ip, second, rest)
 }
 
 /// Writes the headers of a fragment.

@@ -3,7 +3,7 @@
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::flow::key::{FlowKey, sent_flow};
-use xdptun_common::parse::{Bytes as _, Located, Shape, locate, ports_at};
+use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::fragment::{First, growth, is_possible, on_the_way};
 use xdptun_common::tunnel::outcome::Outcome;
@@ -15,6 +15,7 @@ use xdptun_common::wire::{
 };
 
 use super::cut::cut;
+use super::divide::divide;
 use super::{first, note};
 use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
@@ -24,6 +25,7 @@ use crate::packet::link::link_len;
 use crate::packet::mtu::exceeded_mtu;
 use crate::packet::payload;
 use crate::packet::resize::{adjust_after_ip, make_linear, trim};
+use crate::packet::settle::Settle;
 use crate::packet::verifier::bounded;
 use crate::tunnel::disguise::{leave, write_headers};
 use crate::tunnel::events::report;
@@ -43,14 +45,17 @@ enum Action {
     AsItIs = 0,
     /// It is dropped.
     Nowhere = 1,
-    /// It becomes the question whether the peer takes any.
+    /// It becomes the question whether the peer takes any, of the flow with these ports, the source in
+    /// the high half.
     AsProbe = 2,
     /// It goes back: with a segment around it, it exceeds this MTU.
     Back = 3,
-    /// It becomes a segment with these ports, the source in the high half.
+    /// It becomes a segment with these ports.
     AsSegment = 4,
     /// It is cut in two, each of which becomes one: its sender was told a moment ago.
     AsTwo = 5,
+    /// It is a whole datagram, and is cut in two.
+    AsHalves = 6,
 }
 
 impl Action {
@@ -61,22 +66,27 @@ impl Action {
     }
 }
 
-/// A fragment; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
+/// A fragment, or a datagram that leaves as two; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
 #[inline(always)]
-pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
+pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Outcome> {
     const AS_IT_IS: u32 = Action::AsItIs as u32;
     const AS_PROBE: u32 = Action::AsProbe as u32;
     const BACK: u32 = Action::Back as u32;
     const AS_SEGMENT: u32 = Action::AsSegment as u32;
     const AS_TWO: u32 = Action::AsTwo as u32;
+    const AS_HALVES: u32 = Action::AsHalves as u32;
     let action = decide::<I>(ctx);
     let value = action as u32;
     Some(match (action >> 32) as u32 {
         AS_IT_IS => return None,
-        AS_PROBE => ask::<I>(ctx),
+        AS_PROBE => ask::<I>(ctx, value),
         BACK => too_big::<I>(ctx, value, growth::<I>()),
         AS_SEGMENT => carry::<I>(ctx, value),
         AS_TWO => match cut::<I>(ctx) {
+            Ok(()) => carry::<I>(ctx, value),
+            Err(error) => refused(error, Direction::Outbound),
+        },
+        AS_HALVES => match divide::<I>(ctx) {
             Ok(()) => carry::<I>(ctx, value),
             Err(error) => refused(error, Direction::Outbound),
         },
@@ -84,7 +94,7 @@ pub fn process<I: Icmp>(ctx: &TcContext) -> Option<Outcome> {
     })
 }
 
-/// Decides what the fragment does, and notes it for the fragments that follow the first.
+/// Decides what the packet does, and notes it for the fragments that follow the first.
 #[inline(never)]
 fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
     let Some(located) = locate::<I>(&View(ctx), link_len()) else {
@@ -92,7 +102,8 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
     };
     let datagram = located.fragmented(true);
     let is_first = located.shape == Shape::FirstFragment;
-    let ports = if is_first {
+    let is_whole = located.shape == Shape::Plain;
+    let ports = if is_first || is_whole {
         located.ports(&View(ctx))
     } else {
         match first(&datagram).map(|first| first.ports()) {
@@ -110,10 +121,11 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
         return Action::Nowhere.with(0);
     }
     let both_ports = u32::from(ports.0) << 16 | u32::from(ports.1);
-    let (action, value) = match flow.filter(|_| is_alone(&located)) {
+    let (action, value) = match flow.filter(|_| is_whole || is_alone(&located)) {
         None => (Action::Nowhere, 0),
         Some(_) if is_phantun(located.ip.destination()) => (Action::Nowhere, 0),
-        Some(flow) if !flow.takes_fragments() => (Action::AsProbe, 0),
+        Some(flow) if !flow.takes_fragments() => (Action::AsProbe, both_ports),
+        Some(_) if is_whole => (Action::AsHalves, both_ports),
         Some(flow) => match exceeded_mtu(ctx, growth::<I>()) {
             // It makes all the others no longer then. What follows this one is lost with it.
             Some(mtu) if is_first && flow.claim_too_big(now()) => (Action::Back, mtu),
@@ -121,6 +133,9 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
             None => (Action::AsSegment, both_ports),
         },
     };
+    if is_whole {
+        return action.with(value);
+    }
     let is_carried = matches!(action, Action::AsSegment | Action::AsTwo);
     if is_first {
         let first = match is_carried {
@@ -134,9 +149,10 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
     action.with(value)
 }
 
-/// The flow of a fragment with these ports.
+/// The flow of a packet with these ports.
 #[inline(always)]
-fn flow_of<I: Ip>(ctx: &TcContext, ports: (u16, u16)) -> Option<(FlowKey, Entry)> {
+fn flow_of<I: Ip>(ctx: &TcContext, ports: u32) -> Option<(FlowKey, Entry)> {
+    let ports = ((ports >> 16) as u16, ports as u16);
     let key = sent_flow(&ctx.read::<I>(link_len())?, ports);
     find(&key).map(|flow| (key, flow))
 }
@@ -144,10 +160,10 @@ fn flow_of<I: Ip>(ctx: &TcContext, ports: (u16, u16)) -> Option<(FlowKey, Entry)
 /// Sends the fragment as a segment.
 #[inline(never)]
 fn carry<I: Ip>(ctx: &TcContext, ports: u32) -> Outcome {
-    let ports = ((ports >> 16) as u16, ports as u16);
     let Some((key, flow)) = flow_of::<I>(ctx, ports) else {
         return Outcome::TxDropFragment;
     };
+    let ports = ((ports >> 16) as u16, ports as u16);
     let outcome = leave(ctx, &key, flow, |flow| into_segment::<I>(ctx, flow, ports));
     if outcome == Outcome::TxFragment && veils() && !cover::<I>(ctx) {
         return Outcome::TxDropAccess;
@@ -164,12 +180,11 @@ fn is_alone<I: Ip>(located: &Located<I>) -> bool {
     located.offset == link_len() + I::LEN + I::PART_LEN
 }
 
-/// Turns the first fragment into a probe, if it is time to ask the peer whether it takes any: peers
+/// Turns the packet into a probe, if it is time to ask the peer whether it takes any: peers
 /// that do say so in what they answer.
 #[inline(never)]
-fn ask<I: Ip>(ctx: &TcContext) -> Outcome {
-    let ports = ports_at(&View(ctx), link_len() + I::LEN + I::PART_LEN);
-    let Some((key, flow)) = ports.and_then(|ports| flow_of::<I>(ctx, ports)) else {
+fn ask<I: Ip>(ctx: &TcContext, ports: u32) -> Outcome {
+    let Some((key, flow)) = flow_of::<I>(ctx, ports) else {
         return Outcome::TxDropFragment;
     };
     let now = now();

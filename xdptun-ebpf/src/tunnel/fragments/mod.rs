@@ -7,6 +7,7 @@
 
 pub mod arriving;
 mod cut;
+pub mod divide;
 pub mod leaving;
 
 use aya_ebpf::bindings::BPF_ANY;

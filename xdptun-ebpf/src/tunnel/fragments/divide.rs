@@ -1,0 +1,81 @@
+//! A datagram of WireGuard that is too long for a segment leaves as two fragments.
+//!
+//! The sender of any other is told what fits. WireGuard never learns of that. The kernel does, for the
+//! address, and from then on refuses with `EMSGSIZE` what wireguard-go sends: many datagrams at once
+//! (UDP GSO), which it would have to fragment. wireguard-go drops them, for the ten minutes that the
+//! kernel remembers.
+
+use aya_ebpf::programs::TcContext;
+use xdptun_common::checksum::Sum;
+use xdptun_common::parse::{Bytes as _, Located, Shape};
+use xdptun_common::wire::{Ip, IpVersion, Part, UdpHeader, WireGuardData};
+
+use super::cut::halve;
+use crate::packet::access::{Packet as _, View};
+use crate::packet::error::PacketError;
+use crate::packet::link::link_len;
+use crate::packet::payload;
+use crate::packet::resize::adjust_after_ip;
+use crate::packet::settle::{Settle, settle};
+use crate::packet::skb::device_finishes_a_checksum;
+use crate::tunnel::disguise::is_pending;
+use crate::tunnel::rules::is_phantun;
+
+/// Whether a datagram that is too long is divided; the sender of another is told. phantun takes no
+/// fragments.
+#[inline(always)]
+pub fn divides<I: Ip>(ctx: &TcContext, located: &Located<I>) -> bool {
+    located.shape == Shape::Plain
+        && data(ctx, located.offset).is_some()
+        && !is_phantun(located.ip.destination())
+}
+
+/// The header of a data message, if one is in the datagram whose UDP header is at `offset`.
+#[inline(always)]
+fn data(ctx: &TcContext, offset: usize) -> Option<WireGuardData> {
+    let data: WireGuardData = View(ctx).read(offset + UdpHeader::LEN)?;
+    data.is_valid().then_some(data)
+}
+
+/// Sends the first half as a fragment, and makes the packet the second. The datagram stands right behind
+/// the fixed IP header, and ends where the packet ends.
+#[inline(never)]
+pub fn divide<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
+    let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
+    let len = ip.payload_len().ok_or(PacketError::OutOfBounds)?;
+    let data = data(ctx, link_len() + I::LEN).ok_or(PacketError::OutOfBounds)?;
+    finish_checksum::<I>(ctx)?;
+    if I::VERSION == IpVersion::V6 {
+        adjust_after_ip(ctx, I::PART_LEN as i32)?;
+    }
+    let whole = Part {
+        offset: 0,
+        more: false,
+        identification: data.identification(),
+    };
+    halve(ctx, ip, len, whole)
+}
+
+/// Writes the checksum of the datagram, if a device was to do that: it is over both fragments. A
+/// device that is to write that of a packet inside would not find it.
+#[inline(never)]
+fn finish_checksum<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
+    let at = link_len() + I::LEN;
+    let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
+    let udp: UdpHeader = ctx.read(at).ok_or(PacketError::OutOfBounds)?;
+    if !is_pending(&ip, udp) {
+        return match device_finishes_a_checksum(ctx, at + UdpHeader::CHECKSUM_OFFSET) {
+            Some(false) => Ok(()),
+            _ => Err(PacketError::Access),
+        };
+    }
+    let payload_len = usize::from(udp.length())
+        .checked_sub(UdpHeader::LEN)
+        .ok_or(PacketError::OutOfBounds)?;
+    let payload = payload::sum(ctx, at + UdpHeader::LEN, payload_len)?;
+    settle::<I>(ctx, at, [UdpHeader::LEN; 2], payload_len)?;
+    // A pending checksum is the sum of the pseudo-header.
+    let sum = Sum::new().value(&udp).combine(payload);
+    ctx.write(at, udp.with_checksum(sum.udp_checksum()))
+        .ok_or(PacketError::OutOfBounds)
+}
