@@ -217,12 +217,15 @@ impl Packet {
     ///
     /// If it is no segment.
     #[must_use]
-    pub fn veiled_by(self, key: VeilKey) -> Self {
-        let Transport::Tcp(tcp) = &self.transport else {
+    pub fn veiled_by(mut self, key: VeilKey) -> Self {
+        let Transport::Tcp(tcp) = &mut self.transport else {
             panic!("no segment: {self:?}");
         };
         let numbers = (tcp.sequence_number, tcp.acknowledgment_number);
         let is_padded = tcp.window_size & PADDED != 0;
+        // Short, or with the last byte of a block of 64 KiB.
+        let end = (tcp.sequence_number & 0xffff) as usize + self.payload.len();
+        tcp.psh = self.payload.len() < 1200 || end >= 0x1_0000;
         let payload = veiled(key, &self.payload, numbers, is_padded);
         self.payload(payload)
     }

@@ -218,7 +218,8 @@ impl Segment<'_> {
 
     /// Whether it carries a datagram.
     pub fn is_data(&self) -> bool {
-        self.flags() == "P."
+        // Under a veil, long ones have no PSH.
+        self.flags() == "P." || self.flags() == "." && !self.payload.is_empty()
     }
 
     /// The sequence number that follows this segment.

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use xdptun_lab::topology::Router;
-use xdptun_lab::{Attached, Capture, Frame, Host, Routed, WireStats};
+use xdptun_lab::{Attached, Capture, Frame, Host, Routed, WireStats, link};
 use xdptun_test_net::status::{self, Counters};
 
 /// The network, and what is attached to its hosts.
@@ -56,6 +56,17 @@ impl Path {
         let options = [&["--port", &port], options].concat();
         let attached = Attached::start(&host.netns, Host::DEV, &options)?;
         self.attached.push(attached);
+        Ok(())
+    }
+
+    /// Lets both hosts receive as from a network card: segment by segment, and through GRO.
+    pub fn merge_at_hosts(&self) -> Result<()> {
+        for dev in [Router::WAN, &Router::lan(0)] {
+            link::offload(&self.net.router.netns, dev, "tso", false)?;
+        }
+        for host in self.hosts() {
+            link::offload(&host.netns, Host::DEV, "gro", true)?;
+        }
         Ok(())
     }
 

@@ -36,7 +36,7 @@ pub enum PayloadSum {
 /// The segment has DF, as those of TCP with path MTU discovery (RFC 1191); its window says
 /// whether the datagram had. Its PSH keeps it apart: a receiver's GRO begins no merged segment with
 /// one that has PSH, and ends one with it (`tcp_gro_receive`). A merged segment would be several
-/// datagrams in one.
+/// datagrams in one. A [veil](super::veil::pushes) takes PSH off most long ones.
 #[inline(always)]
 #[must_use]
 pub fn disguise<I: Ip>(

@@ -17,6 +17,9 @@
 //! ```
 //!
 //! A bit of the [window](super::window) tells that of a segment.
+//!
+//! Most long segments have no PSH under the veil, as those of a bulk transfer ([`pushes`]), so GRO of
+//! the receiver merges them, and xdptun has to split them again.
 
 use crate::siphash::siphash13_128;
 
@@ -104,6 +107,20 @@ pub const fn covered_len(first: [u8; 4], len: usize, padded: bool) -> usize {
     }
 }
 
+/// Whether a segment with `len` bytes of payload has PSH. TCP sets it in the last segment of a program's
+/// write (RFC 9293 section 3.9.1.2). This imitates one that writes 64 KiB at a time: a segment has PSH if
+/// it is short, or if it has the last byte of a block of 64 KiB of sequence numbers.
+#[inline(always)]
+#[must_use]
+pub const fn pushes(sequence: u32, len: usize) -> bool {
+    const WRITE: u32 = 1 << 16;
+    len < SHORTEST_FULL || (sequence % WRITE) as usize + len >= WRITE as usize
+}
+
+/// The shortest payload that looks like a full segment of a bulk transfer, in bytes: the least size of
+/// a datagram that every path of QUIC takes (RFC 9000 section 14).
+const SHORTEST_FULL: usize = 1200;
+
 /// The most bytes that datagrams can be padded to.
 pub const MOST_PADDED: usize = SHORT;
 
@@ -170,6 +187,22 @@ mod tests {
                 expected,
                 "{first:x?} {len}"
             );
+        }
+    }
+
+    #[test]
+    fn a_write_of_64_kib_is_pushed_once() {
+        for (sequence, len, pushed) in [
+            (0, 0, true),
+            (0, 1199, true),
+            (0, 1200, false),
+            (0xffff - 1200, 1200, false),
+            (0x1_0000 - 1200, 1200, true),
+            (0xffff_ffff, 1452, true),
+            (0x1234_0000, 0xffff, false),
+            (0x1234_0001, 0xffff, true),
+        ] {
+            assert_eq!(pushes(sequence, len), pushed, "{sequence:#x}, {len} bytes");
         }
     }
 

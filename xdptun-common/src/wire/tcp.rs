@@ -225,6 +225,21 @@ impl TcpHeader {
         }
     }
 
+    /// The same header without PSH; the checksum follows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn without_psh(self) -> Self {
+        let flags = self.flags & !Flags::PSH.0;
+        let sum = crate::checksum::Sum::of_checksum(self.checksum)
+            .without_word([self.data_offset, self.flags])
+            .word([self.data_offset, flags]);
+        Self {
+            flags,
+            checksum: sum.checksum(),
+            ..self
+        }
+    }
+
     /// The sum of the twenty bytes, checksum field included.
     #[inline(always)]
     pub const fn sum(&self) -> crate::checksum::Sum {

@@ -21,8 +21,8 @@ impl WireGuardData {
         u32::from_le_bytes(self.message_type) == u32::from_le_bytes(Self::MESSAGE_TYPE)
     }
 
-    /// A number that no other message of the same session has, nor 2^32 before and after it; and other
-    /// sessions hardly, whose receiver's index is another.
+    /// The number for fragments of this message. Within a session it repeats after 2^32 messages, and of
+    /// IPv4, which has 16 bits for it, after 65,536; another session has another receiver index.
     #[inline(always)]
     #[must_use]
     pub const fn identification(&self) -> u32 {

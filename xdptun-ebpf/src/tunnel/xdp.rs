@@ -5,6 +5,7 @@
 //! `ingress` could not tell it from what was restored here.
 
 use aya_ebpf::programs::XdpContext;
+use xdptun_common::attachment::IngressMode;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Ip, Protocol};
@@ -14,6 +15,7 @@ use crate::packet::access::View;
 use crate::packet::link::link_len;
 use crate::tunnel::fast::ingress::restore_established;
 use crate::tunnel::rules;
+use crate::tunnel::veil::veils;
 
 /// Handles one packet of IP version `I`, `len` bytes long, of that interface; `None` if it is left
 /// to the stack.
@@ -44,6 +46,11 @@ fn segment<I: Ip>(
     // Longer than the interface sends: merged segments, of which nothing else
     // tells here.
     if len > link_len() + interface.mtu() as usize {
+        return None;
+    }
+    // Without PSH a lower interface may have merged them into packets no longer than the MTU, and
+    // only tc sees that. (Of this interface the kernel switches GRO off.)
+    if veils() && interface.ingress() == IngressMode::XdpGeneric {
         return None;
     }
     let ports = located.ports(&View(ctx))?;

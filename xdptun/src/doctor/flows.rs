@@ -1,4 +1,4 @@
-//! The flows of an attachment: whether its peers answer, and whether IP cuts its datagrams.
+//! The flows of an attachment: whether its peers answer, and whether its datagrams leave in fragments.
 
 use std::net::SocketAddr;
 

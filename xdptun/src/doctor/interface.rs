@@ -39,7 +39,8 @@ fn state(name: &str, is_up: bool) -> Finding {
 fn mtu(name: &str, mtu: u32) -> Finding {
     if mtu < SMALLEST_MTU {
         let what = format!(
-            "{name}: MTU {mtu}; IPv6 datagrams of 1221 to 1232 bytes are lost below {SMALLEST_MTU}"
+            "{name}: MTU {mtu}; IPv6 datagrams of 1221 to 1232 bytes, except data of WireGuard, are \
+             lost below {SMALLEST_MTU}"
         );
         return Finding::warn("mtu", what)
             .mend(format!("ip link set mtu {SMALLEST_MTU} dev {name}"));

@@ -72,8 +72,8 @@ pub fn cost_of_fragments(
     let wireguard = WireguardMtu::on(interface_mtu);
     let fits = number(payload(HEADERS_V4), payload(HEADERS_V6));
     format!(
-        "with MTU {interface_mtu}, IP cuts datagrams of more than {fits} bytes: up to 100 % more \
-         packets and {} % more bytes; set MTU = {} in wg0.conf (other programs: datagrams of {fits} \
+        "with MTU {interface_mtu}, datagrams of more than {fits} bytes leave in fragments: up to 100 % \
+         more packets and {} % more bytes; set MTU = {} in wg0.conf (other programs: datagrams of {fits} \
          bytes at most), or less if the path is narrower",
         number(percent(HEADERS_V4), percent(HEADERS_V6)),
         number(wireguard.v4, wireguard.v6)
@@ -99,8 +99,8 @@ mod tests {
         let [v4, v6] = ["10.0.0.2:51820", "[fd00::2]:51820"].map(|peer| peer.parse().unwrap());
         assert_eq!(
             cost_of_fragments(1500, [v4]),
-            "with MTU 1500, IP cuts datagrams of more than 1460 bytes: up to 100 % more packets and \
-             5 % more bytes; set MTU = 1428 in wg0.conf (other programs: datagrams of 1460 bytes at \
+            "with MTU 1500, datagrams of more than 1460 bytes leave in fragments: up to 100 % more \
+             packets and 5 % more bytes; set MTU = 1428 in wg0.conf (other programs: datagrams of 1460 bytes at \
              most), or less if the path is narrower"
         );
         let of_v6 = cost_of_fragments(1500, [v6, v6]);

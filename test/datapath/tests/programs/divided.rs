@@ -21,7 +21,7 @@ use crate::too_big::{MTU, on_device, returns, told};
 const HEADER: [u8; 16] = [
     4, 0, 0, 0, 0x78, 0x56, 0x34, 0x12, 0x0a, 2, 0, 0, 1, 0, 0, 0,
 ];
-/// What they make.
+/// The number of the fragments that these bytes give.
 const ID: u32 = 0x1234_5678 ^ 0x0000_020a;
 
 /// A datagram of WireGuard this much longer than fits.
@@ -53,7 +53,7 @@ fn pending(path: Path, datagram: &Packet) -> Vec<u8> {
 }
 
 #[test]
-fn its_second_half_leaves_in_its_place() {
+fn the_packet_becomes_the_second_half() {
     check_on_device(|ifindex| {
         let mut rows: Vec<Row> = Vec::new();
         for path in crate::paths() {
@@ -141,7 +141,7 @@ fn a_peer_that_did_not_say_it_takes_fragments_is_asked() {
 
 /// What waits for the handshake is divided when it is sent again.
 #[test]
-fn it_opens_a_flow_as_any_other() {
+fn data_that_is_too_long_opens_a_flow() {
     check_on_device(|ifindex| {
         let rows = crate::paths().map(|path| {
             row(format!("{path:?}"), move |at| {
@@ -156,7 +156,7 @@ fn it_opens_a_flow_as_any_other() {
 
 /// Other messages of WireGuard are short, and other protocols begin otherwise.
 #[test]
-fn the_sender_of_any_other_is_told() {
+fn the_sender_of_other_datagrams_is_told() {
     check_on_device(|ifindex| {
         let mut rows: Vec<Row> = Vec::new();
         for path in crate::paths() {
@@ -176,7 +176,7 @@ fn the_sender_of_any_other_is_told() {
 }
 
 #[test]
-fn phantun_takes_no_fragments() {
+fn the_sender_to_a_phantun_is_told() {
     on_device(MTU, |_, ifindex| {
         let config = Config {
             phantuns: Phantuns::All,

@@ -26,7 +26,8 @@ pub const MTU: u32 = 1500;
 pub fn on_device(mtu: u32, work: impl FnOnce(&mut Datapath, u32) + Send) {
     let net = Direct::new().unwrap();
     link::set_mtu(&net.a.netns, Host::DEV, mtu).unwrap();
-    // No program is attached, which would cut off the end of the first half of a packet.
+    // The first half of a packet leaves with the second behind it. No program is attached here that
+    // would trim it.
     link::set_mtu(&net.b.netns, Host::DEV, 2 * mtu).unwrap();
     let ifindex = link::index(&net.a.netns, Host::DEV).unwrap();
     net.a

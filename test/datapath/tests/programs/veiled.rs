@@ -2,6 +2,7 @@
 
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
+use xdptun_common::attachment::IngressMode;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::moment::{OWN_VEIL_KEY, window};
@@ -205,6 +206,24 @@ fn a_padded_datagram_is_left_to_tc() {
         });
         check(&mut lock(&PADDING), rows.collect::<Vec<_>>());
     }
+}
+
+/// XDP in the stack cannot tell merged segments from one long segment, and without PSH some are merged.
+#[test]
+fn xdp_in_the_stack_leaves_all_to_tc() {
+    let mut datapath = Datapath::new(&Config {
+        veil: Some(0),
+        ingress: IngressMode::XdpGeneric,
+        ..Config::default()
+    });
+    let rows = paths().map(|path| {
+        row(format!("{path:?}"), move |at| {
+            let flow = path.established(at);
+            let datagram = path.inbound().payload(payload(1200));
+            Case::new(Program::Xdp, segment_with(&flow, &datagram, 0xf000)).flow(path.key(), flow)
+        })
+    });
+    check(&mut datapath, rows.collect::<Vec<_>>());
 }
 
 /// The length that a padded datagram tells has room in it.

@@ -1,9 +1,11 @@
 //! The receiver's GRO. It merges contiguous segments that differ in nothing
-//! but their place, up to one with PSH. Ours all have it; those of others must be split again.
+//! but their place, up to one with PSH. Without a veil all of ours have it. Those under a veil, and those
+//! of others, are merged and must be split again.
 
 use std::net::UdpSocket;
 
-use xdptun_lab::{Capture, Direct, Family, Frame, Host, Kind, burst, udp};
+use xdptun_lab::scratch::Scratch;
+use xdptun_lab::{Capture, Direct, Family, Frame, Host, Kind, burst, secret, udp};
 use xdptun_test_net::packet::TcpPacket;
 use xdptun_test_net::socket::roomy;
 use xdptun_test_net::{LIMIT, PORT, mode, status};
@@ -48,6 +50,36 @@ fn merged(frames: &[Frame]) -> usize {
     arrived.filter(|frame| frame.bytes.len() > MTU + 14).count()
 }
 
+/// A client and a server whose flow is open.
+fn connected(net: &Direct, family: Family) -> (UdpSocket, UdpSocket) {
+    let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+    let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+    client.connect(server.local_addr().unwrap()).unwrap();
+    client.send(b"opens the flow").unwrap();
+    udp::receive(&server, LIMIT).unwrap();
+    (client, server)
+}
+
+/// Sends these segments at once; each must arrive as a datagram. How many merged frames they were.
+fn arrive_together(
+    net: &Direct,
+    server: &UdpSocket,
+    packets: &[TcpPacket],
+    context: &str,
+) -> usize {
+    let frames: Vec<_> = packets.iter().map(TcpPacket::write).collect();
+    let capture = Capture::start(&net.b.netns, Host::DEV).unwrap();
+    let before = status::counters(&net.b.netns).unwrap();
+    burst::send_together(&net.a.netns, Host::DEV, &frames).unwrap();
+    receive_all(server, context);
+    let large = merged(&capture.stop().unwrap());
+    let moved = status::moved(&before, &status::counters(&net.b.netns).unwrap());
+    let counts = [("rx_restored", BURST as u64), ("rx_split", large as u64)];
+    let expected = status::expected(&counts);
+    assert_eq!(status::apart_from_timed(moved), expected, "{context}");
+    large
+}
+
 /// The same segments arrive together twice: as xdptun wrote them, and with the
 /// flags and the window of a sender of bare data, the same in each.
 #[test]
@@ -57,11 +89,7 @@ fn our_segments_are_not_merged_and_those_of_others_are_split() {
     net.offload("tx", false).unwrap();
     burst::gather(&net.b.netns, Host::DEV).unwrap();
     for family in Family::BOTH {
-        let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-        let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-        client.connect(server.local_addr().unwrap()).unwrap();
-        client.send(b"opens the flow").unwrap();
-        udp::receive(&server, LIMIT).unwrap();
+        let (client, server) = connected(&net, family);
         let ours = segments_of(&net, &client, &server);
         let mut others = ours.clone();
         for packet in &mut others {
@@ -71,17 +99,29 @@ fn our_segments_are_not_merged_and_those_of_others_are_split() {
         }
         for (name, packets, merges) in [("ours", ours, false), ("others", others, true)] {
             let context = format!("{family}, {name}");
-            let frames: Vec<_> = packets.iter().map(TcpPacket::write).collect();
-            let capture = Capture::start(&net.b.netns, Host::DEV).unwrap();
-            let before = status::counters(&net.b.netns).unwrap();
-            burst::send_together(&net.a.netns, Host::DEV, &frames).unwrap();
-            receive_all(&server, &context);
-            let large = merged(&capture.stop().unwrap());
+            let large = arrive_together(&net, &server, &packets, &context);
             assert_eq!(large > 0, merges, "{context}: {large} merged frames");
-            let moved = status::moved(&before, &status::counters(&net.b.netns).unwrap());
-            let counts = [("rx_restored", BURST as u64), ("rx_split", large as u64)];
-            let expected = status::expected(&counts);
-            assert_eq!(status::apart_from_timed(moved), expected, "{context}");
         }
+    }
+}
+
+/// Under a veil most long segments have no PSH.
+#[test]
+fn our_segments_under_a_veil_are_merged_and_split() {
+    let net = Direct::new().unwrap();
+    let directory = Scratch::new().unwrap();
+    let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
+    let more = ["--secret", &secret, "--veil"];
+    let _attached = mode::TC.attach_with([&net.a, &net.b], &more).unwrap();
+    net.offload("tx", false).unwrap();
+    burst::gather(&net.b.netns, Host::DEV).unwrap();
+    for family in Family::BOTH {
+        let (client, server) = connected(&net, family);
+        let ours = segments_of(&net, &client, &server);
+        // One for each 64 KiB.
+        let pushed = ours.iter().filter(|packet| packet.tcp.psh).count();
+        assert!((1..=2).contains(&pushed), "{family}: {pushed} with PSH");
+        let large = arrive_together(&net, &server, &ours, &family.to_string());
+        assert!(large > 0, "{family}");
     }
 }

@@ -19,7 +19,7 @@ fn up(path: &Path) -> Result<Pair> {
     Ok(tunnel)
 }
 
-/// What it has in one exchange is there, with and without UDP GSO.
+/// All bytes of an exchange arrive after `prepare`, and nothing is lost.
 fn carries(prepare: fn(&Pair) -> Result<()>) {
     let path = Path::disguised(PORT).unwrap();
     let wire = path.watch().unwrap();
@@ -38,7 +38,7 @@ fn its_default_mtu_works_over_ipv6() {
 }
 
 #[test]
-fn so_it_does_where_it_sends_one_by_one() {
+fn its_default_mtu_works_without_gso() {
     carries(Pair::send_one_by_one);
 }
 

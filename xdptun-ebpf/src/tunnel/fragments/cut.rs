@@ -36,8 +36,8 @@ pub fn cut<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
     halve(ctx, located.ip, located.len, whole)
 }
 
-/// The same for `len` bytes of which `whole` says what part of a datagram they are, or that they are all
-/// of it. They stand behind room for the headers of a fragment.
+/// The same for `len` bytes, which are this part of a datagram, or all of it. They begin behind the IP
+/// header and, over IPv6, room for a fragment header.
 #[inline(always)]
 pub(super) fn halve<I: Ip>(
     ctx: &TcContext,

@@ -1,9 +1,8 @@
 //! A datagram of WireGuard that is too long for a segment leaves as two fragments.
 //!
-//! The sender of any other is told what fits. WireGuard never learns of that. The kernel does, for the
-//! address, and from then on refuses with `EMSGSIZE` what wireguard-go sends: many datagrams at once
-//! (UDP GSO), which it would have to fragment. wireguard-go drops them, for the ten minutes that the
-//! kernel remembers.
+//! The senders of all others are told what fits. WireGuard does not learn from that, but the kernel does,
+//! for the peer's address and ten minutes. As long it refuses (`EMSGSIZE`) longer datagrams that
+//! wireguard-go sends many at once (UDP GSO), and wireguard-go drops them.
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
@@ -21,8 +20,7 @@ use crate::packet::skb::device_finishes_a_checksum;
 use crate::tunnel::disguise::is_pending;
 use crate::tunnel::rules::is_phantun;
 
-/// Whether a datagram that is too long is divided; the sender of another is told. phantun takes no
-/// fragments.
+/// Whether a datagram that is too long is divided. If not, its sender is told. phantun takes no fragments.
 #[inline(always)]
 pub fn divides<I: Ip>(ctx: &TcContext, located: &Located<I>) -> bool {
     located.shape == Shape::Plain
@@ -56,8 +54,8 @@ pub fn divide<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
     halve(ctx, ip, len, whole)
 }
 
-/// Writes the checksum of the datagram, if a device was to do that: it is over both fragments. A
-/// device that is to write that of a packet inside would not find it.
+/// Completes the checksum of the datagram, if a device was to do that, which would see one half at a time.
+/// Refuses a datagram with a pending one further inside, which the device would write in a wrong place.
 #[inline(never)]
 fn finish_checksum<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
     let at = link_len() + I::LEN;

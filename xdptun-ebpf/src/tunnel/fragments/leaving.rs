@@ -1,4 +1,4 @@
-//! A fragment that leaves becomes a segment.
+//! A fragment that leaves becomes a segment; a datagram that is divided becomes two.
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
@@ -36,7 +36,7 @@ use crate::tunnel::table::{Entry, find};
 use crate::tunnel::veil::{cover, veils};
 use crate::tunnel::verdict::refused;
 
-/// What a fragment does. A value goes with it, zero if it needs none: where an enum has no value, its
+/// What becomes of the packet. A value goes with it, zero if it needs none: where an enum has no value, its
 /// bytes would be undefined, and the verifier refuses to load them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -66,7 +66,8 @@ impl Action {
     }
 }
 
-/// A fragment, or a datagram that leaves as two; `None` if it goes on as it is. Called from the entry point, where the stack is empty.
+/// Handles a fragment, or a datagram that is divided; `None` if it goes on as it is. Called from the entry
+/// point, where the stack is empty.
 #[inline(always)]
 pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Outcome> {
     const AS_IT_IS: u32 = Action::AsItIs as u32;

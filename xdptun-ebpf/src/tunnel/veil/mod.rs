@@ -13,7 +13,7 @@ use aya_ebpf::maps::{Array, PerCpuArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::checksum::Sum;
 use xdptun_common::tunnel::proof::KeySet;
-use xdptun_common::tunnel::veil::{self, LONG, SHORT, VeilKey, nonce};
+use xdptun_common::tunnel::veil::{self, LONG, SHORT, VeilKey, nonce, pushes};
 use xdptun_common::tunnel::window::{is_padded, of_padded};
 use xdptun_common::wire::{Ip, TcpHeader};
 
@@ -137,7 +137,7 @@ fn try_cover<I: Ip>(ctx: &TcContext) -> Option<()> {
 }
 
 /// Covers the payload, `len` bytes, of the segment in the packet that gets this header; the header
-/// with the checksum that follows.
+/// as it leaves.
 #[inline(always)]
 pub fn cover_and_sum<I: Ip>(
     ctx: &TcContext,
@@ -147,6 +147,10 @@ pub fn cover_and_sum<I: Ip>(
 ) -> Option<TcpHeader> {
     let at = link_len() + I::LEN + TcpHeader::LEN;
     make_linear(ctx, at + reach(len)).ok()?;
+    let tcp = match pushes(tcp.sequence(), len) {
+        true => tcp,
+        false => tcp.without_psh(),
+    };
     applied(ctx, at, len, ip.destination(), tcp, false)
 }
 
