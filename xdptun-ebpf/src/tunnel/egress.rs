@@ -153,7 +153,7 @@ fn send<I: Settle + Icmp>(
         None => open(ctx, key, None),
     };
     match flow {
-        Ok(flow) => hold::<I>(ctx, key, flow, !is_part).into(),
+        Ok(flow) => hold::<I>(ctx, key, flow, !is_part && !is_divided).into(),
         Err(outcome) => outcome.into(),
     }
 }
@@ -219,7 +219,8 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 const PHANTUN_ISS: u32 = 0;
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
-/// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`.
+/// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`. Nor does what is
+/// divided: when it is sent again, the peer has not said yet that it takes fragments.
 #[inline(always)]
 fn hold<I: Ip>(ctx: &TcContext, key: &FlowKey, flow: Entry, whole: bool) -> Outcome {
     // The way to the peer may be another than when the flow was made.

@@ -8,6 +8,7 @@ use xdptun_common::wire::{Ip, TcpHeader};
 
 use crate::tunnel::cookie::secret;
 use crate::tunnel::table::Entry;
+use crate::tunnel::veil::veils;
 
 /// Segments that left lately (`xdptun_common::tunnel::sent`).
 #[map]
@@ -57,11 +58,21 @@ pub fn was_sent<I: Ip>(ip: &I, quoted: &Quoted, flow: Entry, now: u64) -> bool {
     };
     // SAFETY: a map value of this type.
     let sent = unsafe { entry.read_volatile() };
+    // Without PSH a router may have merged it with those that follow, and quotes them as one. The checksum
+    // of that is no proof: it is the sum of the pseudo-header (`tcp_gro_complete`).
+    let is_merged = veils() && quoted.len > usize::from(sent.len);
+    if is_merged && !trusted {
+        return false;
+    }
+    let (len, checksum) = match is_merged {
+        true => (sent.len.into(), None),
+        false => (quoted.len, quoted.checksum),
+    };
     sent.is_quoted(
         quoted.sequence,
         tag(secret(), ip, quoted.ports),
-        quoted.len,
-        quoted.checksum,
+        len,
+        checksum,
         Tick::at(now),
     )
 }

@@ -15,23 +15,39 @@ use crate::host::mtu::cost_of_fragments;
 use crate::observe::nat64::Nat64Status;
 use crate::observe::policy::PolicyStatus;
 use crate::observe::status::{
-    AttachmentStatus, Forwarded, GatewayStatus, InterfaceStatus, Status, Translated,
+    AttachmentStatus, FlowStatus, Forwarded, GatewayStatus, InterfaceStatus, Status, Translated,
 };
 
 /// Show what is attached in this network namespace, with counters and flows.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  xdptun status\n  xdptun status --json | jq '.interfaces[].flows'"
-)]
+#[command(after_help = EXAMPLES)]
 pub struct Arguments {
+    /// Leave the flows out; their number is shown.
+    #[arg(long)]
+    no_flows: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  xdptun status
+  xdptun status --no-flows
+  xdptun status --json | jq '.interfaces[].flows'";
+
+/// How many flows of an interface are shown.
+const MOST_FLOWS: usize = 20;
+
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut status = Status::read()?;
+    if arguments.no_flows {
+        for interface in &mut status.interfaces {
+            interface.flows.clear();
+        }
+    }
     super::block_on(async {
         match control::status().await {
             Ok(service) => status.service = service,
@@ -131,8 +147,9 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         )?,
     }
     print_cost_of_fragments(out, interface)?;
-    print_flows(out, interface)?;
-    print_counters(out, &interface.attachment)
+    print_states(out, interface)?;
+    print_counters(out, &interface.attachment)?;
+    print_flows(out, &interface.flows)
 }
 
 /// Prints what fragments cost, if datagrams left in some.
@@ -300,20 +317,39 @@ fn forwarded(rule: &Forwarded) -> String {
     format!("{address}{ports}/{} -> {}", rule.protocol, to.join(", "))
 }
 
-fn print_flows(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
-    if interface.flows.is_empty() {
-        writeln!(out, "  no flows")?;
-    } else {
-        let states = &interface.flow_states;
-        // The numbers also help if there are more flows than fit on a screen.
-        let states = State::ALL.map(|state| (states.get(state.name()), state.name()));
-        let states = states.into_iter().filter_map(|(count, name)| match count {
-            None | Some(0) => None,
-            Some(count) => Some(format!("{count} {name}")),
-        });
-        writeln!(out, "  flows  {}", join(&states.collect::<Vec<_>>()))?;
-        let rows: Vec<_> = interface.flows.iter().map(FlowRow::total).collect();
-        writeln!(out, "{}", flow_table(&rows))?;
+/// Prints how many flows are in each state.
+fn print_states(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
+    let states = State::ALL.map(|state| (interface.flow_states.get(state.name()), state.name()));
+    let states = states.into_iter().filter_map(|(count, name)| match count {
+        None | Some(0) => None,
+        Some(count) => Some(format!("{count} {name}")),
+    });
+    match &states.collect::<Vec<_>>()[..] {
+        [] => writeln!(out, "  no flows")?,
+        states => writeln!(out, "  flows  {}", join(states))?,
+    }
+    Ok(())
+}
+
+/// Prints the flows, of many only those that carried data last.
+fn print_flows(out: &mut impl io::Write, flows: &[FlowStatus]) -> Result<()> {
+    if flows.is_empty() {
+        return Ok(());
+    }
+    let mut shown: Vec<&FlowStatus> = flows.iter().collect();
+    if flows.len() > MOST_FLOWS {
+        // Those of the same second by their ends, so that they keep their places.
+        shown.sort_by_key(|flow| (flow.idle.as_secs(), flow.remote, flow.local));
+        shown.truncate(MOST_FLOWS);
+    }
+    let rows: Vec<_> = shown.into_iter().map(FlowRow::total).collect();
+    writeln!(out, "{}", flow_table(&rows))?;
+    if flows.len() > MOST_FLOWS {
+        writeln!(
+            out,
+            "  {MOST_FLOWS} of {} flows, the last used first; `xdptun flows` lists all",
+            flows.len()
+        )?;
     }
     Ok(())
 }
@@ -373,5 +409,44 @@ mod tests {
         assert_eq!(text(0, Some(1500)), "");
         // It is gone.
         assert_eq!(text(1, None), "");
+    }
+
+    fn flow(port: u16, idle: u64) -> FlowStatus {
+        FlowStatus {
+            local: "10.0.0.1:8000".parse().unwrap(),
+            remote: ([10, 0, 0, 2], port).into(),
+            state: State::Established,
+            tx_packets: 1,
+            tx_bytes: 1,
+            rx_packets: 1,
+            rx_bytes: 1,
+            age: Duration::from_secs(1000),
+            idle: Duration::from_secs(idle),
+        }
+    }
+
+    fn flows(number: u16) -> String {
+        let flows: Vec<_> = (1..=number)
+            .map(|port| flow(port, u64::from(port) % 7))
+            .collect();
+        let mut out = Vec::new();
+        print_flows(&mut out, &flows).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn of_many_flows_the_last_used_are_shown() {
+        assert_eq!(flows(0), "");
+        // A header, and a line for each.
+        assert_eq!(flows(20).lines().count(), 21);
+        let of_many = flows(2000);
+        let lines: Vec<_> = of_many.lines().collect();
+        assert_eq!(lines.len(), 22);
+        assert!(lines[1].contains("10.0.0.2:7 "), "{of_many}");
+        assert!(lines[20].contains("10.0.0.2:140 "), "{of_many}");
+        assert_eq!(
+            lines[21],
+            "  20 of 2000 flows, the last used first; `xdptun flows` lists all"
+        );
     }
 }

@@ -52,6 +52,8 @@ impl Terminal {
         let lines = fmt::layer()
             .with_target(false)
             .with_ansi(io::stderr().is_terminal())
+            // Told on standard error as well, which panics if the terminal is gone.
+            .log_internal_errors(false)
             .with_writer(io::stderr);
         tracing_subscriber::registry()
             .with(filter)

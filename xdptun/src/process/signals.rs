@@ -1,5 +1,7 @@
 //! Signals as futures.
 
+use std::fs;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{Context as _, Result};
@@ -39,5 +41,42 @@ impl Termination {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// The signal that the terminal is gone (SIGHUP). `None` if whoever started this process wants it to
+/// go on then, as `nohup` does: the signal is ignored, and stays so.
+///
+/// # Errors
+///
+/// As [`catch`].
+pub fn catch_hangup() -> Result<Option<Signal>> {
+    let status =
+        fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    match ignores(&status, SignalKind::hangup()) {
+        true => Ok(None),
+        false => catch(SignalKind::hangup()).map(Some),
+    }
+}
+
+/// Whether a process of this status (proc(5)) ignores a signal: a bit for each, the first for
+/// number 1.
+fn ignores(status: &str, kind: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_bits() {
+        let status = "Name:\txdptun\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001002\n";
+        assert!(ignores(status, SignalKind::interrupt()));
+        assert!(ignores(status, SignalKind::pipe()));
+        assert!(!ignores(status, SignalKind::hangup()));
+        assert!(!ignores("Name:\txdptun\n", SignalKind::hangup()));
     }
 }

@@ -1,16 +1,18 @@
 //! The end of the service: which signals end it, and how it ends its interfaces.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::time::timeout;
+use tracing::info;
 
 use super::Service;
 use crate::error::{Error, Kind, Result, bail};
 use crate::group::{Order, Reason, TAKE_OVER};
 use crate::process::notify;
-use crate::process::signals::{Termination, catch};
+use crate::process::signals::{Termination, catch, catch_hangup};
 
 /// How long clients that capture may take to read why the capture ends.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -40,14 +42,20 @@ impl Ending {
 pub struct Endings {
     termination: Termination,
     take_over: Signal,
+    /// The terminal is gone.
+    hangup: Option<Signal>,
 }
 
 impl Endings {
-    /// Catches them from now on.
-    pub fn catch() -> Result<Self> {
+    /// Catches them from now on. SIGHUP `reloads`, or ends it.
+    pub fn catch(reloads: bool) -> Result<Self> {
         Ok(Self {
             termination: Termination::catch()?,
             take_over: catch(SignalKind::from_raw(TAKE_OVER as i32))?,
+            hangup: match reloads {
+                true => None,
+                false => catch_hangup()?,
+            },
         })
     }
 
@@ -56,9 +64,23 @@ impl Endings {
         let ending = tokio::select! {
             () = self.termination.requested() => Ending::Stop,
             _ = self.take_over.recv() => Ending::Succeed,
+            () = received(&mut self.hangup) => {
+                info!("the terminal is gone (SIGHUP): detaching, as by Ctrl-C");
+                Ending::Stop
+            }
         };
         notify::stopping();
         ending
+    }
+}
+
+/// Waits for a signal that may not be caught.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => pending().await,
     }
 }
 

@@ -112,8 +112,8 @@ pub struct Mode {
 pub async fn run(config: Config, mode: Mode, frontend: Rc<dyn Frontend>) -> Result<()> {
     preflight::check()?;
     // From here on a signal must not leave half an attachment behind.
-    let mut endings = Endings::catch()?;
     let reads_again = mode.file.is_some();
+    let mut endings = Endings::catch(reads_again)?;
     let hang_up = reads_again
         .then(|| catch(SignalKind::hangup()))
         .transpose()?;

@@ -14,7 +14,6 @@ use xdptun_test_datapath::{Case, Config, Datapath, Family, Packet, Path, Row, ch
 use crate::carried::{TAKES, TOLD, second};
 use crate::effects::{acknowledged, sent, unanswered};
 use crate::largest;
-use crate::opening::opens;
 use crate::too_big::{MTU, on_device, returns, told};
 
 /// The receiver's index and the low half of the counter, both little-endian.
@@ -139,18 +138,43 @@ fn a_peer_that_did_not_say_it_takes_fragments_is_asked() {
     });
 }
 
-/// What waits for the handshake is divided when it is sent again.
+/// It does not wait for the handshake: when it is sent again, the peer has not said yet that it takes
+/// fragments.
 #[test]
-fn data_that_is_too_long_opens_a_flow() {
+fn data_that_is_too_long_opens_a_flow_and_is_lost() {
     check_on_device(|ifindex| {
-        let rows = crate::paths().map(|path| {
-            row(format!("{path:?}"), move |at| {
-                opens(at, path, &data(path, 12))
+        let mut rows: Vec<Row> = Vec::new();
+        for path in crate::paths() {
+            let datagram = data(path, 12);
+            let opening = move |at| {
+                let mut opened = path.opening(at);
+                opened.interface = ifindex;
+                let fields = data(path, 12).fields();
+                opened.kept_fields = opened.kept_fields.seen(fields);
+                opened.label = fields.label;
+                opened
+            };
+            rows.push(row(format!("{path:?}"), {
+                let datagram = datagram.clone();
+                move |at| {
+                    let opened = opening(at);
+                    let unopened = Flow { syns: 0, ..opened };
+                    Case::egress(&datagram)
+                        .on(ifindex)
+                        .passes_as(path.control_of(at, &unopened, flags::SYN, opened.iss, 0))
+                        .counts(Outcome::TxOpenedLost)
+                        .sends(Sent::Syn)
+                        .adds(path.key(), opened)
+                }
+            }));
+            rows.push(row(format!("{path:?}, called a moment ago"), move |at| {
+                Case::egress(&datagram)
                     .on(ifindex)
-                    .changes(path.key(), |flow| flow.interface = ifindex)
-            })
-        });
-        rows.collect()
+                    .flow(path.key(), opening(at))
+                    .drops(Outcome::TxDropFragment)
+            }));
+        }
+        rows
     });
 }
 

@@ -8,7 +8,7 @@ use xdptun_common::tunnel::state::{Flow, State};
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
 use xdptun_test_datapath::{
-    Case, Family, Message, Moment, Packet, Path, Program, Row, check, flags, row,
+    Case, Config, Datapath, Family, Message, Moment, Packet, Path, Program, Row, check, flags, row,
 };
 
 use crate::effects::in_state;
@@ -757,4 +757,44 @@ fn an_error_about_a_fragment_leaves_room_for_its_headers() {
         }
     }
     check(&mut datapath(), rows);
+}
+
+/// Without PSH a router with GRO forwards several segments as one, and quotes that, whose checksum is
+/// another.
+#[test]
+fn an_error_about_merged_segments_counts_under_a_veil() {
+    let merged = |path, flow: &Flow, len| last_segment(path, flow).payload(payload(len));
+    let mut veiling = Datapath::new(&Config {
+        veil: Some(0),
+        ..Config::default()
+    });
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        rows.push(row(format!("{path:?}"), move |at| {
+            let flow = path.established(at);
+            let arrived = about(path, merged(path, &flow, 4200).quote(20));
+            let told = about(path, datagram(path).payload(payload(4200)).quote(8));
+            becomes(at, path, flow, arrived, &told)
+        }));
+        rows.push(row(format!("{path:?}, not trusted"), move |at| {
+            let mut flow = path.established(at);
+            flow.distrusted_at = at.tick();
+            let arrived = about(path, merged(path, &flow, 4200).quote(20));
+            refused(at, path, flow, arrived)
+        }));
+        rows.push(row(format!("{path:?}, shorter"), move |at| {
+            let flow = path.established(at);
+            let arrived = about(path, merged(path, &flow, 100).quote(20));
+            refused(at, path, flow, arrived)
+        }));
+    }
+    check(&mut veiling, rows);
+    let rows = paths().map(|path| {
+        row(format!("{path:?}, no veil"), move |at| {
+            let flow = path.established(at);
+            let arrived = about(path, merged(path, &flow, 4200).quote(20));
+            refused(at, path, flow, arrived)
+        })
+    });
+    check(&mut datapath(), rows.collect::<Vec<_>>());
 }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod groups;
+mod hangup;
 mod notify;
 mod service;
 mod states;

@@ -9,8 +9,8 @@ use etherparse::{
 use xdptun_lab::udp;
 use xdptun_lab::vnet::Vnet;
 use xdptun_lab::{Capture, Carried, Direct, Family, Frame, Host, Kind, Netns, Offload};
-use xdptun_lab::{Relayed, Side, WireStats};
-use xdptun_test_net::fragment::fragment;
+use xdptun_lab::{Relayed, Side, WireStats, wait};
+use xdptun_test_net::fragment::{fragment, packets};
 use xdptun_test_net::packet::data;
 use xdptun_test_net::{LIMIT, PORT, mode, raw, socket, status};
 
@@ -174,14 +174,68 @@ fn pieces_of_a_segment_do_not_arrive() {
     }
 }
 
+/// The kernel has one store for fragments that wait for others, which lone ones of anybody fill. How many
+/// that takes, docs/security.md says.
+#[test]
+fn lone_fragments_of_a_stranger_fill_the_store() {
+    const STEP: u32 = 100;
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    for family in Family::BOTH {
+        meet(&net, family);
+        let to = net.b.socket(family, PORT + 1);
+        let whole = datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1));
+        let lone = packets(&whole, 1440).swap_remove(0);
+        let refused = || kernel_counter(&net.b.netns, family, "ReasmFails");
+        let before = refused();
+        let mut sent = 0;
+        wait::until(LIMIT, "the store to be full", || {
+            for number in sent..sent + STEP {
+                raw::send_packet(&net.a.netns, to.ip(), &numbered(&lone, family, number)).unwrap();
+            }
+            sent += STEP;
+            refused() > before
+        })
+        .unwrap();
+        println!("{family}: {sent} fragments of 1,440 bytes fill the store");
+        assert!((500..=20_000).contains(&sent), "{family}: {sent}");
+        // A datagram in two fragments is lost.
+        let server = udp::Server::sink(&net.b.netns, to).unwrap();
+        let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        let before = refused();
+        client.send_to(&udp::pattern(2000, 2), to).unwrap();
+        wait::until(LIMIT, "its fragments to be refused", || {
+            refused() >= before + 2
+        })
+        .unwrap();
+        assert_eq!(server.datagrams(), 0, "{family}");
+    }
+}
+
+/// The fragment of another datagram.
+fn numbered(fragment: &[u8], family: Family, number: u32) -> Vec<u8> {
+    let mut bytes = fragment.to_vec();
+    match family {
+        // Not zero: the kernel would choose one.
+        Family::V4 => bytes[4..6].copy_from_slice(&(number as u16 + 1).to_be_bytes()),
+        Family::V6 => bytes[44..48].copy_from_slice(&number.to_be_bytes()),
+    }
+    bytes
+}
+
 /// How many fragments the stack of a host got to put together.
 fn reassembled(netns: &Netns, family: Family) -> u64 {
+    kernel_counter(netns, family, "ReasmReqds")
+}
+
+/// A counter of the kernel's IP.
+fn kernel_counter(netns: &Netns, family: Family, name: &str) -> u64 {
     let name = match family {
-        Family::V4 => "IpReasmReqds",
-        Family::V6 => "Ip6ReasmReqds",
+        Family::V4 => format!("Ip{name}"),
+        Family::V6 => format!("Ip6{name}"),
     };
-    let text = netns.run("nstat", ["-asz", name]).unwrap();
-    let line = text.lines().find(|line| line.starts_with(name));
+    let text = netns.run("nstat", ["-asz", &name]).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&name));
     let value = line.and_then(|line| line.split_whitespace().nth(1));
     value
         .unwrap_or_else(|| panic!("no {name} in {text}"))

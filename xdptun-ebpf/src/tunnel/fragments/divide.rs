@@ -9,7 +9,7 @@ use xdptun_common::checksum::Sum;
 use xdptun_common::parse::{Bytes as _, Located, Shape};
 use xdptun_common::wire::{Ip, IpVersion, Part, UdpHeader, WireGuardData};
 
-use super::cut::halve;
+use super::cut::{Uncut, halve};
 use crate::packet::access::{Packet as _, View};
 use crate::packet::error::PacketError;
 use crate::packet::link::link_len;
@@ -24,6 +24,7 @@ use crate::tunnel::rules::is_phantun;
 #[inline(always)]
 pub fn divides<I: Ip>(ctx: &TcContext, located: &Located<I>) -> bool {
     located.shape == Shape::Plain
+        && located.len <= payload::MAX_LEN
         && data(ctx, located.offset).is_some()
         && !is_phantun(located.ip.destination())
 }
@@ -38,7 +39,7 @@ fn data(ctx: &TcContext, offset: usize) -> Option<WireGuardData> {
 /// Sends the first half as a fragment, and makes the packet the second. The datagram stands right behind
 /// the fixed IP header, and ends where the packet ends.
 #[inline(never)]
-pub fn divide<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
+pub fn divide<I: Settle>(ctx: &TcContext) -> Result<(), Uncut> {
     let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
     let len = ip.payload_len().ok_or(PacketError::OutOfBounds)?;
     let data = data(ctx, link_len() + I::LEN).ok_or(PacketError::OutOfBounds)?;
@@ -57,14 +58,15 @@ pub fn divide<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
 /// Completes the checksum of the datagram, if a device was to do that, which would see one half at a time.
 /// Refuses a datagram with a pending one further inside, which the device would write in a wrong place.
 #[inline(never)]
-fn finish_checksum<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
+fn finish_checksum<I: Settle>(ctx: &TcContext) -> Result<(), Uncut> {
     let at = link_len() + I::LEN;
     let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
     let udp: UdpHeader = ctx.read(at).ok_or(PacketError::OutOfBounds)?;
     if !is_pending(&ip, udp) {
         return match device_finishes_a_checksum(ctx, at + UdpHeader::CHECKSUM_OFFSET) {
             Some(false) => Ok(()),
-            _ => Err(PacketError::Access),
+            Some(true) => Err(Uncut::PendingInside),
+            None => Err(PacketError::Access.into()),
         };
     }
     let payload_len = usize::from(udp.length())
@@ -75,5 +77,6 @@ fn finish_checksum<I: Settle>(ctx: &TcContext) -> Result<(), PacketError> {
     // A pending checksum is the sum of the pseudo-header.
     let sum = Sum::new().value(&udp).combine(payload);
     ctx.write(at, udp.with_checksum(sum.udp_checksum()))
-        .ok_or(PacketError::OutOfBounds)
+        .ok_or(PacketError::OutOfBounds)?;
+    Ok(())
 }

@@ -17,6 +17,7 @@ use xdptun_common::wire::{
 use super::cut::cut;
 use super::divide::divide;
 use super::{first, note};
+use crate::host::again;
 use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
@@ -85,11 +86,11 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Outcome> {
         AS_SEGMENT => carry::<I>(ctx, value),
         AS_TWO => match cut::<I>(ctx) {
             Ok(()) => carry::<I>(ctx, value),
-            Err(error) => refused(error, Direction::Outbound),
+            Err(uncut) => uncut.outcome(),
         },
         AS_HALVES => match divide::<I>(ctx) {
             Ok(()) => carry::<I>(ctx, value),
-            Err(error) => refused(error, Direction::Outbound),
+            Err(uncut) => uncut.outcome(),
         },
         _ => Outcome::TxDropFragment,
     })
@@ -143,7 +144,10 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
             true => First::carried(now(), ports),
             false => First::dropped(now()),
         };
-        note(&datagram, first);
+        // Of the first half of what was cut, who cut it has done so, if others follow.
+        if !again::was_redirected(ctx) {
+            note(&datagram, first);
+        }
     } else if !is_carried {
         return Action::Nowhere.with(0);
     }
