@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
+use clap::Command;
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 fn main() -> ExitCode {
     let Some(folder) = env::args_os().nth(1).map(PathBuf::from) else {
@@ -27,5 +29,68 @@ fn write(folder: &Path) -> io::Result<()> {
         let mut command = xdptun::cli::command();
         clap_complete::generate_to(shell, &mut command, "xdptun", folder)?;
     }
-    clap_mangen::generate_to(xdptun::cli::command(), folder)
+    let mut command = xdptun::cli::command().disable_help_subcommand(true);
+    command.build();
+    write_pages(&command, folder)
+}
+
+/// The section of commands for the administrator.
+const SECTION: &str = "8";
+
+/// Writes the page of a command, and those of its verbs.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        write_pages(verb, folder)?;
+    }
+    let page = Man::new(command.clone()).section(SECTION);
+    let mut text = Vec::new();
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut text)?;
+    }
+    if let Some(more) = command.get_after_help() {
+        text.extend(as_it_is(&more.to_string()).into_bytes());
+    }
+    if command.get_version().is_some() {
+        page.render_version_section(&mut text)?;
+    }
+    fs::write(folder.join(page.get_filename()), text)
+}
+
+/// What follows the help: headings, which end in a colon, and lines that are not to be filled.
+fn as_it_is(text: &str) -> String {
+    let mut page = String::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        if let Some(heading) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
+            let end = if is_open { ".fi\n" } else { "" };
+            page.push_str(&format!("{end}.SH {}\n.nf\n", heading.to_uppercase()));
+            is_open = true;
+            continue;
+        }
+        // A line that begins with one of these would be a request to roff.
+        if line.starts_with(['.', '\'']) {
+            page.push_str("\\&");
+        }
+        for letter in line.chars() {
+            match letter {
+                '\\' => page.push_str("\\e"),
+                '-' => page.push_str("\\-"),
+                '\'' => page.push_str("\\(aq"),
+                '`' => page.push_str("\\(ga"),
+                '^' => page.push_str("\\(ha"),
+                '~' => page.push_str("\\(ti"),
+                other => page.push(other),
+            }
+        }
+        page.push('\n');
+    }
+    if is_open {
+        page.push_str(".fi\n");
+    }
+    page
 }

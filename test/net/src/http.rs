@@ -30,10 +30,21 @@ pub fn connect(netns: &Netns, address: SocketAddr) -> Result<TcpStream> {
 
 /// Sends one request without a body, and reads until the server closes.
 pub fn request(netns: &Netns, address: SocketAddr, method: &str, path: &str) -> Result<Answer> {
+    request_with(netns, address, method, path, "")
+}
+
+/// The same with further headers, each with its end.
+pub fn request_with(
+    netns: &Netns,
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+) -> Result<Answer> {
     let mut stream = connect(netns, address)?;
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"
     )?;
     let mut text = String::new();
     stream.read_to_string(&mut text).context("no answer")?;

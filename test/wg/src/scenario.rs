@@ -117,7 +117,16 @@ impl Scenario {
         ping(&self.client, &self.tunnel[1])
     }
 
-    /// The same from peer 2, which knows where peer 1 is only if that has sent.
+    /// Whether one of three pings through the tunnel is answered within a second.
+    pub fn is_answered(&self) -> Result<bool> {
+        let far = self.tunnel[1].address().to_string();
+        let pings = ["-n", "-c", "3", "-i", "0.2", "-W", "1", &far];
+        let mut command = self.client.netns.command("ping");
+        let output = command.args(pings).output().context("cannot run ping")?;
+        Ok(output.status.success())
+    }
+
+    /// The same as [`ping`](Self::ping) from peer 2, which knows where peer 1 is only if that has sent.
     pub fn ping_back(&self) -> Result<()> {
         ping(&self.server, &self.tunnel[0])
     }

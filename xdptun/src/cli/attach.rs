@@ -8,6 +8,7 @@ use anyhow::{Error, Result};
 use clap::Args;
 
 use super::terminal::Terminal;
+use super::toward::interface_to;
 use crate::config::{
     Compat, Config, GroChoice, IngressChoice, InterfaceConfig, LogLevel, MaxFlows, Peer,
     PeerConfig, Seconds, Secrets, TcChoice, Veil,
@@ -28,11 +29,16 @@ pub struct Arguments {
     #[arg(
         long,
         short,
-        required = true,
+        required_unless_present = "to",
         value_name = "NAME",
         value_delimiter = ','
     )]
     iface: Vec<String>,
+
+    /// In place of `--iface`: the interface by which this host reaches the peer now, an address or a
+    /// host name.
+    #[arg(long, value_name = "PEER", conflicts_with = "iface")]
+    to: Option<String>,
 
     /// UDP port, or range like 8000-8010; may be repeated.
     #[arg(
@@ -62,12 +68,12 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "auto")]
     tc: TcChoice,
 
-    /// Silence after which a flow is probed, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
+    /// Silence after which a flow is probed: seconds, or a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value_t)]
     keepalive: Seconds<KEEPALIVE>,
 
-    /// Time without data after which a flow is closed, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
+    /// Time without data after which a flow is closed: seconds, or a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value_t)]
     idle_timeout: Seconds<IDLE_TIMEOUT>,
 
     /// Answer only callers that know the secret in this file, the same on both
@@ -127,6 +133,7 @@ three steps.";
 const EXAMPLES: &str = "\
 Examples:
   xdptun attach --iface eth0 --port 51820
+  xdptun attach --to 203.0.113.7 --port 51820
   xdptun attach --iface eth0 --iface wwan0 --port 51820
   xdptun attach --iface eth0 --port 443 --secret /etc/xdptun/secret
   xdptun attach --iface eth0 --port 443 --secret new.key --secret old.key
@@ -143,13 +150,18 @@ pub fn run(arguments: Arguments) -> Result<()> {
         incumbent: super::incumbent(arguments.take_over),
         drains: false,
     };
-    super::block_on(async { Ok(service::run(arguments.try_into()?, mode, frontend).await?) })
+    let config = arguments.try_into()?;
+    super::block_on(async { Ok(service::run(config, mode, frontend).await?) })
 }
 
 impl TryFrom<Arguments> for Config {
     type Error = Error;
 
     fn try_from(arguments: Arguments) -> Result<Self> {
+        let interfaces = match arguments.to {
+            Some(peer) => vec![interface_to(&peer)?],
+            None => arguments.iface,
+        };
         let secret = match arguments.secret {
             files if files.is_empty() => None,
             files => Some(Secrets::try_from(files)?),
@@ -173,8 +185,7 @@ impl TryFrom<Arguments> for Config {
         Ok(Self {
             log_level: arguments.log_level,
             metrics: arguments.metrics,
-            interfaces: arguments
-                .iface
+            interfaces: interfaces
                 .into_iter()
                 .map(|name| (name, interface.clone()))
                 .collect(),

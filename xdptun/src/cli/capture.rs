@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{process, thread};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -14,6 +15,7 @@ use crossterm::queue;
 use crossterm::terminal::{Clear, ClearType};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
+use tokio::runtime::Builder;
 use xdptun_common::report::copy::MAX_COPIED;
 
 use crate::gateway::Gateway;
@@ -170,6 +172,9 @@ async fn capture(arguments: Arguments) -> Result<()> {
             .with_context(|| format!("cannot write {}", write.display()))?;
     }
     let reader = out.try_clone()?;
+    if !out.metadata()?.is_file() {
+        end_if_nobody_reads(out.try_clone()?)?;
+    }
     eprintln!("capturing on {iface}; Ctrl-C ends it");
     let on_terminal = io::stderr().is_terminal();
     let goes_on = |so_far: &Captured| {
@@ -192,6 +197,36 @@ async fn capture(arguments: Arguments) -> Result<()> {
         Some(why) => bail!("{iface}: {why}; the file is complete up to that moment"),
         None => Ok(()),
     }
+}
+
+/// How long a pipe must be full after Ctrl-C until nobody is waited for.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// After Ctrl-C, ends the process if a write waits for a reader that does not read: the thread that waits
+/// hears no signal.
+fn end_if_nobody_reads(pipe: File) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut stop = {
+        let _within = runtime.enter();
+        Termination::catch()?
+    };
+    thread::spawn(move || {
+        runtime.block_on(stop.requested());
+        while is_writable(&pipe) {
+            thread::sleep(GRACE / 10);
+        }
+        eprintln!("xdptun: nobody reads the output; its end is missing");
+        process::exit(1);
+    });
+    Ok(())
+}
+
+/// Whether there is room in a pipe, or will be soon.
+fn is_writable(pipe: &File) -> bool {
+    let mut watched = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+    let limit = PollTimeout::try_from(GRACE).unwrap_or(PollTimeout::MAX);
+    // A signal ends the wait, and says nothing of the pipe.
+    poll(&mut watched, limit) != Ok(0)
 }
 
 /// Whether the reader of a pipe has gone.

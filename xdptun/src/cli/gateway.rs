@@ -13,17 +13,18 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t)]
     max_sessions: MaxSessions,
 
-    /// Time without a datagram after which a UDP session ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
+    /// Time without a datagram after which a UDP session ends: seconds, or a number with s, m, h
+    /// or d.
+    #[arg(long, value_name = "TIME", default_value_t)]
     udp_timeout: UdpTimeout,
 
-    /// Time without a segment after which an open connection ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
+    /// Time without a segment after which an open connection ends, likewise.
+    #[arg(long, value_name = "TIME", default_value_t)]
     tcp_timeout: TcpTimeout,
 
     /// Time without a segment after which a connection that is not open yet, or is closing,
-    /// ends, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t)]
+    /// ends, likewise.
+    #[arg(long, value_name = "TIME", default_value_t)]
     tcp_transitory_timeout: TcpTransitoryTimeout,
 
     #[command(flatten)]

@@ -24,6 +24,7 @@ mod run;
 mod sessions;
 mod status;
 mod terminal;
+mod toward;
 mod watch;
 
 use std::io;

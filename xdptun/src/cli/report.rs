@@ -152,6 +152,15 @@ pub fn join(values: &[impl ToString]) -> String {
     texts.join(", ")
 }
 
+/// Values in a row; of many the first ones, and how many there are besides.
+pub fn join_some(values: &[impl ToString]) -> String {
+    const MOST: usize = 5;
+    match values.split_at_checked(MOST) {
+        Some((first, more @ [_, _, ..])) => format!("{} and {} more", join(first), more.len()),
+        _ => join(values),
+    }
+}
+
 /// Packets and bytes.
 pub fn traffic(packets: u64, bytes: u64) -> String {
     format!("{packets} / {}", size(bytes))
@@ -186,6 +195,15 @@ mod tests {
     use xdptun_common::tunnel::state::State;
 
     use super::*;
+
+    #[test]
+    fn many_values_are_counted() {
+        let values: Vec<usize> = (1..=500).collect();
+        assert_eq!(join_some(&values[..2]), "1, 2");
+        assert_eq!(join_some(&values[..6]), "1, 2, 3, 4, 5, 6");
+        assert_eq!(join_some(&values[..7]), "1, 2, 3, 4, 5 and 2 more");
+        assert_eq!(join_some(&values), "1, 2, 3, 4, 5 and 495 more");
+    }
 
     #[test]
     fn sizes_and_durations_stay_short() {

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use anyhow::Result;
 use clap::Args;
 
+use super::check;
 use super::terminal::Terminal;
-use crate::config::{Config, DEFAULT_PATH};
+use crate::config::DEFAULT_PATH;
 use crate::service::{self, Mode};
 
 /// Do what a file says for each interface, until Ctrl-C or SIGTERM: carry UDP as TCP, forward ports,
@@ -34,7 +35,7 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let config = Config::read(&arguments.config)?;
+    let config = check::read(&arguments.config)?;
     let frontend = Rc::new(Terminal::new(config.log_level));
     let mode = Mode {
         file: Some(arguments.config),

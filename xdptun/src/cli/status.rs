@@ -8,7 +8,7 @@ use comfy_table::CellAlignment;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 
-use super::report::{FlowRow, flow_table, join, say_if_nothing, table};
+use super::report::{FlowRow, flow_table, join, join_some, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
 use crate::host::mtu::cost_of_fragments;
@@ -117,7 +117,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceStatus) -> Result<()> {
         writeln!(out, "  group  shares its flows with {}", join(&others))?;
     }
     if !interface.peers.is_empty() {
-        writeln!(out, "  peers  {}", join(&interface.peers))?;
+        writeln!(out, "  peers  {}", join_some(&interface.peers))?;
     }
     if interface.secret {
         writeln!(out, "  secret callers must know it")?;

@@ -1,13 +1,16 @@
 //! `xdptun watch`: live rates.
 
+mod keys;
 mod screen;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::report::{FlowRow, flow_table, say_if_nothing};
@@ -15,11 +18,12 @@ use crate::observe::policy::PolicyRates;
 use crate::observe::rates::{Drops, FlowRates, GatewayRates, InterfaceRates, Packets, Rates};
 use crate::observe::status::Status;
 use crate::process::signals::Termination;
+use keys::Keys;
 use screen::Screen;
 
 /// Show live what xdptun carries and drops in this network namespace.
 ///
-/// On a terminal it redraws the screen until Ctrl-C. Otherwise it prints each interval below
+/// On a terminal it redraws the screen until `q` or Ctrl-C. Otherwise it prints each interval below
 /// the last.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,6 +40,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
+    /// What to sort the busiest flows by; `s` changes it.
+    #[arg(long, value_enum, default_value = "traffic")]
+    sort: Order,
+
     /// Print JSON, a line for each interval.
     #[arg(long)]
     json: bool,
@@ -46,6 +54,55 @@ Examples:
   xdptun watch
   xdptun watch --iface eth0 --interval 10 --count 6
   xdptun watch --json | jq '.interfaces[].rx_bits_per_s'";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// Bits sent and received.
+    Traffic,
+    /// Bits sent.
+    Sent,
+    /// Bits received.
+    Received,
+    /// The remote end, then the local one.
+    Remote,
+}
+
+impl Order {
+    /// The one after it, which a key chooses.
+    fn next(self) -> Self {
+        let all = Self::value_variants();
+        let place = all.iter().position(|one| *one == self).unwrap_or_default();
+        all[(place + 1) % all.len()]
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Traffic => "traffic",
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::Remote => "remote",
+        }
+    }
+
+    /// Flows that compare equal are sorted by their ends.
+    fn compare(self, a: &FlowRates, b: &FlowRates) -> Ordering {
+        let bits = |flow: &FlowRates| match self {
+            Self::Traffic => flow.traffic.tx_bits_per_s + flow.traffic.rx_bits_per_s,
+            Self::Sent => flow.traffic.tx_bits_per_s,
+            Self::Received => flow.traffic.rx_bits_per_s,
+            Self::Remote => 0.0,
+        };
+        let ends = |flow: &FlowRates| (flow.flow.remote, flow.flow.local);
+        let order = bits(b).total_cmp(&bits(a));
+        order.then_with(|| ends(a).cmp(&ends(b)))
+    }
+
+    fn sort(self, rates: &mut Rates) {
+        for interface in &mut rates.interfaces {
+            interface.busiest.sort_by(|a, b| self.compare(a, b));
+        }
+    }
+}
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok();
@@ -74,45 +131,83 @@ async fn watch(arguments: &Arguments) -> Result<()> {
     if let Some(name) = &arguments.iface {
         before.status = before.status.of(name)?;
     }
-    let mut screen = match io::stdout().is_terminal() && !arguments.json {
-        true => Some(Screen::enter()?),
+    let mut shown = match io::stdout().is_terminal() && !arguments.json {
+        true => Some((Screen::enter()?, Keys::listen())),
         false => None,
     };
+    let mut order = arguments.sort;
+    if let Some((screen, keys)) = &mut shown {
+        screen.show("waiting for the first interval", &hint(keys, order))?;
+    }
     let mut ticks = interval(arguments.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();
     let mut left = arguments.count;
     let patience = PATIENCE.max(arguments.interval * 3 / 2);
+    let mut last: Option<(Rates, Status)> = None;
     while left != Some(0) {
-        tokio::select! {
-            _ = ticks.tick() => {}
+        let key = tokio::select! {
+            _ = ticks.tick() => None,
             () = stop.requested() => return Ok(()),
-        }
-        let mut after = match Look::now() {
-            Ok(look) => look,
-            // A reading fails while an attachment comes or goes; the next one succeeds.
-            Err(_) if before.at.elapsed() < patience => continue,
-            Err(error) => return Err(error),
+            key = pressed(&mut shown) => Some(key),
         };
-        if let Some(name) = &arguments.iface {
-            after.status.retain(name);
+        match key {
+            Some(b'q' | b'Q') => return Ok(()),
+            Some(b's' | b'S') => order = order.next(),
+            Some(_) => continue,
+            None => {
+                let mut after = match Look::now() {
+                    Ok(look) => look,
+                    // A reading fails while an attachment comes or goes; the next one succeeds.
+                    Err(_) if before.at.elapsed() < patience => continue,
+                    Err(error) => return Err(error),
+                };
+                if let Some(name) = &arguments.iface {
+                    after.status.retain(name);
+                }
+                let interval = after.at - before.at;
+                let rates = Rates::between(&before.status, &after.status, interval);
+                last = Some((rates, after.status.clone()));
+                before = after;
+                left = left.map(|left| left - 1);
+            }
         }
-        let rates = Rates::between(&before.status, &after.status, after.at - before.at);
+        // A key may come before the first interval ends.
+        let Some((rates, status)) = &mut last else {
+            continue;
+        };
+        order.sort(rates);
         let mut block = Vec::new();
         if arguments.json {
-            serde_json::to_writer(&mut block, &rates)?;
+            serde_json::to_writer(&mut block, rates)?;
             writeln!(block)?;
         } else {
-            print(&mut block, &rates, &after.status)?;
+            print(&mut block, rates, status)?;
         }
-        match &mut screen {
-            Some(screen) => screen.show(&String::from_utf8_lossy(&block))?,
+        match &mut shown {
+            Some((screen, keys)) => {
+                screen.show(&String::from_utf8_lossy(&block), &hint(keys, order))?;
+            }
             None => io::stdout().lock().write_all(&block)?,
         }
-        before = after;
-        left = left.map(|left| left - 1);
     }
     Ok(())
+}
+
+/// What keys do.
+fn hint(keys: &Keys, order: Order) -> String {
+    match keys.are_read() {
+        true => format!("q quits, s sorts flows: {}", order.name()),
+        false => "Ctrl-C quits".to_owned(),
+    }
+}
+
+/// The next key, where any are read.
+async fn pressed(shown: &mut Option<(Screen, Keys)>) -> u8 {
+    match shown {
+        Some((_, keys)) => keys.next().await,
+        None => pending().await,
+    }
 }
 
 /// The status at one moment.

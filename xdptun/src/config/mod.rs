@@ -9,6 +9,7 @@ mod nat64;
 mod peer;
 mod policy;
 mod secrets;
+mod time;
 mod values;
 mod veil;
 
@@ -25,9 +26,9 @@ pub use policy::{
     RuleName, addresses_of, check_policies,
 };
 pub use secrets::Secrets;
+pub use time::{Seconds, TcpTimeout, TcpTransitoryTimeout, Time, UdpTimeout};
 pub use values::{
     Compat, DEFAULT_MAX_FLOWS, GroChoice, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost,
-    MaxFlows, MaxSessions, Mtu, PerPrefix, Seconds, TcChoice, TcpTimeout, TcpTransitoryTimeout,
-    UdpTimeout, UpTo,
+    MaxFlows, MaxSessions, Mtu, PerPrefix, TcChoice, UpTo,
 };
 pub use veil::Veil;

@@ -21,6 +21,13 @@ impl Secrets {
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(PathBuf::as_path)
     }
+
+    /// Makes relative paths those of files in a directory.
+    pub fn in_directory(&mut self, directory: &Path) {
+        for file in &mut self.0 {
+            *file = directory.join(&file);
+        }
+    }
 }
 
 impl TryFrom<Vec<PathBuf>> for Secrets {

@@ -2,14 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::{NonZeroU32, ParseIntError};
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use xdptun_common::gateway::timer::Timers;
 
 use crate::error::{Error, Result, bail};
 
@@ -71,39 +68,6 @@ pub enum TcChoice {
 /// Default capacity of the flow table.
 pub const DEFAULT_MAX_FLOWS: u32 = 65536;
 
-/// A time in whole seconds, at least one; `DEFAULT` if none is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(serde::Serialize))]
-#[serde(transparent)]
-pub struct Seconds<const DEFAULT: u32>(NonZeroU32);
-
-impl<const DEFAULT: u32> Default for Seconds<DEFAULT> {
-    fn default() -> Self {
-        const { assert!(DEFAULT != 0) };
-        Self(NonZeroU32::MIN.saturating_add(DEFAULT - 1))
-    }
-}
-
-impl<const DEFAULT: u32> From<Seconds<DEFAULT>> for Duration {
-    fn from(seconds: Seconds<DEFAULT>) -> Self {
-        Self::from_secs(seconds.0.get().into())
-    }
-}
-
-impl<const DEFAULT: u32> FromStr for Seconds<DEFAULT> {
-    type Err = ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, ParseIntError> {
-        text.parse().map(Self)
-    }
-}
-
-impl<const DEFAULT: u32> fmt::Display for Seconds<DEFAULT> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// A number from 1 to `MOST`; `DEFAULT` if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
@@ -125,15 +89,6 @@ pub type MaxBindingsPerHost = UpTo<{ 1 << 22 }, 8192>;
 
 /// How many clients of one network may have an IPv4 address.
 pub type PerPrefix = UpTo<{ 1 << 16 }, { 1 << 14 }>;
-
-/// How many seconds a UDP session lives without a datagram.
-pub type UdpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::UDP }>;
-
-/// How many seconds an open connection lives without a segment.
-pub type TcpTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::TCP_ESTABLISHED }>;
-
-/// The same for one that is not open yet, or is closing.
-pub type TcpTransitoryTimeout = UpTo<{ Timers::MAX_SECONDS }, { Timers::TCP_TRANSITORY }>;
 
 impl<const MOST: u32, const DEFAULT: u32> UpTo<MOST, DEFAULT> {
     /// The number.

@@ -60,9 +60,6 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
              `xdptun reload` makes it read its file again"
         );
     }
-    if refuses {
-        return Ok(());
-    }
     let mut leaves = BTreeSet::new();
     if config.nat64.is_some() {
         leaves.extend(keeper::<Nat64>(DEVICE)?);
@@ -78,12 +75,20 @@ pub fn check(config: &Config, mode: &Mode) -> Result<()> {
             leaves.extend(keeper::<Policy>(name)?);
         }
     }
-    match service {
-        Some(process) if mode.file.is_none() && leaves.contains(&process) => bail!(
+    if let Some(process) = service
+        && mode.file.is_none()
+        && leaves.contains(&process)
+    {
+        bail!(
             Conflict,
             "process {process} is `xdptun run`, with a file for all its interfaces; change the \
              file and run `xdptun reload`"
-        ),
+        );
+    }
+    if refuses {
+        return Ok(());
+    }
+    match service {
         Some(process) if mode.file.is_some() && !leaves.contains(&process) => bail!(
             Conflict,
             "`xdptun run` (process {process}) has none of these interfaces attached, so it would \

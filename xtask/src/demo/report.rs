@@ -41,6 +41,7 @@ pub struct Summary {
     sha256_ok: bool,
     direct_mib_s: f64,
     wireguard_mib_s: f64,
+    wireguard_blocked: bool,
     xdptun_mib_s: f64,
 }
 
@@ -51,7 +52,9 @@ pub struct Report {
     pub direct: Run,
     /// Through WireGuard.
     pub wireguard: Run,
-    /// Through WireGuard over xdptun.
+    /// Whether nothing came through WireGuard alone after the router began to drop UDP.
+    pub blocked: bool,
+    /// Through WireGuard over xdptun, which UDP could not do any more.
     pub xdptun: Run,
     /// The router's TCP connections to the tunnel port.
     pub conntrack: Vec<String>,
@@ -66,6 +69,10 @@ impl Report {
         let connection = |line: &String| line.contains("ESTABLISHED") && line.contains("[ASSURED]");
         let promises = [
             (self.intact(), "a download is damaged".to_owned()),
+            (
+                self.blocked,
+                "WireGuard alone crossed a router that drops UDP".to_owned(),
+            ),
             (
                 wire.udp_datagrams == 0,
                 format!("{} UDP datagrams on the wire", wire.udp_datagrams),
@@ -102,6 +109,7 @@ impl Report {
             sha256_ok: self.intact(),
             direct_mib_s: rounded(self.direct.mib_s),
             wireguard_mib_s: rounded(self.wireguard.mib_s),
+            wireguard_blocked: self.blocked,
             xdptun_mib_s: rounded(self.xdptun.mib_s),
         }
     }
@@ -167,6 +175,9 @@ impl Report {
         };
         let [direct, wireguard, xdptun] = ["direct", "WireGuard", "WireGuard over xdptun"];
         writeln!(f, "\n{:26}{direct:>12}{wireguard:>13}{xdptun:>24}", "")?;
+        let alone = if self.blocked { "blocked" } else { "PASSES" };
+        let [title, passes] = ["where UDP is dropped", "passes"];
+        writeln!(f, "{title:26}{:>12}{alone:>13}{passes:>24}", "-")?;
         row(f, "speed, MiB/s", &|run| format!("{:.1}", run.mib_s))?;
         row(f, "SHA-256", &|run| {
             let intact = if run.intact { "equal" } else { "DIFFERS" };
@@ -208,6 +219,7 @@ mod tests {
         Report {
             direct: run(901.26),
             wireguard: run(80.14),
+            blocked: true,
             xdptun: run(78.0).with(wire),
             conntrack: vec!["tcp 6 432000 ESTABLISHED src=10.1.0.2 [ASSURED]".into()],
             invalid: 0,
@@ -222,7 +234,7 @@ mod tests {
     fn json_has_exactly_the_promised_fields() {
         assert_eq!(
             serde_json::to_string(&good().summary()).unwrap(),
-            r#"{"udp_on_wire":0,"tcp_segments":1234567,"bad_checksums":0,"sha256_ok":true,"direct_mib_s":901.3,"wireguard_mib_s":80.1,"xdptun_mib_s":78.0}"#
+            r#"{"udp_on_wire":0,"tcp_segments":1234567,"bad_checksums":0,"sha256_ok":true,"direct_mib_s":901.3,"wireguard_mib_s":80.1,"wireguard_blocked":true,"xdptun_mib_s":78.0}"#
         );
     }
 
@@ -234,8 +246,9 @@ mod tests {
     #[test]
     fn every_broken_promise_is_named() {
         type Break = fn(&mut Report);
-        let breaks: [(Break, &str); 8] = [
+        let breaks: [(Break, &str); 9] = [
             (|report| report.direct.intact = false, "damaged"),
+            (|report| report.blocked = false, "WireGuard alone"),
             (|report| wire(report).udp_datagrams = 3, "3 UDP datagrams"),
             (|report| wire(report).tcp_segments = 0, "no TCP segment"),
             (|report| wire(report).bad_checksums = 1, "1 bad"),

@@ -15,8 +15,9 @@ use crate::progress::Progress;
 pub fn show(args: &Args) -> Result<()> {
     eprintln!(
         "A client and a server have a WireGuard tunnel; between them stands a router that\n\
-         translates addresses and drops whatever belongs to no TCP connection it has seen\n\
-         begin. The same file crosses it three times.\n"
+         translates addresses. The same file crosses it three times: twice while the router lets\n\
+         UDP pass, and once, over xdptun, when it drops UDP and all TCP that belongs to no\n\
+         connection it has seen begin.\n"
     );
     let report = demonstrate(args)?;
     if args.json {
@@ -55,6 +56,15 @@ fn demonstrate(args: &Args) -> Result<Report> {
     let watch = demo.scenario.watch()?;
     let wireguard = demo.download(Path::WireGuard)?.with(watch.stop()?);
 
+    progress.say("from now on the router drops all UDP");
+    let router = demo.scenario.router()?;
+    router.hold(&["meta l4proto udp"])?;
+    let blocked = !demo.scenario.is_answered()?;
+    progress.say(match blocked {
+        true => "          three pings through WireGuard alone: no answer",
+        false => "          a ping through WireGuard alone is answered",
+    });
+
     progress.say(&format!(
         "xdptun attach --iface eth0 --port {TUNNEL_PORT}, on both hosts, under the running tunnel"
     ));
@@ -63,7 +73,6 @@ fn demonstrate(args: &Args) -> Result<Report> {
     let xdptun = attached
         .iter()
         .fold(disguised, |result, attached| attached.explain(result))?;
-    let router = demo.scenario.router()?;
     let conntrack = router.conntrack("tcp", TUNNEL_PORT)?;
     let dropped = router.dropped()?;
     progress.say("SIGINT to both: xdptun detaches");
@@ -73,6 +82,7 @@ fn demonstrate(args: &Args) -> Result<Report> {
     Ok(Report {
         direct,
         wireguard,
+        blocked,
         xdptun,
         conntrack,
         invalid: dropped.invalid,

@@ -61,8 +61,8 @@ impl Contents {
             contents.add(&format!("{DOCUMENTATION}/{name}"), Entry::file(data));
         }
         for (name, data) in read_all(manual)? {
-            if name.ends_with(".1") {
-                let path = format!("usr/share/man/man1/{name}.gz");
+            if name.ends_with(".8") {
+                let path = format!("usr/share/man/man8/{name}.gz");
                 contents.add(&path, Entry::file(gzip(&data)?));
             } else {
                 let path = completion(&name).with_context(|| format!("{name}: what is it?"))?;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use aya::Ebpf;
 use aya::programs::{Xdp, XdpMode};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
 use xdptun_lab::{scratch::Scratch, secret};
@@ -172,6 +173,45 @@ fn an_interface_that_is_not_there_is_named() {
     let idle = run(netns, &["detach", "--iface", Host::DEV]).unwrap();
     idle.assert_one_line(&[Host::DEV, "nothing is attached"]);
     assert_eq!(Traces::of(&net.a).unwrap(), before);
+}
+
+/// The interface may be that by which the peer is reached.
+#[test]
+fn the_way_to_a_peer_names_the_interface() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let attach_to = |peer: &str| ["attach", "--port", "8000", "--to", peer].map(str::to_owned);
+    for family in Family::BOTH {
+        let peer = net.b.socket(family, 0).ip().to_string();
+        let args = attach_to(&peer);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut process = product::spawn(netns, &args).unwrap();
+        process.wait_for_line("ready: eth0 ", LIMIT).unwrap();
+        process.signal(Signal::SIGTERM).unwrap();
+        assert!(process.wait(LIMIT).unwrap().success());
+    }
+    let own = net.a.socket(Family::V4, 0).ip().to_string();
+    for (peer, why) in [
+        (own.as_str(), "this host itself"),
+        ("203.0.113.7", "no route leads there"),
+        ("no.such.host.invalid", "cannot find its address"),
+    ] {
+        let args = attach_to(peer);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        run(netns, &args).unwrap().assert_one_line(&[peer, why]);
+    }
+    let both = [
+        "attach",
+        "--port",
+        "8000",
+        "--to",
+        &own,
+        "--iface",
+        Host::DEV,
+    ];
+    run(netns, &both)
+        .unwrap()
+        .assert_first_line(&["--to", "cannot be used with"]);
 }
 
 #[test]

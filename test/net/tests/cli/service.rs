@@ -168,6 +168,20 @@ fn a_bad_file_changes_nothing_and_says_why() {
     reload(netns).assert_one_line(&["`xdptun run` does not run in this network namespace"]);
 }
 
+/// `--take-over` and `detach` would not do: the file decides.
+#[test]
+fn who_attaches_to_an_interface_of_the_service_is_sent_to_the_file() {
+    let net = Direct::new().unwrap();
+    let file = File::new("[interface.eth0]\nports = [8000]\n");
+    let service = file.run(&net.a);
+    for more in [&[][..], &["--take-over"]] {
+        let attach = [&["attach", "--iface", Host::DEV, "--port", "9"][..], more].concat();
+        let refused = run(&net.a.netns, &attach).unwrap();
+        refused.assert_one_line(&["is `xdptun run`", "change the file", "`xdptun reload`"]);
+    }
+    service.stop().unwrap();
+}
+
 /// A service that cannot attach all its interfaces leaves none attached.
 #[test]
 fn a_service_begins_with_all_or_nothing() {
@@ -299,18 +313,25 @@ fn check_tells_what_is_wrong_and_where() {
     assert_eq!(outcome.code, Some(1), "{outcome:#?}");
     let expected = [
         format!(
-            "xdptun: {}: TOML parse error at line 3, column 11",
+            "xdptun: {}: line 3, column 11: `fast` is not possible; expected one of `auto`, `xdp`, \
+             `xdp-generic`, `tc`",
             file.name()
         ),
-        "  |".to_owned(),
         "3 | ingress = \"fast\"".to_owned(),
         "  |           ^^^^^^".to_owned(),
-        "unknown variant `fast`, expected one of `auto`, `xdp`, `xdp-generic`, `tc`".to_owned(),
     ];
     assert_eq!(outcome.stderr, expected, "{outcome:#?}");
+    file.write("[interface.eth0]\nprots = [8000]\n[interface.eth1]\nports = [0]\n");
+    let told = check().stderr;
+    assert!(told[0].ends_with(": 2 mistakes"), "{told:#?}");
+    assert!(told[1].ends_with("did you mean `ports`?"), "{told:#?}");
+    assert!(told[4].starts_with("line 4, column 9: "), "{told:#?}");
     run(netns, &["check", "/no/such/file"])
         .unwrap()
-        .assert_one_line(&["cannot read /no/such/file"]);
+        .assert_one_line(&["cannot read /no/such/file", "`xdptun check --sample`"]);
+    let sample = run(netns, &["check", "--sample"]).unwrap();
+    file.write(&sample.stdout.join("\n"));
+    assert_eq!(check().code, Some(0));
     assert_eq!(Traces::of(&net.a).unwrap(), before);
 }
 
@@ -403,9 +424,7 @@ fn names_of_peers_are_looked_up_again() {
         many.join(", ")
     ));
     let refused = reload(&net.a.netns);
-    refused.assert_first_line(&["nothing was changed", "line 3"]);
-    let why = refused.stderr.last().unwrap();
-    assert!(why.starts_with("1025 peers are too many"), "{refused:#?}");
+    refused.assert_first_line(&["nothing was changed", "line 3", "1025 peers are too many"]);
     assert_eq!(peers(), ["192.0.2.1/32", "192.0.2.3/32"]);
     assert_eq!(ports(&net.a.netns, Host::DEV), "8000-8001");
     service.stop().unwrap();

@@ -13,7 +13,7 @@ use xdptun_lab::{
 use xdptun_test_net::cli::run;
 use xdptun_test_net::exposition::Exposition;
 use xdptun_test_net::groups::{BOTH, ends};
-use xdptun_test_net::http::{connect, request};
+use xdptun_test_net::http::{connect, request, request_with};
 use xdptun_test_net::traces::Traces;
 use xdptun_test_net::{LIMIT, PORT, mode, status};
 
@@ -308,6 +308,50 @@ fn only_reads_of_one_path_are_answered() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// What does not read OpenMetrics asks for plain text.
+#[test]
+fn who_asks_for_the_format_of_prometheus_gets_it() {
+    let net = Direct::new().unwrap();
+    let (_attached, address) = attach(&net.a);
+    let ask = |accept: &str| {
+        let accept = format!("Accept: {accept}\r\n");
+        request_with(&net.a.netns, address, "GET", "/metrics", &accept).unwrap()
+    };
+    let plain = ask("text/plain;version=0.0.4;q=0.3, */*;q=0.1");
+    let has = |header: &str| plain.headers.iter().any(|one| one == header);
+    assert!(
+        has("content-type: text/plain; version=0.0.4; charset=utf-8"),
+        "{plain:#?}"
+    );
+    assert!(has("vary: accept"), "{plain:#?}");
+    for line in [
+        "# TYPE xdptun_packets_total counter",
+        "# TYPE xdptun_tunnel_info gauge",
+        "# TYPE xdptun_interface_mtu_bytes gauge",
+    ] {
+        assert!(
+            plain.body.lines().any(|one| one == line),
+            "{line}: {}",
+            plain.body
+        );
+    }
+    assert!(
+        !plain.body.contains("# UNIT") && !plain.body.contains("# EOF"),
+        "{}",
+        plain.body
+    );
+    // The values are the same.
+    let values = |text: &str| -> Vec<String> {
+        let values = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.contains("seconds"));
+        values.map(str::to_owned).collect()
+    };
+    let open = ask("application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(open.body.ends_with("# EOF\n"), "{}", open.body);
+    assert_eq!(values(&plain.body), values(&open.body));
 }
 
 /// Clients that send nothing, or not enough, delay no other client and are disconnected.

@@ -4,16 +4,17 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::setsid;
 use serde_json::Value;
-use xdptun_lab::{Direct, Family, Host, Process, udp, wait, xdptun as product};
+use xdptun_lab::{Direct, Family, Host, Netns, Process, udp, wait, xdptun as product};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::{LIMIT, PORT, mode, raw};
 
@@ -140,64 +141,137 @@ fn prints_so_many_blocks() {
     }
 }
 
+/// How each frame begins.
+const FRAME: &str = "\x1b[?2026h";
+
+/// `xdptun watch` at a terminal.
+struct AtTerminal {
+    watch: Child,
+    keyboard: File,
+    shown: mpsc::Receiver<String>,
+    reader: thread::JoinHandle<()>,
+    text: String,
+}
+
+impl AtTerminal {
+    fn start(netns: &Netns, (rows, columns): (u16, u16), has_keys: bool) -> Self {
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let terminal = openpty(Some(&size), None).unwrap();
+        let mut command = netns.command(product::binary().unwrap());
+        let input = match has_keys {
+            true => terminal.slave.try_clone().unwrap().into(),
+            false => Stdio::null(),
+        };
+        command
+            .args(["watch", "--interval", "0.1"])
+            .stdin(input)
+            .stdout(terminal.slave);
+        // SAFETY: the closure makes two system calls, and neither allocates nor takes a
+        // lock, which is what a child between fork and exec may do.
+        unsafe {
+            command.pre_exec(|| {
+                setsid()?;
+                let given = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCSCTTY, 0);
+                Errno::result(given).map(drop).map_err(Into::into)
+            })
+        };
+        let watch = command.spawn().unwrap();
+        drop(command);
+        let keyboard = File::from(terminal.master);
+        let (shown, reader) = read(keyboard.try_clone().unwrap());
+        Self {
+            watch,
+            keyboard,
+            shown,
+            reader,
+            text: String::new(),
+        }
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) {
+        wait::until(LIMIT, what, || {
+            self.text.extend(self.shown.try_iter());
+            is_so(&self.text)
+        })
+        .unwrap_or_else(|error| panic!("{error:#}: {:?}", self.text));
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keyboard.write_all(keys).unwrap();
+    }
+
+    /// All that it showed, after it ended.
+    fn end(mut self) -> String {
+        assert!(self.watch.wait().unwrap().success());
+        self.reader.join().unwrap();
+        self.text.extend(self.shown.try_iter());
+        self.text
+    }
+}
+
 /// Ctrl-C brings back what a terminal showed, and no frame is longer than it.
 #[test]
 fn a_terminal_is_redrawn_and_left_as_it_was() {
     const ROWS: u16 = 3;
     const CTRL_C: &[u8] = b"\x03";
-    const FRAME: &str = "\x1b[?2026h";
     let net = Direct::new().unwrap();
     let _attached = mode::TC.attach_both(&net).unwrap();
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
     udp::exchange(&client, echo.address(), b"a flow", LIMIT).unwrap();
-    let size = Winsize {
-        ws_row: ROWS,
-        ws_col: 30,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let terminal = openpty(Some(&size), None).unwrap();
-    let mut command = net.a.netns.command(product::binary().unwrap());
-    command
-        .args(["watch", "--interval", "0.1"])
-        .stdin(Stdio::null())
-        .stdout(terminal.slave);
-    // SAFETY: the closure makes two system calls, and neither allocates nor takes a
-    // lock, which is what a child between fork and exec may do.
-    unsafe {
-        command.pre_exec(|| {
-            setsid()?;
-            let given = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCSCTTY, 0);
-            Errno::result(given).map(drop).map_err(Into::into)
-        })
-    };
-    let mut watch = command.spawn().unwrap();
-    drop(command);
-    let mut keyboard = File::from(terminal.master);
-    let (shown, reader) = read(keyboard.try_clone().unwrap());
-    let mut text = String::new();
-    wait::until(LIMIT, "two frames", || {
-        text.extend(shown.try_iter());
-        text.matches(FRAME).count() > 2
-    })
-    .unwrap();
-    keyboard.write_all(CTRL_C).unwrap();
-    assert!(watch.wait().unwrap().success());
-    reader.join().unwrap();
-    text.extend(shown.try_iter());
+    let mut watch = AtTerminal::start(&net.a.netns, (ROWS, 30), false);
+    watch.wait_until("three frames", |text| text.matches(FRAME).count() > 3);
+    watch.press(CTRL_C);
+    let text = watch.end();
     let (before, rest) = text.split_once(FRAME).unwrap();
     assert!(before.contains("\x1b[?1049h"), "{text:?}");
     assert!(rest.ends_with("\x1b[?25h\x1b[?1049l"), "{text:?}");
-    let first = rest.split(FRAME).next().unwrap();
+    let mut frames = rest.split(FRAME);
+    let waiting = frames.next().unwrap();
+    assert!(
+        waiting.contains("waiting for the first interval"),
+        "{waiting:?}"
+    );
+    let first = frames.next().unwrap();
     assert!(first.contains("eth0  sent "), "{first:?}");
     assert!(first.contains("  flows  1 established"), "{first:?}");
+    assert!(first.contains("Ctrl-C quits"), "{first:?}");
     for row in 1..=ROWS {
         assert!(first.contains(&format!("\x1b[{row};1H")), "{first:?}");
     }
     let below = format!("\x1b[{};1H", ROWS + 1);
     assert!(!first.contains(&below), "{first:?}");
     assert!(!first.contains("received 0.0 packets/s"), "{first:?}");
+}
+
+/// They work at once, without Enter.
+#[test]
+fn keys_sort_and_quit() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach(&net.a, &["--port", "8000"]).unwrap();
+    let mut watch = AtTerminal::start(&net.a.netns, (24, 80), true);
+    let sorts_by = |order: &str| {
+        let hint = format!("q quits, s sorts flows: {order}");
+        move |text: &str| text.contains(&hint)
+    };
+    let terminal = watch.keyboard.try_clone().unwrap();
+    let collects_lines = || {
+        let flags = tcgetattr(&terminal).unwrap().local_flags;
+        flags.contains(LocalFlags::ICANON | LocalFlags::ECHO)
+    };
+    watch.wait_until("the order", sorts_by("traffic"));
+    assert!(!collects_lines());
+    watch.press(b"xs");
+    watch.wait_until("the next order", sorts_by("sent"));
+    watch.press(b"q");
+    let text = watch.end();
+    assert!(collects_lines());
+    assert!(text.ends_with("\x1b[?25h\x1b[?1049l"), "{text:?}");
 }
 
 /// The output to a terminal until its last writer closes it.

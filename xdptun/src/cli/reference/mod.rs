@@ -13,10 +13,13 @@ const ABOUT: &str = "\
 # The configuration file
 
 `xdptun run` reads `/etc/xdptun/config.toml`, or the file that `--config` names, in
-[TOML](https://toml.io). `xdptun check` names an error in it, `xdptun reload` applies a
+[TOML](https://toml.io). `xdptun check` names the mistakes in it at once, `xdptun reload` applies a
 change. A file with an error changes nothing. If a change fails later, `xdptun reload` says `only in
 part`, and what was done. The commented [sample](../xdptun/package/config.toml) has an example of
 every key.
+
+A time is a number of seconds, or a text with a unit: `\"25s\"`, `\"10m\"`, `\"2h\"`, `\"1d\"`. A relative path
+is one in the directory of the file. `xdptun check --sample` prints the sample.
 
 `xdptun attach`, `xdptun forward`, `xdptun nat`, `xdptun nat64` and `xdptun policy` have options for
 nearly every key, with the same meaning and default. Options that repeat (`--port`, `--peer`, `--to`,
@@ -145,7 +148,7 @@ fn the_command_line_has_the_same_keys_and_defaults() {
         (
             "attach",
             of_interface().collect::<Vec<_>>(),
-            &["iface", "take-over"][..],
+            &["iface", "take-over", "to"][..],
         ),
         (
             "forward",

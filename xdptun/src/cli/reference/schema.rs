@@ -6,18 +6,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 use crate::config::{
-    ClientNetwork, Fixed, Inside, Listen, Mtu, Pattern, PeerConfig, Pool, Prefix, Seconds, Secrets,
-    Source, To, UpTo, Veil,
+    ClientNetwork, Fixed, Inside, Listen, Mtu, Pattern, PeerConfig, Pool, Prefix, Secrets, Source,
+    Time, To, UpTo, Veil,
 };
 use crate::host::ports::PortRange;
 
-impl<const DEFAULT: u32> JsonSchema for Seconds<DEFAULT> {
+impl<const MOST: u32, const DEFAULT: u32> JsonSchema for Time<MOST, DEFAULT> {
     fn schema_name() -> Cow<'static, str> {
-        "seconds".into()
+        "time".into()
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "unit": "seconds" })
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST, "unit": "seconds" })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Stdout, Write as _, stdout};
 
 use crossterm::cursor::{Hide, MoveTo, Show};
-use crossterm::style::Print;
+use crossterm::style::{Print, PrintStyledContent, Stylize as _};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
     LeaveAlternateScreen, size,
@@ -23,13 +23,22 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows as much of a text as fits, from the top.
-    pub fn show(&mut self, text: &str) -> io::Result<()> {
+    /// Shows as much of a text as fits, from the top, and a hint in the last row.
+    pub fn show(&mut self, text: &str, hint: &str) -> io::Result<()> {
         let (columns, rows) = usable(size()?);
+        let last = rows.saturating_sub(1);
         let out = &mut self.0;
         queue!(out, BeginSynchronizedUpdate, Clear(ClearType::All))?;
-        for (row, line) in (0..).zip(clipped(text, columns, rows)) {
-            queue!(out, MoveTo(0, row), Print(line))?;
+        for (row, line) in (0..).zip(clipped(text, columns, last)) {
+            queue!(out, MoveTo(0, row))?;
+            // Without colour if `NO_COLOR` is set.
+            match line.starts_with(LOST) {
+                true => queue!(out, PrintStyledContent(line.red()))?,
+                false => queue!(out, Print(line))?,
+            }
+        }
+        for line in clipped(hint, columns, 1) {
+            queue!(out, MoveTo(0, last), PrintStyledContent(line.dim()))?;
         }
         queue!(out, EndSynchronizedUpdate)?;
         out.flush()
@@ -42,6 +51,9 @@ impl Drop for Screen {
         let _gone = execute!(self.0, Show, LeaveAlternateScreen);
     }
 }
+
+/// How lines about lost packets begin.
+const LOST: &str = "  lost ";
 
 /// The size of the terminal, or a default: a serial line reports zero.
 const fn usable((columns, rows): (u16, u16)) -> (u16, u16) {

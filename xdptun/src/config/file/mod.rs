@@ -1,5 +1,7 @@
 //! The configuration file.
 
+mod mistakes;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -9,10 +11,10 @@ use serde::Deserialize;
 
 use super::interface::InterfaceConfig;
 use super::nat64::Nat64;
-use super::values::{
-    LogLevel, MaxBindings, MaxSessions, Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout,
-};
-use crate::error::{Context as _, Error, Kind, Result, bail};
+use super::time::{Seconds, TcpTimeout, TcpTransitoryTimeout, UdpTimeout};
+use super::values::{LogLevel, MaxBindings, MaxSessions};
+use crate::error::{Context as _, Result, bail};
+use mistakes::Reading;
 
 /// The path of the file, unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/xdptun/config.toml";
@@ -60,38 +62,50 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If it cannot be read ([`Kind::Io`] or [`Kind::Permission`]), or says what xdptun does
-    /// not understand ([`Kind::Invalid`]): then with line, column and what would be right.
+    /// If it cannot be read ([`Io`](crate::error::Kind::Io) or [`Permission`](crate::error::Kind::Permission)), or says what xdptun does
+    /// not understand ([`Invalid`](crate::error::Kind::Invalid)): then with all mistakes, their lines and columns, and what would
+    /// be right.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        Self::parse(&text).with_context(|| name.to_string())
+        let mut config = Self::parse(&text).with_context(|| name.to_string())?;
+        if let Some(directory) = path.parent() {
+            config.look_in(directory);
+        }
+        Ok(config)
+    }
+
+    /// Makes relative paths those of files beside the file.
+    fn look_in(&mut self, directory: &Path) {
+        for interface in self.interfaces.values_mut() {
+            let peers = interface.peers.iter_mut().map(|peer| &mut peer.secret);
+            for secrets in peers.chain([&mut interface.secret]).flatten() {
+                secrets.in_directory(directory);
+            }
+        }
     }
 
     /// Reads the text of a file.
     ///
     /// # Errors
     ///
-    /// [`Kind::Invalid`], as of [`Config::read`].
+    /// [`Invalid`](crate::error::Kind::Invalid), as of [`Config::read`].
     pub fn parse(text: &str) -> Result<Self> {
-        // The text of the parser's error names line and column and shows the place.
-        let config: Self = toml::from_str(text)
-            .map_err(|error| Error::new(Kind::Invalid, error.to_string().trim_end()))?;
+        let (config, mut reading): (Self, _) = Reading::of(text)?;
         for (name, interface) in &config.interfaces {
-            if !is_interface_name(name) {
-                bail!(
-                    Invalid,
-                    "`{name}` cannot be the name of an interface: a name has 1 to 15 bytes, and no \
-                     space, slash or colon; `ip link` lists the names"
-                );
+            if let Err(error) = check(name, interface) {
+                reading.add_at(&["interface", name], &error);
             }
-            let checked = interface.check();
-            checked.with_context(|| format!("interface {name}"))?;
         }
-        if let Some(nat64) = &config.nat64 {
-            nat64.check().context("nat64")?;
+        if let Some(nat64) = &config.nat64
+            && let Err(error) = nat64.check().context("nat64")
+        {
+            reading.add_at(&["nat64"], &error);
         }
-        config.check_together()?;
+        if let Err(error) = config.check_together() {
+            reading.add_at(&[], &error);
+        }
+        reading.end()?;
         Ok(config)
     }
 
@@ -151,6 +165,20 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Checks an interface by itself.
+fn check(name: &str, interface: &InterfaceConfig) -> Result<()> {
+    if !is_interface_name(name) {
+        bail!(
+            Invalid,
+            "`{name}` cannot be the name of an interface: a name has 1 to 15 bytes, and no \
+             space, slash or colon; `ip link` lists the names"
+        );
+    }
+    interface
+        .check()
+        .with_context(|| format!("interface {name}"))
 }
 
 /// Whether the kernel accepts the name for an interface (`dev_valid_name`).

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::{IngressChoice, Nat, Secrets, TcChoice, Veil};
+use crate::error::Kind;
 
 fn one(text: &str) -> InterfaceConfig {
     let config = Config::parse(&format!("[interface.eth0]\n{text}")).unwrap();
@@ -63,7 +64,11 @@ fn everything_can_be_said() {
 #[test]
 fn mistakes_are_shown_where_they_are() {
     for (line, column, hint) in [
-        ("prots = [1]", 1, "expected one of `ports`, `peers`"),
+        (
+            "prots = [1]",
+            1,
+            "unknown key `prots`; did you mean `ports`?",
+        ),
         ("ports = []", 9, "no port"),
         ("ports = 8000", 9, "expected a list like [51820]"),
         ("ports = [0]", 9, "ports are 1 to 65535"),
@@ -79,7 +84,11 @@ fn mistakes_are_shown_where_they_are() {
             11,
             "expected one of `auto`, `xdp`",
         ),
-        ("ports = [1]\nkeepalive = 0", 13, "nonzero"),
+        (
+            "ports = [1]\nkeepalive = 0",
+            13,
+            "`0` is not possible; give 1 s",
+        ),
         ("ports = [1]\nsecret = 1", 10, "expected a file like"),
         ("ports = [1]\nsecret = []", 10, "no file with a secret"),
         (
@@ -96,14 +105,14 @@ fn mistakes_are_shown_where_they_are() {
         (
             "ports = [1]\npeers = [{ peer = \"10.0.0.1\", secrets = \"a\" }]",
             31,
-            "expected one of `peer`, `secret`, `compat`",
+            "unknown key `secrets`; did you mean `secret`?",
         ),
         (
             "ports = [1]\npeers = [\"10.0.0.1\", { peer = \"10.0.0.1\", secret = \"a\" }]",
             9,
             "peer 10.0.0.1/32 is listed twice",
         ),
-        ("ports = [1]\nidle-timeout = \"1h\"", 16, "string \"1h\""),
+        ("ports = [1]\nidle-timeout = \"1x\"", 16, "`1x` is no time"),
         (
             "ports = [1]\nmax-flows = 0",
             13,
@@ -115,7 +124,7 @@ fn mistakes_are_shown_where_they_are() {
             23,
             "`0` is not a port",
         ),
-        ("forward = [{ listen = 7000 }]", 12, "missing field `to`"),
+        ("forward = [{ listen = 7000 }]", 12, "`to` is missing"),
         (
             "forward = [{ listen = 7000, to = \"10.0.0.5\" }]",
             34,
@@ -137,7 +146,7 @@ fn mistakes_are_shown_where_they_are() {
             "expected one of `listen`, `to`, `source`, `steal`",
         ),
         ("nat = 7", 7, "expected a table like [interface.eth0.nat]"),
-        ("nat = {}", 7, "missing field `inside`"),
+        ("nat = {}", 7, "`inside` is missing"),
         ("nat = { inside = [7] }", 19, "`7` is no network"),
         (
             "nat = { inside = 7 }",
@@ -157,7 +166,7 @@ fn mistakes_are_shown_where_they_are() {
         (
             "nat = { inside = \"10.0.0.0/8\", filtering = \"none\" }",
             44,
-            "expected `endpoint-independent` or `address-and-port-dependent`",
+            "expected one of `endpoint-independent`, `address-and-port-dependent`",
         ),
         (
             "nat = { inside = \"10.0.0.0/8\", max-bindings-per-host = 0 }",
@@ -167,7 +176,7 @@ fn mistakes_are_shown_where_they_are() {
         (
             "nat = { inside = \"10.0.0.0/8\", port = 1 }",
             32,
-            "expected one of `inside`, `outside`, `ports`, `filtering`",
+            "unknown key `port`; did you mean `ports`?",
         ),
         ("ports = [1", 11, "array"),
     ] {
@@ -209,7 +218,7 @@ fn a_veil_takes_one_secret() {
     ] {
         let error = format!("{:#}", parse(keys).expect_err(keys));
         assert!(error.contains(complaint), "{keys}: {error}");
-        let told = error.lines().last().unwrap();
+        let told = error.lines().next().unwrap();
         assert!(!told.contains("  "), "{keys}: {error}");
     }
     let peers = "peers = [{ peer = \"10.0.0.1\", secret = \"b\" }]";
@@ -449,4 +458,20 @@ fn the_sample_tells_the_truth() {
         let shown = format!("\n#{option} = ");
         assert!(SAMPLE.contains(&shown), "{option}");
     }
+}
+
+#[test]
+fn a_relative_secret_lies_beside_the_file() {
+    let peers = "peers = [{ peer = \"10.0.0.1\", secret = [\"b/c\", \"/etc/d\"] }]";
+    let text = format!("[interface.eth0]\nports = [1]\nsecret = \"a\"\n{peers}\n");
+    let mut config = Config::parse(&text).unwrap();
+    config.look_in(Path::new("/etc/xdptun"));
+    let interface = &config.interfaces["eth0"];
+    let files = |secrets: &Option<Secrets>| -> Vec<String> {
+        let files = secrets.iter().flat_map(Secrets::files);
+        files.map(|file| file.display().to_string()).collect()
+    };
+    assert_eq!(files(&interface.secret), ["/etc/xdptun/a"]);
+    let of_peer = files(&interface.peers[0].secret);
+    assert_eq!(of_peer, ["/etc/xdptun/b/c", "/etc/d"]);
 }

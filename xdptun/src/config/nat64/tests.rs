@@ -42,7 +42,7 @@ fn a_pool_is_what_the_programs_understand() {
 #[test]
 fn mistakes_of_the_file_are_named_with_their_place() {
     for (file, hint) in [
-        ("[nat64]\n", "missing field `inside`"),
+        ("[nat64]\n", "`inside` is missing"),
         ("[nat64]\ninside = []", "no network of clients"),
         (
             "[nat64]\ninside = 5",
@@ -54,7 +54,7 @@ fn mistakes_of_the_file_are_named_with_their_place() {
         ),
         (
             "[nat64]\ninside = \"fd00:6::/64\"\nports = 5",
-            "unknown field `ports`",
+            "unknown key `ports`",
         ),
         (
             "[nat64]\ninside = \"fd00:6::/64\"\nmtu = 5",

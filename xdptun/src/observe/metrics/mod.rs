@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, in the OpenMetrics text format.
+//! Metrics for Prometheus, in the OpenMetrics text format, or in that of Prometheus for who asks for it.
 //!
 //! Each scrape makes them from a [`Status`] of the whole network namespace. The names of
 //! counters are those of `xdptun status`, as values of the label `outcome`.
@@ -7,6 +7,7 @@ mod attachments;
 mod family;
 mod gateway;
 mod nat64;
+mod plain;
 mod policy;
 mod serve;
 mod tunnel;

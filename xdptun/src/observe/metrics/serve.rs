@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::render;
+use super::{plain, render};
 use crate::error::{Context as _, Result};
 use crate::group::Incumbent;
 use crate::observe::status::Status;
@@ -136,22 +136,38 @@ type Answer = Response<Full<Bytes>>;
 async fn answer(request: Request<Incoming>, reading: Arc<Semaphore>) -> Result<Answer, Infallible> {
     if request.uri().path() != PATH {
         let text = format!("the metrics are at {PATH}\n");
-        return Ok(plain(StatusCode::NOT_FOUND, text));
+        return Ok(simple(StatusCode::NOT_FOUND, text));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let text = "metrics can only be read\n".to_owned();
-        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+        let mut refusal = simple(StatusCode::METHOD_NOT_ALLOWED, text);
         let methods = HeaderValue::from_static("GET, HEAD");
         refusal.headers_mut().insert(ALLOW, methods);
         return Ok(refusal);
     }
     Ok(match scrape(reading).await {
-        Ok(text) => typed(StatusCode::OK, super::CONTENT_TYPE, text),
+        Ok(text) => {
+            let (content_type, text) = match is_asked_for(&request) {
+                true => (plain::CONTENT_TYPE, plain::from_openmetrics(&text)),
+                false => (super::CONTENT_TYPE, text),
+            };
+            let mut answer = typed(StatusCode::OK, content_type, text);
+            let depends_on = HeaderValue::from_static("Accept");
+            answer.headers_mut().insert(VARY, depends_on);
+            answer
+        }
         Err(error) => {
             warn!("cannot read the metrics: {error:#}");
-            plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n"))
+            simple(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n"))
         }
     })
+}
+
+/// Whether the client asks for the format of Prometheus alone.
+fn is_asked_for(request: &Request<Incoming>) -> bool {
+    let accept = request.headers().get_all(ACCEPT).iter();
+    let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
+    plain::is_asked_for(&accept.join(","))
 }
 
 async fn scrape(reading: Arc<Semaphore>) -> Result<String> {
@@ -164,7 +180,7 @@ async fn scrape(reading: Arc<Semaphore>) -> Result<String> {
     .await?
 }
 
-fn plain(status: StatusCode, text: String) -> Answer {
+fn simple(status: StatusCode, text: String) -> Answer {
     typed(status, "text/plain; charset=utf-8", text)
 }
 

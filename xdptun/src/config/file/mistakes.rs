@@ -1,0 +1,414 @@
+//! All mistakes of a file at once, each with its place.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use crate::error::{Error, Kind, Result};
+
+/// As many are shown.
+const MOST: usize = 20;
+
+/// As much of a line is shown, in letters.
+const WIDTH: usize = 100;
+
+/// How much a word looks like another that was meant, at least: 1 less the part of its letters that differ
+/// (Damerau and Levenshtein).
+const ALIKE: f64 = 0.6;
+
+/// The tables of a file, which know their places, and its mistakes so far.
+pub struct Reading<'a> {
+    text: &'a str,
+    table: DeTable<'a>,
+    mistakes: Vec<Mistake>,
+    /// Whether there are more than are shown.
+    has_more: bool,
+}
+
+struct Mistake {
+    /// Where it is, in bytes from the start; `None` if it is in no one place.
+    place: Option<Range<usize>>,
+    what: String,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads a text.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Invalid`] with all mistakes, if there are any.
+    pub fn of<T: DeserializeOwned>(text: &'a str) -> Result<(T, Self)> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let mut reading = Self {
+            text,
+            table: table.into_inner(),
+            mistakes: Vec::new(),
+            has_more: false,
+        };
+        for error in &errors {
+            reading.add(error.span(), error.message().to_owned());
+        }
+        // Of a text that is no TOML, too little is known to say more.
+        reading.end()?;
+        let value = reading.value()?;
+        Ok((value, reading))
+    }
+
+    /// What the tables say. After a mistake they are read again without what is wrong.
+    fn value<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut rest = self.table.clone();
+        let mut gone = Vec::new();
+        while !self.has_more {
+            let whole = Spanned::new(0..self.text.len(), rest.clone());
+            let error = match T::deserialize(Deserializer::from(whole)) {
+                Ok(value) => return self.end().map(|()| value),
+                Err(error) => error,
+            };
+            let message = error.message();
+            let place = error.span();
+            let path = place.as_ref().and_then(|place| removed(&mut rest, place));
+            // What was wrong with it has been said.
+            let is_told = missing(message).is_some_and(|name| gone.iter().any(|one| one == name));
+            if !is_told {
+                let parent = path.as_ref().and_then(|path| path.split_last());
+                let parent = parent.map_or(&[][..], |(_, parent)| parent);
+                self.add(place, in_words(message, parent));
+            }
+            match path.and_then(|mut path| path.pop()) {
+                Some(name) => gone.push(name),
+                None => break,
+            }
+        }
+        Err(self.error())
+    }
+
+    /// Adds a mistake of the table with this path.
+    pub fn add_at(&mut self, path: &[&str], error: &Error) {
+        let place = key(&self.table, path);
+        self.add(place, format!("{error:#}"));
+    }
+
+    fn add(&mut self, place: Option<Range<usize>>, what: String) {
+        match self.mistakes.len() {
+            MOST => self.has_more = true,
+            _ => self.mistakes.push(Mistake { place, what }),
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reading::of`].
+    pub fn end(&mut self) -> Result<()> {
+        match self.mistakes.is_empty() {
+            true => Ok(()),
+            false => Err(self.error()),
+        }
+    }
+
+    fn error(&mut self) -> Error {
+        self.mistakes.sort_by_key(|mistake| {
+            let place = mistake.place.as_ref();
+            place.map_or(usize::MAX, |place| place.start)
+        });
+        Error::new(Kind::Invalid, self.to_string())
+    }
+}
+
+impl fmt::Display for Reading<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let count @ 2.. = self.mistakes.len() {
+            let more = if self.has_more { "more than " } else { "" };
+            writeln!(f, "{more}{count} mistakes")?;
+        }
+        for (number, mistake) in self.mistakes.iter().enumerate() {
+            if number != 0 {
+                f.write_char('\n')?;
+            }
+            mistake.show(self.text, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Mistake {
+    /// Shows it below the line that it is in.
+    fn show(&self, text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(place) = &self.place else {
+            return f.write_str(&self.what);
+        };
+        let (before, rest) = text.split_at(text.floor_char_boundary(place.start));
+        let number = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let column = before[start..].chars().count() + 1;
+        let line = text[start..].lines().next().unwrap_or_default();
+        // Of a long line, what is around the place.
+        let skipped = column.saturating_sub(WIDTH / 2);
+        let skipped = if column < WIDTH { 0 } else { skipped };
+        let shown: String = line.chars().skip(skipped).take(WIDTH).collect();
+        let indent = shown.chars().take(column - 1 - skipped);
+        let indent: String = indent
+            .map(|letter| if letter == '\t' { '\t' } else { ' ' })
+            .collect();
+        let wrong = rest
+            .get(..place.len())
+            .and_then(|wrong| wrong.lines().next());
+        let width = wrong.map_or(1, |wrong| wrong.chars().count());
+        let room = WIDTH.saturating_sub(indent.chars().count());
+        let carets = "^".repeat(width.min(room).max(1));
+        let margin = " ".repeat(number.to_string().len());
+        write!(
+            f,
+            "line {number}, column {column}: {}\n{number} | {shown}\n{margin} | {indent}{carets}",
+            self.what
+        )
+    }
+}
+
+/// Removes what is at a place; its path, `None` if there is nothing.
+fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<Vec<String>> {
+    let is_at = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
+    let mut at = None;
+    for (key, value) in table.iter_mut() {
+        let mut has = is_at(key.span()) || is_at(value.span());
+        let inner = match value.get_mut() {
+            _ if is_at(key.span()) => None,
+            DeValue::Table(inner) => removed(inner, place),
+            DeValue::Array(elements) => {
+                // Those of `[[name]]` lie apart.
+                has |= elements.iter().any(|one| is_at(one.span()));
+                elements.iter_mut().find_map(|one| match one.get_mut() {
+                    DeValue::Table(inner) => removed(inner, place),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        if let Some(mut path) = inner {
+            path.insert(0, key.get_ref().to_string());
+            return Some(path);
+        }
+        if has {
+            at = Some(key.get_ref().to_string());
+        }
+    }
+    let name = at?;
+    table.remove(name.as_str()).map(|_| vec![name])
+}
+
+/// The place of the last name of a path.
+fn key(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
+    let (name, rest) = path.split_first()?;
+    let (key, value) = table.get_key_value(*name)?;
+    match (rest, value.get_ref()) {
+        ([], _) => Some(key.span()),
+        (rest, DeValue::Table(inner)) => self::key(inner, rest),
+        _ => None,
+    }
+}
+
+/// The message of a parser in words of the file. `parent` is the path of the table with the mistake.
+fn in_words(message: &str, parent: &[String]) -> String {
+    let mut words = message.split('`').skip(1).step_by(2);
+    if message.starts_with("unknown field") {
+        let unknown = words.next().unwrap_or_default();
+        if let [first, name] = parent
+            && first == "interface"
+            && unknown.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            return format!(
+                "no key `{unknown}` here; write [interface.\"{name}.{unknown}\"] if that is the name \
+                 of the interface"
+            );
+        }
+        let known: Vec<&str> = words.collect();
+        return format!("unknown key `{unknown}`; {}", meant(unknown, &known));
+    }
+    if message.starts_with("unknown variant") {
+        let unknown = words.next().unwrap_or_default();
+        let known: Vec<&str> = words.collect();
+        return format!("`{unknown}` is not possible; {}", meant(unknown, &known));
+    }
+    if let Some(name) = missing(message) {
+        return format!("`{name}` is missing");
+    }
+    if let Some(wanted) = message.strip_prefix("wanted ") {
+        return format!(
+            "expected {}",
+            wanted.replace("string or table", "a word in quotes")
+        );
+    }
+    let types = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))
+        .and_then(|types| types.split_once(", expected "));
+    match types {
+        Some((found, expected)) => {
+            let of_parser = TYPES
+                .into_iter()
+                .find(|(name, _)| expected.starts_with(name));
+            let expected = of_parser.map_or(expected, |(_, word)| word);
+            format!("expected {expected}, found {found}")
+        }
+        None => message.to_owned(),
+    }
+}
+
+/// The key that a message says is missing.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// What the parser calls types, and what they are in the file.
+const TYPES: [(&str, &str); 7] = [
+    ("u", "a number"),
+    ("a nonzero u", "a number that is not 0"),
+    ("a sequence", "a list"),
+    ("a map", "a table"),
+    ("struct ", "a table"),
+    ("a string", "a text in quotes"),
+    ("socket address", "a text like \"127.0.0.1:9469\""),
+];
+
+/// The word that may have been meant, or all that are known.
+fn meant(unknown: &str, known: &[&str]) -> String {
+    let alike = |word: &&&str| strsim::normalized_damerau_levenshtein(unknown, word);
+    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    match nearest.filter(|word| alike(word) >= ALIKE) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => {
+            let known: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
+            format!("expected one of {}", known.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    fn mistakes(text: &str) -> String {
+        format!("{:#}", Config::parse(text).unwrap_err())
+    }
+
+    #[test]
+    fn all_mistakes_are_shown_at_once() {
+        let text = "log-levle = \"info\"\n\
+                    [interface.eth0]\n\
+                    \tprots = [8000]\n\
+                    \tkeepalive = \"soon\"  # a comment\n\
+                    [interface.eth1]\n\
+                    ports = [1]\n\
+                    ingress = \"xpd\"\n";
+        let expected = "4 mistakes\n\
+            line 1, column 1: unknown key `log-levle`; did you mean `log-level`?\n\
+            1 | log-levle = \"info\"\n  \
+              | ^^^^^^^^^\n\
+            line 3, column 2: unknown key `prots`; did you mean `ports`?\n\
+            3 | \tprots = [8000]\n  \
+              | \t^^^^^\n\
+            line 4, column 14: `soon` is no time; write 25, \"25s\", \"10m\", \"2h\" or \"1d\"\n\
+            4 | \tkeepalive = \"soon\"  # a comment\n  \
+              | \t            ^^^^^^\n\
+            line 7, column 11: `xpd` is not possible; did you mean `xdp`?\n\
+            7 | ingress = \"xpd\"\n  \
+              |           ^^^^^";
+        assert_eq!(mistakes(text), expected);
+    }
+
+    #[test]
+    fn interfaces_with_impossible_settings_are_all_named() {
+        let text =
+            "[interface.eth0]\n[interface.eth1]\nports = [1]\n[interface.\"a b\"]\nports = [1]\n";
+        let told = mistakes(text);
+        assert!(
+            told.starts_with("2 mistakes\nline 1, column 12: interface eth0: "),
+            "{told}"
+        );
+        assert!(
+            told.contains("line 4, column 12: `a b` cannot be the name"),
+            "{told}"
+        );
+    }
+
+    /// A mistake in a value does not make its key missing.
+    #[test]
+    fn one_mistake_is_told_once() {
+        for text in [
+            "forward = [{ listen = 0, to = \"10.0.0.5:1\" }]",
+            "nat = { inside = 7 }",
+            "ports = [1]\npeers = [{ peer = \"bad!\" }]",
+        ] {
+            let told = mistakes(&format!("[interface.eth0]\n{text}\n"));
+            assert!(told.starts_with("line "), "{told}");
+        }
+        let forward = "[[interface.eth0.forward]]\nlisten = 1\nto = \"10.0.0.5:1\"\n\
+                       [[interface.eth0.forward]]\nlisten = 2\n[interface.eth1]\nprots = [1]\n";
+        let told = mistakes(forward);
+        assert!(told.starts_with("2 mistakes\nline 4, "), "{told}");
+        assert!(
+            told.contains("\nline 7, column 1: unknown key `prots`"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_place() {
+        let many = vec!["\"10.0.0.1\""; 7000].join(", ");
+        let text = format!("[interface.eth0]\nports = [1]\nx = [{many}]\npeers = [{many}, 7]\n");
+        let told = mistakes(&text);
+        assert!(told.lines().all(|line| line.len() < 200), "{told}");
+        let letters: String = "ä".repeat(300);
+        let told = mistakes(&format!("x = \"{letters}\"  # {letters}\r\n"));
+        assert!(
+            told.starts_with("line 1, column 1: unknown key `x`"),
+            "{told}"
+        );
+        assert_eq!(told.lines().count(), 3, "{told}");
+    }
+
+    #[test]
+    fn a_text_of_another_kind_is_not_shown_whole() {
+        let told = mistakes(&"{ \"not\": [toml] }\n".repeat(500));
+        assert!(told.starts_with("more than 20 mistakes\n"), "{told}");
+        assert_eq!(told.lines().count(), 61);
+    }
+
+    #[test]
+    fn a_name_with_a_dot_wants_quotes() {
+        let told = mistakes("[interface.eth0.100]\nports = [1]\n");
+        assert!(told.contains("write [interface.\"eth0.100\"]"), "{told}");
+    }
+
+    #[test]
+    fn all_that_is_no_toml_is_shown() {
+        let told = mistakes("metrics =\n[interface.eth0]\nports =\n");
+        assert!(told.starts_with("2 mistakes\nline 1, "), "{told}");
+        assert!(told.contains("\nline 3, "), "{told}");
+    }
+
+    #[test]
+    fn words_of_the_parser_are_put_in_those_of_the_file() {
+        for (text, expected) in [
+            ("log-level = 3", "expected a word in quotes"),
+            (
+                "metrics = 3",
+                "expected a text like \"127.0.0.1:9469\", found integer `3`",
+            ),
+            (
+                "max-sessions = \"many\"",
+                "expected a number, found string \"many\"",
+            ),
+            ("interface = 3", "expected a table, found integer `3`"),
+            ("[[interface]]\n", "expected a table, found sequence"),
+        ] {
+            let told = mistakes(text);
+            assert!(told.contains(expected), "{told}");
+            assert!(!told.contains("invalid type"), "{told}");
+        }
+    }
+}
