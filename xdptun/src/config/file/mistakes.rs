@@ -32,6 +32,8 @@ struct Mistake {
     /// Where it is, in bytes from the start; `None` if it is in no one place.
     place: Option<Range<usize>>,
     what: String,
+    /// Whether the place is the mistake, and is shown; else it is in the table that begins there.
+    is_there: bool,
 }
 
 impl<'a> Reading<'a> {
@@ -88,13 +90,21 @@ impl<'a> Reading<'a> {
     /// Adds a mistake of the table with this path.
     pub fn add_at(&mut self, path: &[&str], error: &Error) {
         let place = key(&self.table, path);
-        self.add(place, format!("{error:#}"));
+        self.push(place, format!("{error:#}"), false);
     }
 
     fn add(&mut self, place: Option<Range<usize>>, what: String) {
+        self.push(place, what, true);
+    }
+
+    fn push(&mut self, place: Option<Range<usize>>, what: String, is_there: bool) {
         match self.mistakes.len() {
             MOST => self.has_more = true,
-            _ => self.mistakes.push(Mistake { place, what }),
+            _ => self.mistakes.push(Mistake {
+                place,
+                what,
+                is_there,
+            }),
         }
     }
 
@@ -145,6 +155,10 @@ impl Mistake {
         let number = before.matches('\n').count() + 1;
         let start = before.rfind('\n').map_or(0, |end| end + 1);
         let column = before[start..].chars().count() + 1;
+        write!(f, "line {number}, column {column}: {}", self.what)?;
+        if !self.is_there {
+            return Ok(());
+        }
         let line = text[start..].lines().next().unwrap_or_default();
         // Of a long line, what is around the place.
         let skipped = column.saturating_sub(WIDTH / 2);
@@ -161,11 +175,7 @@ impl Mistake {
         let room = WIDTH.saturating_sub(indent.chars().count());
         let carets = "^".repeat(width.min(room).max(1));
         let margin = " ".repeat(number.to_string().len());
-        write!(
-            f,
-            "line {number}, column {column}: {}\n{number} | {shown}\n{margin} | {indent}{carets}",
-            self.what
-        )
+        write!(f, "\n{number} | {shown}\n{margin} | {indent}{carets}")
     }
 }
 
