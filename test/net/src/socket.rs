@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::sockopt::{RcvBufForce, UdpGroSegment};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
-use xdptun_lab::{Family, Netns, sockopt, udp, wait};
+use xdptun_lab::{Family, Host, Netns, sockopt, udp, wait};
 
-use crate::LIMIT;
+use crate::{LIMIT, PORT};
 
 /// Far more than any suite has under way.
 const ROOM: usize = 64 << 20;
@@ -145,4 +145,18 @@ fn receive_told(
     let (told, length) = (message.cmsgs()?.collect(), message.bytes);
     payload.truncate(length);
     Ok((payload, told))
+}
+
+/// A client and a server on the owned port, whose flow is open.
+///
+/// # Errors
+///
+/// If they cannot talk.
+pub fn open(client: &Host, server: &Host, family: Family) -> Result<(UdpSocket, UdpSocket)> {
+    let server = roomy(&server.netns, server.socket(family, PORT))?;
+    let client = roomy(&client.netns, client.socket(family, 0))?;
+    client.connect(server.local_addr()?)?;
+    client.send(b"opens the flow")?;
+    udp::receive(&server, LIMIT)?;
+    Ok((client, server))
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::ToSocketAddrs as _;
 
 use anyhow::{Context as _, Result, bail};
-use nix::net::if_::if_indextoname;
 
 use super::report::join;
+use crate::host::interface::name_of;
 use crate::host::route::ways_to;
 
 /// The name of the interface by which packets to a peer leave, which is an address or a host name.
@@ -20,8 +20,7 @@ pub fn interface_to(peer: &str) -> Result<String> {
         if way.is_local {
             bail!("--to {peer}: it is this host itself; give the address of the other one");
         }
-        let name = if_indextoname(way.interface)?;
-        names.insert(name.to_string_lossy().into_owned());
+        names.extend(name_of(way.interface));
     }
     let names: Vec<String> = names.into_iter().collect();
     match &names[..] {

@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -75,15 +76,6 @@ impl Order {
         all[(place + 1) % all.len()]
     }
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Traffic => "traffic",
-            Self::Sent => "sent",
-            Self::Received => "received",
-            Self::Remote => "remote",
-        }
-    }
-
     /// Flows that compare equal are sorted by their ends.
     fn compare(self, a: &FlowRates, b: &FlowRates) -> Ordering {
         let bits = |flow: &FlowRates| match self {
@@ -144,7 +136,7 @@ async fn watch(arguments: &Arguments) -> Result<()> {
     ticks.reset();
     let mut left = arguments.count;
     let patience = PATIENCE.max(arguments.interval * 3 / 2);
-    let mut last: Option<(Rates, Status)> = None;
+    let mut last: Option<Rates> = None;
     while left != Some(0) {
         let key = tokio::select! {
             _ = ticks.tick() => None,
@@ -166,14 +158,13 @@ async fn watch(arguments: &Arguments) -> Result<()> {
                     after.status.retain(name);
                 }
                 let interval = after.at - before.at;
-                let rates = Rates::between(&before.status, &after.status, interval);
-                last = Some((rates, after.status.clone()));
+                last = Some(Rates::between(&before.status, &after.status, interval));
                 before = after;
                 left = left.map(|left| left - 1);
             }
         }
         // A key may come before the first interval ends.
-        let Some((rates, status)) = &mut last else {
+        let Some(rates) = &mut last else {
             continue;
         };
         order.sort(rates);
@@ -182,7 +173,7 @@ async fn watch(arguments: &Arguments) -> Result<()> {
             serde_json::to_writer(&mut block, rates)?;
             writeln!(block)?;
         } else {
-            print(&mut block, rates, status)?;
+            print(&mut block, rates, &before.status)?;
         }
         match &mut shown {
             Some((screen, keys)) => {
@@ -197,7 +188,11 @@ async fn watch(arguments: &Arguments) -> Result<()> {
 /// What keys do.
 fn hint(keys: &Keys, order: Order) -> String {
     match keys.are_read() {
-        true => format!("q quits, s sorts flows: {}", order.name()),
+        true => {
+            let order = order.to_possible_value();
+            let name = order.as_ref().map_or("", PossibleValue::get_name);
+            format!("q quits, s sorts flows: {name}")
+        }
         false => "Ctrl-C quits".to_owned(),
     }
 }

@@ -1,6 +1,7 @@
 //! Signals as futures.
 
 use std::fs;
+use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -13,6 +14,16 @@ use crate::error::{Context as _, Result};
 /// If the handler cannot be installed.
 pub fn catch(kind: SignalKind) -> Result<Signal> {
     signal(kind).with_context(|| format!("cannot catch signal {}", kind.as_raw_value()))
+}
+
+/// Waits for a signal, for ever if it is not caught.
+pub async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => pending().await,
+    }
 }
 
 /// The signals that ask a process to end: SIGINT (Ctrl-C) and SIGTERM.
@@ -44,8 +55,8 @@ impl Termination {
     }
 }
 
-/// The signal that the terminal is gone (SIGHUP). `None` if whoever started this process wants it to
-/// go on then, as `nohup` does: the signal is ignored, and stays so.
+/// The signal that the terminal is gone (SIGHUP). `None` if this process ignores it since its start, as
+/// under `nohup`: it goes on then.
 ///
 /// # Errors
 ///

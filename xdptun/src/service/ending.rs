@@ -1,7 +1,6 @@
 //! The end of the service: which signals end it, and how it ends its interfaces.
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind};
@@ -12,7 +11,7 @@ use super::Service;
 use crate::error::{Error, Kind, Result, bail};
 use crate::group::{Order, Reason, TAKE_OVER};
 use crate::process::notify;
-use crate::process::signals::{Termination, catch, catch_hangup};
+use crate::process::signals::{Termination, catch, catch_hangup, received};
 
 /// How long clients that capture may take to read why the capture ends.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -71,16 +70,6 @@ impl Endings {
         };
         notify::stopping();
         ending
-    }
-}
-
-/// Waits for a signal that may not be caught.
-async fn received(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => pending().await,
     }
 }
 

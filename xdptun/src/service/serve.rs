@@ -14,6 +14,7 @@ use crate::group::{Function as _, Handle};
 use crate::nat64::Nat64;
 use crate::observe::capture::serve::{Recorded, serve};
 use crate::policy::Policy;
+use crate::process::signals::received;
 
 impl Service {
     /// Serves commands and reloads. Returns when no interface is left.
@@ -29,14 +30,8 @@ impl Service {
                     None => std::future::pending().await,
                 }
             };
-            let hung_up = async {
-                match &mut hang_up {
-                    Some(signal) => signal.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                _ = hung_up => {
+                () = received(&mut hang_up) => {
                     let _told = self.reload(false).await;
                 }
                 (command, asker) = asked => self.obey(command, asker).await,

@@ -326,6 +326,30 @@ pub fn second(at: Moment, ago: u64) -> u32 {
     (((at.ns() >> 30) - ago) as u32 % seconds + 1) << shift
 }
 
+/// What cannot leave in this flow asks the peer whether it takes fragments, if it was not asked in this
+/// second, and is lost.
+pub fn asks_at_most_once_a_second(
+    case: Case,
+    at: Moment,
+    path: Path,
+    flow: Flow,
+    asked_ago: Option<u64>,
+) -> Case {
+    if asked_ago == Some(0) {
+        return case.drops(Outcome::TxDropFragment);
+    }
+    let sequence = flow.snd_nxt.wrapping_sub(1);
+    let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
+    case.passes_as(probe.marked(asking))
+        .counts(Outcome::TxAskedLost)
+        .sends(Sent::Probe)
+        .changes(path.key(), |flow| {
+            unanswered(flow, at);
+            acknowledged(flow, at);
+            flow.label = second(at, 0);
+        })
+}
+
 /// The first fragment that is lost asks the peer, once a second.
 #[test]
 fn a_peer_is_asked_before_the_first_fragment() {
@@ -343,19 +367,7 @@ fn a_peer_is_asked_before_the_first_fragment() {
                 let case = Case::egress(&first)
                     .flow(path.key(), flow)
                     .remembers(first.fragmented());
-                if asked_ago == Some(0) {
-                    return case.drops(Outcome::TxDropFragment);
-                }
-                let sequence = flow.snd_nxt.wrapping_sub(1);
-                let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
-                case.passes_as(probe.marked(asking))
-                    .counts(Outcome::TxAskedLost)
-                    .sends(Sent::Probe)
-                    .changes(path.key(), |flow| {
-                        unanswered(flow, at);
-                        acknowledged(flow, at);
-                        flow.label = second(at, 0);
-                    })
+                asks_at_most_once_a_second(case, at, path, flow, asked_ago)
             }));
         }
     }

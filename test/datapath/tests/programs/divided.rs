@@ -5,14 +5,13 @@ use xdptun_common::tunnel::config::Phantuns;
 use xdptun_common::tunnel::event::Kind;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::Flow;
-use xdptun_common::tunnel::window::asking;
 use xdptun_lab::checksum::transport_sum;
 use xdptun_test_datapath::moment::window;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::{Case, Config, Datapath, Family, Packet, Path, Row, check, flags, row};
 
-use crate::carried::{TAKES, TOLD, second};
-use crate::effects::{acknowledged, sent, unanswered};
+use crate::carried::{TAKES, TOLD, asks_at_most_once_a_second, second};
+use crate::effects::sent;
 use crate::largest;
 use crate::too_big::{MTU, on_device, returns, told};
 
@@ -118,19 +117,7 @@ fn a_peer_that_did_not_say_it_takes_fragments_is_asked() {
                         ..path.established(at)
                     };
                     let case = Case::egress(&datagram).on(ifindex).flow(path.key(), flow);
-                    if asked_ago == Some(0) {
-                        return case.drops(Outcome::TxDropFragment);
-                    }
-                    let sequence = flow.snd_nxt.wrapping_sub(1);
-                    let probe = path.control_of(at, &flow, flags::ACK, sequence, flow.rcv_nxt);
-                    case.passes_as(probe.marked(asking))
-                        .counts(Outcome::TxAskedLost)
-                        .sends(Sent::Probe)
-                        .changes(path.key(), |flow| {
-                            unanswered(flow, at);
-                            acknowledged(flow, at);
-                            flow.label = second(at, 0);
-                        })
+                    asks_at_most_once_a_second(case, at, path, flow, asked_ago)
                 }));
             }
         }

@@ -7,8 +7,8 @@ use std::net::UdpSocket;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Capture, Direct, Family, Frame, Host, Kind, burst, secret, udp};
 use xdptun_test_net::packet::TcpPacket;
-use xdptun_test_net::socket::roomy;
-use xdptun_test_net::{LIMIT, PORT, mode, status};
+use xdptun_test_net::socket;
+use xdptun_test_net::{LIMIT, mode, status};
 
 /// As many as a driver hands over at once.
 const BURST: usize = 64;
@@ -50,16 +50,6 @@ fn merged(frames: &[Frame]) -> usize {
     arrived.filter(|frame| frame.bytes.len() > MTU + 14).count()
 }
 
-/// A client and a server whose flow is open.
-fn connected(net: &Direct, family: Family) -> (UdpSocket, UdpSocket) {
-    let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-    let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-    client.connect(server.local_addr().unwrap()).unwrap();
-    client.send(b"opens the flow").unwrap();
-    udp::receive(&server, LIMIT).unwrap();
-    (client, server)
-}
-
 /// Sends these segments at once; each must arrive as a datagram. How many merged frames they were.
 fn arrive_together(
     net: &Direct,
@@ -89,7 +79,7 @@ fn our_segments_are_not_merged_and_those_of_others_are_split() {
     net.offload("tx", false).unwrap();
     burst::gather(&net.b.netns, Host::DEV).unwrap();
     for family in Family::BOTH {
-        let (client, server) = connected(&net, family);
+        let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
         let ours = segments_of(&net, &client, &server);
         let mut others = ours.clone();
         for packet in &mut others {
@@ -116,7 +106,7 @@ fn our_segments_under_a_veil_are_merged_and_split() {
     net.offload("tx", false).unwrap();
     burst::gather(&net.b.netns, Host::DEV).unwrap();
     for family in Family::BOTH {
-        let (client, server) = connected(&net, family);
+        let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
         let ours = segments_of(&net, &client, &server);
         // One for each 64 KiB.
         let pushed = ours.iter().filter(|packet| packet.tcp.psh).count();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use xdptun_lab::{Attached, Direct, Family, Host, cpu, udp, wait};
 use xdptun_test_net::mode::{self, Mode};
-use xdptun_test_net::socket::{receive_merged, roomy, take_merged};
+use xdptun_test_net::socket::{self, receive_merged, take_merged};
 use xdptun_test_net::{LIMIT, PORT, status};
 
 /// Payload bytes of a datagram.
@@ -48,11 +48,7 @@ fn payload(number: usize) -> Vec<u8> {
 
 /// Two ends of an open flow; the client's sends of several datagrams are super-packets.
 fn open(net: &Direct, family: Family) -> (UdpSocket, UdpSocket) {
-    let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-    let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-    client.connect(server.local_addr().unwrap()).unwrap();
-    client.send(b"opens the flow").unwrap();
-    udp::receive(&server, LIMIT).unwrap();
+    let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
     setsockopt(&client, sockopt::UdpGsoSegment, &(SIZE as i32)).unwrap();
     (client, server)
 }

@@ -10,8 +10,8 @@ use xdptun::tunnel::maps::Maps;
 use xdptun_lab::{Family, Host, Kind, Offload, Relayed, Side, udp, xdptun as product};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::packet::{Sum, TcpPacket, data, merge};
-use xdptun_test_net::socket::roomy;
-use xdptun_test_net::{LIMIT, PORT, status};
+use xdptun_test_net::socket;
+use xdptun_test_net::{LIMIT, status};
 
 /// Datagrams that arrive as one frame: payload of each but the last, how many,
 /// payload of the last.
@@ -86,12 +86,7 @@ fn merge_on_the_way(net: &Relayed, count: usize, sum: Sum, alter: fn(&mut TcpPac
 /// A flow that is open.
 fn open(net: &Relayed, family: Family) -> (UdpSocket, UdpSocket) {
     net.relay.pass();
-    let server = roomy(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-    let client = roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-    client.connect(server.local_addr().unwrap()).unwrap();
-    client.send(b"opens the flow").unwrap();
-    udp::receive(&server, LIMIT).unwrap();
-    (client, server)
+    socket::open(&net.a, &net.b, family).unwrap()
 }
 
 fn receive(server: &UdpSocket, from: SocketAddr, expected: &[Vec<u8>], context: &str) {
