@@ -152,7 +152,7 @@ pub struct Datapath {
     met_at: BTreeSet<u32>,
     interfaces: Array<MapData, Record<Member>>,
     loaded: Vec<Program>,
-    remembered: Remembered<4>,
+    remembered: Remembered<5>,
     flows: HashMap<MapData, Record<FlowKey>, Record<Flow>>,
     counters: Counters,
     buckets: PerCpuArray<MapData, Bucket>,

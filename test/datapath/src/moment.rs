@@ -129,8 +129,8 @@ impl Moment {
 }
 
 /// What the programs of an object remember for a while, in so many words: their last reading of
-/// the clock, what fits the interface, and when they last sent a datagram through GRO. They have no
-/// other variables that change.
+/// the clock, what fits the interface, and when they last sent a datagram through GRO, or a segment to
+/// the splitter. They have no other variables that change.
 pub struct Remembered<const WORDS: usize>(Array<MapData, [u64; WORDS]>)
 where
     [u64; WORDS]: Pod;

@@ -143,6 +143,11 @@ pub fn ethernet_address(netns: &Netns, dev: &str) -> Result<[u8; 6]> {
 pub fn set_ethernet_address(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<()> {
     netns.sysctl(&format!("net.ipv4.conf.{dev}.arp_notify"), "1")?;
     netns.sysctl(&format!("net.ipv6.conf.{dev}.ndisc_notify"), "1")?;
+    set_ethernet_address_quietly(netns, dev, address)
+}
+
+/// The same without telling anybody.
+pub fn set_ethernet_address_quietly(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<()> {
     let address = in_words(address);
     netns.run("ip", ["link", "set", dev, "address", &address])?;
     Ok(())

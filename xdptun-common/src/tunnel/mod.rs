@@ -8,6 +8,7 @@ pub mod group;
 pub mod handshake;
 pub mod isn;
 pub mod join;
+pub mod merged;
 pub mod options;
 pub mod outcome;
 pub mod proof;

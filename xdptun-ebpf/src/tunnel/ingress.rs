@@ -36,7 +36,7 @@ use crate::tunnel::table::{Entry, InsertError, find, insert};
 use crate::tunnel::veil::{is_done, veils};
 use crate::tunnel::verdict::{Verdict, refused};
 use crate::tunnel::verify::{is_intact, refusal};
-use crate::tunnel::{calls, fragments, join, restore, rules};
+use crate::tunnel::{calls, fragments, join, merged, restore, rules};
 
 /// Handles one packet of IP version `I`; `None` if it is not ours.
 #[inline(always)]
@@ -126,11 +126,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
             return Some(outcome.into());
         }
     }
-    if ctx.is_super_packet() {
-        let outcome = match interface(ctx).near_end() {
-            Some(_) => Outcome::RxSplit,
-            None => Outcome::RxDropMerged,
-        };
+    if let Some(outcome) = merged::split(ctx, located, flow) {
         return Some(outcome.into());
     }
     match located.shape {

@@ -17,6 +17,7 @@
 //! | [`ingress`] | what arrives: runs the handshake, answers, restores |
 //! | [`join`] | restored datagrams that go up by way of GRO |
 //! | [`limits`] | how many answers may leave and flows may be opened in a second |
+//! | [`merged`] | keeps the order of segments where GRO has merged some |
 //! | [`proof`] | whether a caller knows the secret |
 //! | [`reply`] | writes SYN, SYN-ACK, ACK, FIN and RST |
 //! | [`restore`] | a segment becomes a datagram |
@@ -47,6 +48,7 @@ pub mod icmp;
 pub mod ingress;
 pub mod join;
 pub mod limits;
+pub mod merged;
 pub mod proof;
 pub mod reply;
 pub mod restore;

@@ -2,13 +2,12 @@
 //! reason for each drop; and no trace of a capture once it has ended.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use nix::errno::Errno;
-use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -595,31 +594,26 @@ fn it_ends_although_nobody_reads_its_output() {
     let _attached = mode::TC.attach_both(&net).unwrap();
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
     let client = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
+    let (_reader, output) = io::pipe().unwrap();
     let mut command = netns.command(xdptun::binary().unwrap());
     command
         .args(["capture", "--iface", Host::DEV, "--write", "-"])
-        .stdout(Stdio::piped())
+        .stdout(output.try_clone().unwrap())
         .stderr(Stdio::piped());
     let mut capture = command.spawn().unwrap();
     let mut says = BufReader::new(capture.stderr.take().unwrap());
     let mut line = String::new();
     says.read_line(&mut line).unwrap();
     assert!(line.starts_with("capturing on eth0"), "{line}");
-    let output = capture.stdout.as_ref().unwrap();
     let exchange = |times: usize| {
         for _ in 0..times {
             udp::exchange(&client, echo.address(), &[7; 1200], LIMIT).unwrap();
         }
     };
-    // A page less than a pipe takes: the next write may be longer.
-    const FULL: i32 = 60 << 10;
     wait::until(LIMIT, "the pipe to be full", || {
         exchange(20);
-        let mut waiting = 0;
-        // SAFETY: the call writes one `int`.
-        let told = unsafe { libc::ioctl(output.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
-        Errno::result(told).unwrap();
-        waiting > FULL
+        let room = PollFd::new(output.as_fd(), PollFlags::POLLOUT);
+        poll(&mut [room], PollTimeout::ZERO).unwrap() == 0
     })
     .unwrap();
     // Whatever room is left, this fills it.

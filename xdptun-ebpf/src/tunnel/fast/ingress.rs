@@ -19,7 +19,7 @@ use crate::tunnel::restore::{Cut, replace};
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::veil::{Veiled, is_within_reach, uncover, veils};
 use crate::tunnel::verdict::{Step, Verdict, refused};
-use crate::tunnel::{join, rules};
+use crate::tunnel::{join, merged, rules};
 
 /// What becomes of a packet of IP version `I` at tc.
 #[inline(always)]
@@ -70,6 +70,9 @@ pub fn restore_established<I: Ip>(
     let key = located.inbound((tcp.source(), tcp.destination()));
     let flow = find(&key)?;
     let now = now();
+    if merged::are_before(flow, &segment, now) {
+        return None;
+    }
     if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {
         return None;
     }

@@ -59,6 +59,12 @@ impl Entry {
         word!(self, iss).load()
     }
 
+    /// The next sequence number expected from the peer.
+    #[inline(always)]
+    pub fn rcv_nxt(self) -> u32 {
+        word!(self, rcv_nxt).load()
+    }
+
     /// The next sequence number to send.
     #[inline(always)]
     pub fn snd_nxt(self) -> u32 {
