@@ -2,17 +2,29 @@
 //!
 //! | module | what it gives |
 //! |---|---|
+//! | [`apk`] | packages of apk |
+//! | [`files`] | what packages hold |
+//! | [`life`] | a package comes, is replaced and goes |
+//! | [`processor`] | what packages are made for |
+//! | [`shell`] | scripts for busybox |
 //! | [`root`] | a Debian system to change at will |
 //! | [`machine`] | the same, running |
 
+pub mod apk;
+pub mod files;
+pub mod life;
 pub mod machine;
+pub mod processor;
 pub mod root;
+pub mod shell;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use xdptun_lab::workspace;
+
+pub use processor::{PROCESSORS, Processor};
 
 /// How long anything may take that happens at once on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -30,10 +42,7 @@ pub fn made(name: &str) -> Result<PathBuf> {
 
 /// The package for this machine's processor.
 pub fn own_package() -> Result<PathBuf> {
-    package(match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        _ => "amd64",
-    })
+    package(Processor::own()?.debian)
 }
 
 /// The package for processors that Debian calls so.

@@ -2,7 +2,7 @@
 //!
 //! Merged segments pass the splitter. A single one that comes right behind would overtake them, so it
 //! takes the same way, as long as the flow has not received all that was sent there. The sequence numbers
-//! tell, and a segment that comes back is never sent there again: it lies before the end of what was.
+//! tell: a segment that comes back lies before the end of what was sent there, so it is not sent again.
 
 use crate::flow::seq::after;
 
@@ -21,6 +21,19 @@ impl Merged {
     #[must_use]
     pub const fn new(iss: u32, end: u32) -> Self {
         Self((iss as u64) << 32 | end as u64)
+    }
+
+    /// After more of the flow `iss`, which expects `rcv_nxt`, were sent, up to `end`. Late ones move it
+    /// back only when all others have returned.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(self, iss: u32, rcv_nxt: u32, end: u32) -> Self {
+        let before = self.0 as u32;
+        let is_later = after(before, end) && after(before, rcv_nxt);
+        match (self.0 >> 32) as u32 == iss && is_later {
+            true => self,
+            false => Self::new(iss, end),
+        }
     }
 
     /// The lane of a flow. The low bits of the number are random.
@@ -60,6 +73,15 @@ mod tests {
             assert!(!are_before(5000, 5000) && !are_before(6000, 6000));
             assert!(!merged.are_before(ISS + 1, begin, at(5000)));
         }
+    }
+
+    #[test]
+    fn late_ones_do_not_move_the_end_back_while_others_are_on_their_way() {
+        let merged = Merged::new(ISS, 5000);
+        assert_eq!(merged.with(ISS, 3000, 4000), merged);
+        assert_eq!(merged.with(ISS, 3000, 6000), Merged::new(ISS, 6000));
+        assert_eq!(merged.with(ISS, 5000, 4000), Merged::new(ISS, 4000));
+        assert_eq!(merged.with(ISS + 1, 3000, 4000), Merged::new(ISS + 1, 4000));
     }
 
     #[test]

@@ -347,6 +347,12 @@ impl Flow {
             && self.syns != REMEMBERED
     }
 
+    /// Whether this host has sent its peer at least so many SYNs, all unanswered.
+    #[must_use]
+    pub const fn is_silent(&self, syns: u16) -> bool {
+        self.is_called() && self.syns & !RESTARTED >= syns
+    }
+
     /// Whether the peer opened it and this host has sent no datagram on it. The peer may be
     /// a stranger.
     #[must_use]

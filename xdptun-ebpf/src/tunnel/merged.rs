@@ -3,11 +3,13 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use aya_ebpf::programs::TcContext;
+use xdptun_common::flow::seq::near;
 use xdptun_common::parse::{Bytes as _, Located};
 use xdptun_common::tunnel::handshake::Segment;
 use xdptun_common::tunnel::join::{is_in_use, period};
 use xdptun_common::tunnel::merged::{LANES, Merged};
 use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::state::MAX_STEP;
 use xdptun_common::wire::{Ip, TcpHeader};
 
 use crate::flow::word::{Variable, Word};
@@ -37,8 +39,8 @@ pub fn are_before(flow: Entry, segment: &Segment, now: u64) -> bool {
         .is_some_and(|lane| Merged(lane.load()).are_before(iss, flow.rcv_nxt(), segment.sequence))
 }
 
-/// What becomes of merged segments, and of a single one behind such, which `flow` then notes; `None` if
-/// it is another.
+/// The outcome of merged segments, and of a single one that would overtake some; the lane of the flow
+/// then keeps where they end. `None` for every other segment.
 #[inline(always)]
 pub fn split<I: Ip>(ctx: &TcContext, located: &Located<I>, flow: Option<Entry>) -> Option<Outcome> {
     let is_merged = ctx.is_super_packet();
@@ -57,10 +59,13 @@ pub fn split<I: Ip>(ctx: &TcContext, located: &Located<I>, flow: Option<Entry>) 
     if !is_merged && !are_before(flow, &segment, now) {
         return None;
     }
-    SENT_IN.word().refresh(period(now).into());
-    let iss = flow.iss();
-    if let Some(lane) = lane(iss) {
-        lane.store(Merged::new(iss, segment.end()).0);
+    let (iss, rcv_nxt) = (flow.iss(), flow.rcv_nxt());
+    // A forged one would make others overtake.
+    if near(segment.sequence, rcv_nxt, MAX_STEP)
+        && let Some(lane) = lane(iss)
+    {
+        SENT_IN.word().refresh(period(now).into());
+        lane.store(Merged(lane.load()).with(iss, rcv_nxt, segment.end()).0);
     }
     of_merged.or(Some(Outcome::RxBehindMerged))
 }

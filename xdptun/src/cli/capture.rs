@@ -18,6 +18,7 @@ use nix::unistd::geteuid;
 use tokio::runtime::Builder;
 use xdptun_common::report::copy::MAX_COPIED;
 
+use crate::config::parse_duration;
 use crate::gateway::Gateway;
 use crate::group::{Function as _, pinned};
 use crate::nat64::{DEVICE, Nat64};
@@ -108,25 +109,6 @@ Examples:
   xdptun capture --iface eth0 -w headers.pcapng --snaplen 96 --count 1000
   ssh root@host xdptun capture --iface eth0 -w - | wireshark -k -i -
   xdptun capture --iface eth0 -w - | tshark -r - -T fields -e frame.comment";
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {
-        number if number.len() == text.len() => (number, "s"),
-        number => text.split_at(number.len()),
-    };
-    let seconds = match unit {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("not a time; write 10s, 5m or 1h".into()),
-    };
-    let number: Option<f64> = number.parse().ok();
-    let duration = number.map(|number| number * seconds);
-    duration
-        .filter(|duration| (0.1..=31_536_000.0).contains(duration))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "not between 0.1s and 8760h; write 10s, 5m or 1h".into())
-}
 
 /// Runs the verb.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -271,31 +253,4 @@ fn total(captured: &Captured) -> String {
         packets, missing, ..
     } = captured;
     format!("{packets} packets captured, {missing} missed because a buffer was full")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        for (text, seconds) in [
-            ("10s", 10.0),
-            ("2", 2.0),
-            ("0.5s", 0.5),
-            ("5m", 300.0),
-            ("1h", 3600.0),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_secs_f64(seconds)),
-                "{text}"
-            );
-        }
-        for text in [
-            "", "s", "0", "-1s", "0.01s", "10x", "1e9", "inf", "NaN", "10 s", "9000h", "1m30s",
-        ] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
-    }
 }

@@ -4,9 +4,11 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 
-use crate::doctor::{self, Finding, Level};
+use crate::doctor::{self, Finding, Level, NOT_LOOKED_AT};
 use crate::host::ports::PortRange;
+use crate::observe::status::SCHEMA;
 
 /// Find what keeps packets from passing, and show the command that fixes it.
 ///
@@ -29,34 +31,50 @@ pub struct Arguments {
     #[arg(long, short, value_name = "PORT[-PORT]", value_delimiter = ',')]
     port: Vec<PortRange>,
 
-    /// Print JSON: an array of {check, level, what, mend}; `level` is ok, warn or
-    /// fail; `mend` is the command that fixes it, or null if there is none.
+    /// Print JSON, as docs/json.md describes it: `findings` with `check`, `level` (ok, warn or fail),
+    /// `what`, and `mend`, the command that fixes it, or null.
     #[arg(long)]
     json: bool,
 }
 
 const AFTER: &str = "\
 Exit status:
-  0  nothing fails; there may be warnings
+  0  nothing fails; a warning may still keep packets from passing
   1  something fails: packets will not pass
   2  the arguments are wrong
 
 Examples:
   xdptun doctor
   xdptun doctor --iface eth0 --port 51820        before attaching
-  xdptun doctor --json | jq '.[] | select(.level != \"ok\")'";
+  xdptun doctor --json | jq '.findings[] | select(.level != \"ok\")'";
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    findings: &'a [Finding],
+    not_looked_at: &'a str,
+}
 
 /// Runs the verb; returns whether nothing fails.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let findings = doctor::examine(arguments.iface.as_deref(), &arguments.port);
     let mut out = io::stdout().lock();
     if arguments.json {
-        serde_json::to_writer(&mut out, &findings)?;
+        serde_json::to_writer(
+            &mut out,
+            &Report {
+                schema: SCHEMA,
+                findings: &findings,
+                not_looked_at: NOT_LOOKED_AT,
+            },
+        )?;
         writeln!(out)?;
     } else {
         for finding in &findings {
             writeln!(out, "{}", line(finding))?;
         }
+        writeln!(out, "not looked at: {NOT_LOOKED_AT}")?;
         let count = |level: Level| {
             let same = findings.iter().filter(|finding| finding.level == level);
             format!("{} {}", same.count(), level.name())
@@ -69,13 +87,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 
 fn line(finding: &Finding) -> String {
     let mut line = format!(
-        "{:<4}  {:<14}  {}",
+        "{:<4}  {:<17}  {}",
         finding.level.name(),
         finding.check,
         finding.what
     );
     if let Some(mend) = &finding.mend {
-        line += &format!("; `{mend}`");
+        line += &format!("; fix: `{mend}`");
     }
     line
 }

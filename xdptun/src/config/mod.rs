@@ -26,7 +26,7 @@ pub use policy::{
     RuleName, addresses_of, check_policies,
 };
 pub use secrets::Secrets;
-pub use time::{Seconds, TcpTimeout, TcpTransitoryTimeout, Time, UdpTimeout};
+pub use time::{Seconds, TcpTimeout, TcpTransitoryTimeout, Time, UdpTimeout, parse_duration};
 pub use values::{
     Compat, DEFAULT_MAX_FLOWS, GroChoice, IngressChoice, LogLevel, MaxBindings, MaxBindingsPerHost,
     MaxFlows, MaxSessions, Mtu, PerPrefix, TcChoice, UpTo,

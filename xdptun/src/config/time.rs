@@ -27,15 +27,50 @@ pub type TcpTimeout = Time<{ Timers::MAX_SECONDS }, { Timers::TCP_ESTABLISHED }>
 /// The same for one that is not open yet, or is closing.
 pub type TcpTransitoryTimeout = Time<{ Timers::MAX_SECONDS }, { Timers::TCP_TRANSITORY }>;
 
-/// The units and their seconds. A number alone counts seconds.
-const UNITS: [(&str, u64); 6] = [
-    ("", 1),
-    ("s", 1),
-    ("m", 60),
-    ("min", 60),
-    ("h", 3600),
-    ("d", 86_400),
+/// The units and their milliseconds. A number alone counts seconds.
+const UNITS: [(&str, u64); 7] = [
+    ("", 1000),
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("min", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
 ];
+
+/// The milliseconds of a time: a number, perhaps with up to three decimals, and perhaps a unit.
+fn milliseconds(text: &str) -> Option<u128> {
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let length = text.bytes().take_while(is_of_number).count();
+    let (number, unit) = text.split_at(length);
+    let mut units = UNITS.into_iter();
+    let (_, unit) = units.find(|(name, _)| *name == unit.trim_start())?;
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    if !(1..=3).contains(&decimals.len()) {
+        return None;
+    }
+    let thousandths = format!("{decimals:0<3}").parse::<u64>().ok()?;
+    let thousandths = u128::from(whole.parse::<u64>().ok()?) * 1000 + u128::from(thousandths);
+    let product = thousandths * u128::from(unit);
+    product.is_multiple_of(1000).then_some(product / 1000)
+}
+
+/// Reads a time of the command line, from a tenth of a second to a year.
+///
+/// # Errors
+///
+/// If the text is no time, or the time is shorter or longer than that.
+pub fn parse_duration(text: &str) -> Result<Duration> {
+    const LEAST: Duration = Duration::from_millis(100);
+    const YEAR: Duration = Duration::from_hours(365 * 24);
+    let time =
+        milliseconds(text).map(|time| Duration::from_millis(time.try_into().unwrap_or(u64::MAX)));
+    match time {
+        Some(time) if (LEAST..=YEAR).contains(&time) => Ok(time),
+        Some(_) => bail!(Invalid, "out of range; give 100ms to 365d"),
+        None => bail!(Invalid, "not a time; write 1, 0.5, 10s, 5m or 1h"),
+    }
+}
 
 impl<const MOST: u32, const DEFAULT: u32> Time<MOST, DEFAULT> {
     /// The number of seconds.
@@ -62,14 +97,8 @@ impl<const MOST: u32, const DEFAULT: u32> FromStr for Time<MOST, DEFAULT> {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let unit = UNITS
-            .into_iter()
-            .find(|(name, _)| *name == unit.trim_start());
-        let seconds =
-            unit.and_then(|(_, seconds)| number.parse::<u64>().ok()?.checked_mul(seconds));
-        let Some(seconds) = seconds else {
+        let seconds = milliseconds(text).filter(|time| time.is_multiple_of(1000));
+        let Some(seconds) = seconds.map(|time| time / 1000) else {
             bail!(
                 Invalid,
                 "`{text}` is no time; write 25, \"25s\", \"10m\", \"2h\" or \"1d\""
@@ -108,6 +137,8 @@ mod tests {
             ("25 s", 25),
             ("10m", 600),
             ("10min", 600),
+            ("1.5m", 90),
+            ("2000ms", 2),
             ("1h", 3600),
         ] {
             assert_eq!(text.parse::<Minutes>().unwrap().get(), seconds, "{text}");
@@ -124,6 +155,9 @@ mod tests {
             "1.5",
             "10x",
             "100ms",
+            ".5m",
+            "1.m",
+            "1.2.3s",
             "99999999999999999999d",
         ] {
             let error = text.parse::<Minutes>().unwrap_err().to_string();
@@ -137,6 +171,38 @@ mod tests {
                 error,
                 format!("`{text}` is not possible; give 1 s to 3600 s")
             );
+        }
+    }
+
+    #[test]
+    fn a_time_of_the_command_line_may_be_a_part_of_a_second() {
+        for (text, milliseconds) in [
+            ("2", 2000),
+            ("0.5", 500),
+            ("0.5s", 500),
+            ("250ms", 250),
+            ("10 s", 10_000),
+            ("1.125m", 67_500),
+            ("1h", 3_600_000),
+        ] {
+            let expected = Duration::from_millis(milliseconds);
+            assert_eq!(parse_duration(text).unwrap(), expected, "{text}");
+        }
+        for (text, says) in [
+            ("", "not a time; write"),
+            ("s", "not a time; write"),
+            ("-1s", "not a time; write"),
+            ("1e9", "not a time; write"),
+            ("inf", "not a time; write"),
+            ("10x", "not a time; write"),
+            ("1m30s", "not a time; write"),
+            ("0.0001s", "not a time; write"),
+            ("0", "give 100ms to 365d"),
+            ("0.01s", "give 100ms to 365d"),
+            ("9000h", "give 100ms to 365d"),
+        ] {
+            let error = parse_duration(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
         }
     }
 }

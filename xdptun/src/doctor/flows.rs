@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::outcome::{Outcome, Sent};
-use xdptun_common::tunnel::state::{Flow, RESTARTED, State};
+use xdptun_common::tunnel::state::{Flow, State};
 
-use super::{Finding, some_of};
+use super::Finding;
 use crate::error::Result;
 use crate::host::mtu::cost_of_fragments;
+use crate::host::words::some_of;
 use crate::tunnel::Pinned;
 
 const CHECK: &str = "flows";
@@ -97,7 +98,7 @@ struct Seen {
 impl Seen {
     fn of(flows: &[(FlowKey, Flow)]) -> Self {
         let established = |(_, flow): &&(FlowKey, Flow)| flow.state() == State::Established;
-        let silent = flows.iter().filter(|(_, flow)| is_silent(flow));
+        let silent = flows.iter().filter(|(_, flow)| flow.is_silent(MANY_SYNS));
         let mut silent: Vec<SocketAddr> = silent.map(|(key, _)| key.remote()).collect();
         silent.sort_unstable();
         silent.dedup();
@@ -112,11 +113,6 @@ impl Seen {
     const fn works(&self) -> bool {
         self.established > 0 || self.answers > 0
     }
-}
-
-/// Whether the peer of a flow does not answer the calls of this host.
-const fn is_silent(flow: &Flow) -> bool {
-    flow.is_called() && flow.syns & !RESTARTED >= MANY_SYNS
 }
 
 fn judge(interface: &str, seen: &Seen) -> Finding {
@@ -185,7 +181,7 @@ fn reason(seen: &Seen) -> &'static str {
 mod tests {
     use std::iter;
 
-    use xdptun_common::tunnel::state::REMEMBERED;
+    use xdptun_common::tunnel::state::{REMEMBERED, RESTARTED};
 
     use super::super::Level;
     use super::*;

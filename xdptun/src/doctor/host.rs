@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_has_its_level() {
-        let probed = |supported| feature("x", supported, "there", (Level::Fail, "gone"));
-        assert_eq!(probed(Ok(true)), Finding::ok("x", "there"));
-        assert_eq!(probed(Ok(false)), Finding::fail("x", "gone"));
+        let probed = |supported| feature("btf", supported, "there", (Level::Fail, "gone"));
+        assert_eq!(probed(Ok(true)), Finding::ok("btf", "there"));
+        assert_eq!(probed(Ok(false)), Finding::fail("btf", "gone"));
         let unknown = probed(Err(io::Error::other("odd")));
-        assert_eq!(unknown, Finding::warn("x", "cannot be probed: odd"));
+        assert_eq!(unknown, Finding::warn("btf", "cannot be probed: odd"));
         assert_eq!(jit(true).level, Level::Ok);
         assert_eq!(
             jit(false).mend.as_deref(),

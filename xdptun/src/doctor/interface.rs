@@ -7,6 +7,7 @@ use crate::error::{Context as _, Result};
 use crate::host::ethtool;
 use crate::host::mtu::WireguardMtu;
 use crate::host::sysctl;
+use crate::host::words::some_of;
 
 /// The smallest MTU of IPv6, and the 12 bytes by which a TCP header is longer than UDP's.
 const SMALLEST_MTU: u32 = 1280 + 12;
@@ -74,32 +75,66 @@ fn rp_filter(subject: &Subject) -> Result<Vec<Finding>> {
     let (Some(all), Some(own)) = (value("all")?, value(name)?) else {
         return Ok(Vec::new());
     };
-    let elsewhere = routes::default_interfaces()?;
-    let is_way_back = elsewhere.is_empty() || elsewhere.contains(&subject.interface.index);
-    Ok(vec![judge_rp_filter(name, all.max(own), is_way_back)])
+    let peers = subject.pinned.as_ref().map(routes::peers_elsewhere);
+    let back = match peers.transpose()? {
+        Some((elsewhere, true)) if elsewhere.is_empty() => Back::PeersHere,
+        Some((elsewhere, true)) => Back::Elsewhere(some_of(&elsewhere)),
+        _ => {
+            let defaults = routes::default_interfaces()?;
+            let is_here = defaults.is_empty() || defaults.contains(&subject.interface.index);
+            if is_here {
+                Back::Here
+            } else {
+                Back::DefaultElsewhere
+            }
+        }
+    };
+    Ok(vec![judge_rp_filter(name, all.max(own), &back)])
+}
+
+/// Where packets to the hosts leave from which packets come.
+enum Back {
+    /// No default route leads to another interface than that by which they come.
+    Here,
+    /// Nor does a route to a known peer.
+    PeersHere,
+    /// Those to these peers by another.
+    Elsewhere(String),
+    /// No peer is known, and the default route leads to another.
+    DefaultElsewhere,
 }
 
 /// The stricter of the two settings counts, where 2 (loose) is more than 1 (strict).
-fn judge_rp_filter(name: &str, effective: u64, is_way_back: bool) -> Finding {
+fn judge_rp_filter(name: &str, effective: u64, back: &Back) -> Finding {
     const CHECK: &str = "rp-filter";
-    match effective {
-        1 if !is_way_back => {
-            let what = format!(
-                "{name}: reverse path filtering is strict, and the default route leads elsewhere: \
-                 IPv4 packets from hosts that are not on this link are dropped"
-            );
-            let key = sysctl::interface(name);
-            Finding::warn(CHECK, what).mend(format!("sysctl -w net.ipv4.conf.{key}.rp_filter=2"))
-        }
-        1 => Finding::ok(
-            CHECK,
-            format!("{name}: reverse path filtering is strict; no default route leads elsewhere"),
-        ),
-        _ => Finding::ok(
-            CHECK,
-            format!("{name}: reverse path filtering drops nothing"),
-        ),
+    if effective != 1 {
+        let what = format!("{name}: reverse path filtering drops nothing");
+        return Finding::ok(CHECK, what);
     }
+    let what = match back {
+        Back::Here => {
+            let what = format!(
+                "{name}: reverse path filtering is strict; no default route leads elsewhere"
+            );
+            return Finding::ok(CHECK, what);
+        }
+        Back::PeersHere => {
+            let what = format!(
+                "{name}: reverse path filtering is strict; no route to a known peer leads elsewhere"
+            );
+            return Finding::ok(CHECK, what);
+        }
+        Back::Elsewhere(peers) => format!(
+            "{name}: reverse path filtering is strict, and the route to {peers} leads elsewhere: \
+             packets from there are dropped"
+        ),
+        Back::DefaultElsewhere => format!(
+            "{name}: reverse path filtering is strict, and the default route leads elsewhere: \
+             IPv4 packets from hosts that are not on this link are dropped"
+        ),
+    };
+    let key = sysctl::interface(name);
+    Finding::warn(CHECK, what).mend(format!("sysctl -w net.ipv4.conf.{key}.rp_filter=2"))
 }
 
 fn offloads(subject: &Subject) -> Vec<Finding> {
@@ -172,16 +207,19 @@ mod tests {
 
     #[test]
     fn strict_filtering_matters_where_the_way_back_leads_elsewhere() {
-        for (effective, is_way_back, level) in [
-            (0, false, Level::Ok),
-            (1, true, Level::Ok),
-            (1, false, Level::Warn),
-            (2, false, Level::Ok),
+        let peers = || Back::Elsewhere("192.0.2.1".into());
+        for (effective, back, level) in [
+            (0, peers(), Level::Ok),
+            (1, Back::Here, Level::Ok),
+            (1, Back::PeersHere, Level::Ok),
+            (1, Back::DefaultElsewhere, Level::Warn),
+            (1, peers(), Level::Warn),
+            (2, peers(), Level::Ok),
         ] {
-            let finding = judge_rp_filter("eth0", effective, is_way_back);
+            let finding = judge_rp_filter("eth0", effective, &back);
             assert_eq!(finding.level, level, "{finding:?}");
         }
-        let vlan = judge_rp_filter("eth0.100", 1, false);
+        let vlan = judge_rp_filter("eth0.100", 1, &Back::DefaultElsewhere);
         assert_eq!(
             vlan.mend.unwrap(),
             "sysctl -w net.ipv4.conf.eth0/100.rp_filter=2"

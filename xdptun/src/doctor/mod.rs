@@ -6,10 +6,13 @@
 //! back ends.
 
 mod attachment;
+mod checks;
 mod clock;
 mod conntrack;
+mod counters;
 mod driver;
 mod ephemeral;
+mod filters;
 mod firewall;
 mod flows;
 mod gateway;
@@ -22,14 +25,20 @@ mod programs;
 mod routes;
 mod wireguard;
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
+pub use self::checks::{CHECKS, NOT_LOOKED_AT};
+use self::counters::Before;
 use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::group::Function;
+use crate::group::counter::Counts;
 use crate::group::pinned;
 use crate::host::interface::{Interface, name_of};
 use crate::host::ports::PortRange;
+use crate::host::route;
 use crate::nat64::Nat64;
 use crate::policy::Policy;
 use crate::tunnel::{Pinned, Tunnel};
@@ -61,7 +70,7 @@ impl Level {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The name of the check, the same in all versions.
+    /// The name of the check, one of [`CHECKS`].
     pub check: &'static str,
     /// How bad it is.
     pub level: Level,
@@ -73,6 +82,7 @@ pub struct Finding {
 
 impl Finding {
     fn new(check: &'static str, level: Level, what: impl Into<String>) -> Self {
+        debug_assert!(checks::is_check(check), "{check}");
         Self {
             check,
             level,
@@ -111,20 +121,11 @@ fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
     })
 }
 
-/// The names of the first few things, and how many more there are.
-fn some_of(all: &[impl ToString]) -> String {
-    const NAMED: usize = 3;
-    let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
-    let named = named.join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
-}
-
 /// An interface to look at.
 struct Subject {
     interface: Interface,
+    /// The counters of each function at the first reading.
+    before: Before,
     /// What the tunnel has attached, if anything.
     pinned: Option<Pinned>,
     /// What the gateway has attached, if anything.
@@ -150,14 +151,27 @@ impl Subject {
                     .collect::<Vec<_>>(),
             );
         }
-        Ok(Self {
+        let mut subject = Self {
+            before: Before::new(Vec::new()),
             gateway: crate::gateway::Pinned::open(interface.index)?,
             policy: crate::policy::Pinned::open(interface.index)?,
             nat64: crate::nat64::Pinned::open(interface.index)?,
             interface,
             pinned,
             ports,
-        })
+        };
+        subject.before = Before::new(subject.counts()?);
+        Ok(subject)
+    }
+
+    /// What each of its functions has counted, in the same order every time.
+    fn counts(&self) -> Result<Vec<Counts>> {
+        let of_tunnel = self.pinned.as_ref().map(Pinned::counters);
+        let of_gateway = self.gateway.as_ref().map(pinned::Pinned::counters);
+        let of_policy = self.policy.as_ref().map(pinned::Pinned::counters);
+        let of_nat64 = self.nat64.as_ref().map(pinned::Pinned::counters);
+        let all = [of_tunnel, of_gateway, of_policy, of_nat64].into_iter();
+        all.flatten().collect()
     }
 
     fn name(&self) -> &str {
@@ -174,6 +188,20 @@ impl Subject {
     const fn is_for_tunnel(&self) -> bool {
         let has_others = self.gateway.is_some() || self.policy.is_some() || self.nat64.is_some();
         self.pinned.is_some() || !has_others || !self.ports.is_empty()
+    }
+
+    /// Whether the tunnel carries datagrams of other hosts, which this one forwards.
+    fn forwards(&self) -> Result<bool> {
+        let Some(pinned) = &self.pinned else {
+            return Ok(false);
+        };
+        let ends = route::ends()?;
+        let is_own = |address: IpAddr| {
+            let own = ends.iter().filter(|end| end.kind == "local");
+            own.into_iter().any(|end| end.to.contains(&address))
+        };
+        let flows = pinned.own_flows(&pinned.group.maps.flows()?);
+        Ok(flows.iter().any(|(key, _)| !is_own(key.local().ip())))
     }
 
     /// Whether sessions of the gateway may begin by it.
@@ -253,11 +281,20 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
             "nothing is attached and there is no default route; name an interface with --iface",
         )),
         Ok(names) => {
-            for name in names {
-                match Subject::find(&name, ports) {
-                    Ok(subject) => findings.extend(subject.examine()),
-                    Err(error) => findings.push(Finding::fail("interface", format!("{error:#}"))),
-                }
+            let subjects = names.iter().map(|name| Subject::find(name, ports));
+            // All of them before the first is examined: what they count is compared afterwards.
+            let subjects: Vec<Result<Subject>> = subjects.collect();
+            for subject in &subjects {
+                findings.extend(match subject {
+                    Ok(subject) => subject.examine(),
+                    Err(error) => vec![Finding::fail("interface", format!("{error:#}"))],
+                });
+            }
+            for subject in subjects.iter().flatten() {
+                findings.extend(found(
+                    "drops",
+                    subject.before.check(subject.name(), || subject.counts()),
+                ));
             }
         }
         Err(error) => findings.push(Finding::fail("interface", format!("{error:#}"))),
@@ -307,16 +344,4 @@ fn check_pins_of<F: Function>() -> Result<Vec<Finding>> {
         findings.push(Finding::fail("attachment", what));
     }
     Ok(findings)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_some_of_many_are_named() {
-        assert_eq!(some_of(&[1]), "1");
-        assert_eq!(some_of(&[1, 2, 3]), "1, 2, 3");
-        assert_eq!(some_of(&[1, 2, 3, 4, 5]), "1, 2, 3 and 2 more");
-    }
 }

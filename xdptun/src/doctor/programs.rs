@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 
 use aya::programs::links::LinkType;
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType, loaded_links, loaded_programs};
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
-use rtnetlink::packet_route::tc::{TcAttribute, TcFilterBpfOption, TcMessage, TcOption};
 
+use super::filters::{self, Filter};
 use super::{Finding, Subject, driver, found};
 use crate::datapath::programs::{Programs, TcProgram};
 use crate::error::{Context as _, Result, io_error};
@@ -41,8 +41,8 @@ pub struct XdpProgram {
 pub struct Hook {
     /// Names of programs with a TCX link.
     tcx: Vec<String>,
-    /// Names of filters (of the clsact qdisc); they run after those of TCX.
-    filters: Vec<String>,
+    /// The filters (of the clsact qdisc); they run after the programs of TCX.
+    filters: Vec<Filter>,
 }
 
 /// Whether it is a program of the tunnel.
@@ -92,17 +92,21 @@ impl Hook {
     /// Programs with these names.
     #[cfg(test)]
     pub fn with(tcx: &[&str], filters: &[&str]) -> Self {
-        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let filter = |name: &&str| Filter {
+            name: (*name).to_owned(),
+            priority: 1,
+            drops: false,
+        };
         Self {
-            tcx: owned(tcx),
-            filters: owned(filters),
+            tcx: tcx.iter().map(ToString::to_string).collect(),
+            filters: filters.iter().map(filter).collect(),
         }
     }
 
     /// The names of all of them.
     fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
-        let all = self.tcx.iter().chain(&self.filters);
-        all.map(String::as_str)
+        let filters = self.filters.iter().map(|filter| &filter.name);
+        self.tcx.iter().chain(filters).map(String::as_str)
     }
 
     /// Whether the tunnel has a program there.
@@ -131,8 +135,8 @@ impl Seen {
                 .await
                 .context("cannot look it up")?;
             let filters = || handle.traffic_filter(index).get();
-            let ingress = names(filters().ingress().execute()).await;
-            let egress = names(filters().egress().execute()).await;
+            let ingress = filters::read(filters().ingress().execute()).await;
+            let egress = filters::read(filters().egress().execute()).await;
             Ok((link, [ingress, egress]))
         })?;
         let xdp = match link.as_ref().and_then(xdp) {
@@ -235,36 +239,6 @@ fn link_of(program: u32) -> Result<Option<u32>> {
     })
 }
 
-/// The names of filters. Without a clsact qdisc there are none.
-async fn names(filters: impl Stream<Item = Result<TcMessage, rtnetlink::Error>>) -> Vec<String> {
-    let found = filters.filter_map(async |filter| filter.ok().as_ref().and_then(filter_name));
-    found.collect().await
-}
-
-fn filter_name(filter: &TcMessage) -> Option<String> {
-    // The kernel lists each priority once more, as a filter without a handle.
-    if u32::from(filter.header.handle) == 0 {
-        return None;
-    }
-    let mut kind = None;
-    for attribute in &filter.attributes {
-        match attribute {
-            TcAttribute::Kind(name) => kind = Some(name.clone()),
-            TcAttribute::Options(options) => {
-                let program = options.iter().find_map(|option| match option {
-                    TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name.clone()),
-                    _ => None,
-                });
-                if program.is_some() {
-                    return program;
-                }
-            }
-            _ => {}
-        }
-    }
-    kind
-}
-
 pub fn check(subject: &Subject, seen: &Seen) -> Vec<Finding> {
     let (interface, xdp) = (&subject.interface, seen.xdp.as_ref());
     let judged = driver::takes_xdp(interface.index).map(|takes_xdp| {
@@ -277,10 +251,15 @@ pub fn check(subject: &Subject, seen: &Seen) -> Vec<Finding> {
     });
     let mut findings = found(XDP, judged);
     findings.push(judge_tc(&interface.name, seen));
+    for (direction, hook) in [("ingress", &seen.ingress), ("egress", &seen.egress)] {
+        let dropping = hook.filters.iter().filter(|filter| filter.drops);
+        findings.extend(dropping.map(|filter| drops(&interface.name, direction, filter)));
+    }
     findings
 }
 
 const XDP: &str = "xdp";
+const TC: &str = "tc";
 
 /// `takes_xdp`: whether the driver takes XDP, if that is known; `spared`: why `attach` does
 /// not use it.
@@ -311,14 +290,13 @@ fn judge_xdp(
 }
 
 fn judge_tc(interface: &str, seen: &Seen) -> Finding {
-    const CHECK: &str = "tc";
     let others: Vec<&str> = [&seen.ingress, &seen.egress]
         .into_iter()
         .flat_map(Hook::names)
         .filter(|name| !is_tunnel(name) && !is_behind_tunnel(name))
         .collect();
     if others.is_empty() {
-        return Finding::ok(CHECK, format!("{interface}: no tc programs of others"));
+        return Finding::ok(TC, format!("{interface}: no tc programs of others"));
     }
     let others = others.join(", ");
     let before = match first_is_tunnel(&seen.ingress) {
@@ -328,14 +306,29 @@ fn judge_tc(interface: &str, seen: &Seen) -> Finding {
     };
     match before {
         Some(before) => Finding::warn(
-            CHECK,
+            TC,
             format!("{interface}: tc programs of others ({others}) {before}"),
         ),
         None => Finding::ok(
-            CHECK,
-            format!("{interface}: tc programs of others ({others}) see datagrams, as sockets do"),
+            TC,
+            format!(
+                "{interface}: tc programs of others ({others}) see datagrams, as sockets do; what a \
+                 program drops is not known"
+            ),
         ),
     }
+}
+
+/// A filter of others that drops what it matches. The doctor does not judge whether it matches packets
+/// of the tunnel.
+fn drops(interface: &str, direction: &str, filter: &Filter) -> Finding {
+    let Filter { name, priority, .. } = filter;
+    let what = format!(
+        "{interface}: a {name} filter of priority {priority} on {direction} drops packets; whether \
+         those of xdptun are among them is not known: `tc -s filter show dev {interface} {direction}` \
+         counts what it matches"
+    );
+    Finding::warn(TC, what)
 }
 
 /// Whether no program runs before the one that restores. If it is not attached yet, it will

@@ -12,10 +12,15 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::{Finding, some_of};
+use super::Finding;
 use crate::error::{Context as _, Error, Result};
+use crate::host::interface::name_of;
 use crate::host::netlink;
+use crate::host::words::some_of;
 use crate::tunnel::Pinned;
+
+/// The most peers with flows whose routes are asked for.
+const MOST_ASKED: usize = 64;
 
 /// The indices of the interfaces that the default routes of both families lead to.
 pub fn default_interfaces() -> Result<Vec<u32>> {
@@ -76,6 +81,31 @@ fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
 
 /// Whether packets to the peers of an attachment leave by its interface.
 pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
+    let hosts = named_peers(pinned)?;
+    let is_attached =
+        |index: u32| index == pinned.ifindex || Pinned::exists(index).unwrap_or_default();
+    let ways = ways_to(pinned.ifindex, hosts, is_attached)?;
+    Ok(judge(&pinned.name(), pinned.ifindex, &ways))
+}
+
+/// The IPv4 peers of an attachment to which no packet leaves by its interface: those that it names, and
+/// those with flows, and whether there are any peers to ask for.
+pub fn peers_elsewhere(pinned: &Pinned) -> Result<(Vec<IpAddr>, bool)> {
+    let flows = pinned.own_flows(&pinned.group.maps.flows()?);
+    let mut hosts: BTreeSet<IpAddr> = named_peers(pinned)?.into_iter().collect();
+    hosts.extend(flows.iter().map(|(key, _)| key.remote().ip()));
+    let hosts: Vec<IpAddr> = hosts.into_iter().filter(IpAddr::is_ipv4).collect();
+    let hosts: Vec<IpAddr> = hosts.into_iter().take(MOST_ASKED).collect();
+    let are_known = !hosts.is_empty();
+    let ways = ways_to(pinned.ifindex, hosts, |index| index == pinned.ifindex)?;
+    let elsewhere = ways
+        .iter()
+        .filter(|way| way.by.is_some() && !way.is_attached);
+    Ok((elsewhere.map(|way| way.to).collect(), are_known))
+}
+
+/// The addresses of peers that an attachment names.
+fn named_peers(pinned: &Pinned) -> Result<Vec<IpAddr>> {
     let peers = pinned.group.maps.peers()?.into_iter();
     let hosts = peers.filter(|peer| peer.prefix_len() == peer.max_prefix_len());
     // Every interface leads to a link-local address.
@@ -83,18 +113,23 @@ pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
         IpAddr::V4(host) => !host.is_link_local(),
         IpAddr::V6(host) => !host.is_unicast_link_local(),
     });
-    let hosts: Vec<IpAddr> = hosts.collect();
-    let is_attached =
-        |index: u32| index == pinned.ifindex || Pinned::exists(index).unwrap_or_default();
-    let ways = netlink::block_on(async |handle| {
-        let choices = Choices::of(&handle, pinned.ifindex).await?;
+    Ok(hosts.collect())
+}
+
+/// The ways to hosts; those of `interface` have the addresses that rules may ask for.
+fn ways_to(
+    interface: u32,
+    hosts: Vec<IpAddr>,
+    is_attached: impl Fn(u32) -> bool + Sync,
+) -> Result<Vec<Way>> {
+    netlink::block_on(async |handle| {
+        let choices = Choices::of(&handle, interface).await?;
         let mut ways = Vec::new();
         for host in hosts {
-            ways.extend(way_to(&handle, host, &choices, is_attached).await?);
+            ways.extend(way_to(&handle, host, &choices, &is_attached).await?);
         }
         Ok::<_, Error>(ways)
-    })?;
-    Ok(judge(&pinned.name(), pinned.ifindex, &ways))
+    })
 }
 
 /// The properties of a packet by which rules of this host choose a route.
@@ -227,16 +262,20 @@ fn judge(interface: &str, index: u32, ways: &[Way]) -> Vec<Finding> {
         ways.iter().filter(chosen).map(|way| way.to).collect()
     };
     let elsewhere = hosts(|way| way.by.is_some() && !way.is_attached);
+    let away = ways.iter().filter(|way| !way.is_attached);
+    let away: BTreeSet<u32> = away.filter_map(|way| way.by).collect();
+    let name = |index| name_of(index).unwrap_or_else(|| format!("interface {index}"));
+    let names: Vec<String> = away.into_iter().map(name).collect();
     let nowhere = hosts(|way| way.by.is_none());
     if ways.is_empty() {
         return Vec::new();
     }
     vec![if let Some(first) = elsewhere.first() {
         let what = format!(
-            "{interface}: datagrams to {} leave by another interface, where xdptun is not \
-             attached; a rule by port, protocol or user may still lead them here; `ip route get \
-             {first}` shows the interface",
-            some_of(&elsewhere)
+            "{interface}: datagrams to {} leave by {}, where xdptun is not attached; a rule by port, \
+             protocol or user may still lead them here; `ip route get {first}` shows the route",
+            some_of(&elsewhere),
+            some_of(&names)
         );
         Finding::warn(CHECK, what)
     } else if nowhere.len() == ways.len() {
@@ -273,9 +312,10 @@ mod tests {
         let leads = |count| (Level::Ok, format!("eth0: leads to {count} of 2 peers"));
         assert_eq!(said([Some(7), Some(7)]), leads(2));
         assert_eq!(said([Some(8), Some(7)]), leads(1));
-        let (level, what) = said([Some(7), Some(9)]);
+        let (level, what) = said([Some(7), Some(900)]);
         assert_eq!(level, Level::Warn);
-        assert!(what.contains("datagrams to 192.0.2.2 leave"), "{what}");
+        let leaves = "datagrams to 192.0.2.2 leave by interface 900,";
+        assert!(what.contains(leaves), "{what}");
     }
 
     /// A name has an IPv6 address also where there is no IPv6.

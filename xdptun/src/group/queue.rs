@@ -85,6 +85,11 @@ impl<K: Copy + Eq + Hash> Queue<K> {
         self.keys.keys().copied().collect()
     }
 
+    /// Whether something waits for this.
+    pub fn holds(&self, key: &K) -> bool {
+        self.keys.contains_key(key)
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()

@@ -19,3 +19,4 @@ pub mod proc;
 pub mod random;
 pub mod route;
 pub mod sysctl;
+pub mod words;

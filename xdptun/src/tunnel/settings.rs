@@ -1,6 +1,7 @@
 //! What the programs and maps of the tunnel are set up with.
 
 use ipnet::IpNet;
+use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::{Phantuns, peer};
 
 use super::keys::Keys;
@@ -59,6 +60,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether they are for a flow: one of its ports is owned, and the other end is a peer.
+    #[must_use]
+    pub fn carry(&self, flow: &FlowKey) -> bool {
+        let (local, remote) = (flow.local(), flow.remote());
+        let owns = |port| self.ports.iter().any(|range| range.contains(port));
+        let is_peer = |network: &IpNet| network.contains(&remote.ip());
+        (owns(local.port()) || owns(remote.port()))
+            && (!self.only_peers || self.peers.iter().any(is_peer))
+    }
+
     /// Whether peers have keys of their own.
     #[must_use]
     pub fn has_own_keys(&self) -> bool {

@@ -41,15 +41,20 @@ impl Entry {
     }
 }
 
-/// Packs entries in order below `prefix`, with one time (seconds since 1970) and
-/// root as the owner of all.
+/// Packs entries as [`tar`] and compresses them.
 pub fn tar_gz(entries: &BTreeMap<String, Entry>, prefix: &str, time: u64) -> Result<Vec<u8>> {
+    gzip(&tar(entries, prefix, time)?)
+}
+
+/// Packs entries in order below `prefix`, if there is one, with one time (seconds since 1970) and
+/// root as the owner of all.
+pub fn tar(entries: &BTreeMap<String, Entry>, prefix: &str, time: u64) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
-    let top = (prefix.to_owned(), &Entry::Directory);
+    let top = (!prefix.is_empty()).then(|| (prefix.to_owned(), &Entry::Directory));
     let entries = entries
         .iter()
         .map(|(path, entry)| (format!("{prefix}{path}"), entry));
-    for (path, entry) in [top].into_iter().chain(entries) {
+    for (path, entry) in top.into_iter().chain(entries) {
         let mut header = Header::new_gnu();
         header.set_mtime(time);
         header.set_uid(0);
@@ -71,7 +76,7 @@ pub fn tar_gz(entries: &BTreeMap<String, Entry>, prefix: &str, time: u64) -> Res
         header.set_cksum();
         tar.append(&header, data)?;
     }
-    gzip(&tar.into_inner()?)
+    Ok(tar.into_inner()?)
 }
 
 /// Compresses without a name and a time, which are the archive's.

@@ -3,11 +3,37 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use super::archive::{Entry, gzip};
+use super::system::{LICENCES, System};
+
+/// The folders of files that a package manager keeps if the operator has changed them.
+const SETTINGS: [&str; 2] = ["etc/xdptun/", "etc/config/"];
+
+const DOCUMENTATION: &str = "usr/share/doc/xdptun";
+
+/// What packages are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources<'a> {
+    /// The tree.
+    pub root: &'a Path,
+    /// The generated man pages and completions.
+    pub manual: &'a Path,
+    /// The program.
+    pub binary: &'a Path,
+    /// The licences of the crates in it.
+    pub notices: &'a str,
+}
+
+impl Sources<'_> {
+    /// The folder of the files that only packages need.
+    pub fn package(&self) -> PathBuf {
+        self.root.join("xdptun/package")
+    }
+}
 
 /// The files by their path without the leading `/`.
 #[derive(Debug, Default)]
@@ -15,61 +41,60 @@ pub struct Contents {
     files: BTreeMap<String, Entry>,
 }
 
-/// Where systemd looks for units of packages.
-const UNITS: &str = "usr/lib/systemd/system";
-const DOCUMENTATION: &str = "usr/share/doc/xdptun";
-
 impl Contents {
-    /// Collects the binary, the files of `sources` and `docs`, the generated ones of
-    /// `manual`, and the licences of the linked crates.
-    pub fn collect(
-        sources: &Path,
-        docs: &Path,
-        binary: &Path,
-        manual: &Path,
-        notices: &str,
-    ) -> Result<Self> {
+    /// Collects what a package for a system holds.
+    pub fn collect(sources: &Sources<'_>, system: System) -> Result<Self> {
         let mut contents = Self::default();
-        contents.add("usr/bin/xdptun", Entry::program(read(binary)?));
-        let copies = [
-            ("config.toml", "etc/xdptun/config.toml".to_owned()),
-            ("xdptun.service", format!("{UNITS}/xdptun.service")),
-            ("xdptun@.service", format!("{UNITS}/xdptun@.service")),
-            // Settings that both units share.
-            (
-                "common.conf",
-                format!("{UNITS}/xdptun.service.d/10-common.conf"),
-            ),
-            (
-                "common.conf",
-                format!("{UNITS}/xdptun@.service.d/10-common.conf"),
-            ),
-            ("sysusers.conf", "usr/lib/sysusers.d/xdptun.conf".to_owned()),
-            ("tmpfiles.conf", "usr/lib/tmpfiles.d/xdptun.conf".to_owned()),
-            ("eth0.env", format!("{DOCUMENTATION}/examples/eth0.env")),
-            ("debian/copyright", format!("{DOCUMENTATION}/copyright")),
-        ];
-        for (source, path) in copies {
-            contents.add(&path, Entry::file(read(&sources.join(source))?));
+        contents.add("usr/bin/xdptun", Entry::program(read(sources.binary)?));
+        let package = sources.package();
+        for &(source, path, mode) in system.service_files() {
+            let data = read(&package.join(source))?;
+            contents.add(path, Entry::File { mode, data });
         }
-        let changelog = gzip(&read(&sources.join("debian/changelog"))?)?;
-        let path = format!("{DOCUMENTATION}/changelog.Debian.gz");
-        contents.add(&path, Entry::file(changelog));
-        let path = format!("{DOCUMENTATION}/third-party.txt.gz");
-        contents.add(&path, Entry::file(gzip(notices.as_bytes())?));
-        for (name, data) in read_all(docs)? {
-            contents.add(&format!("{DOCUMENTATION}/{name}"), Entry::file(data));
+        contents.add_licences(sources, system)?;
+        if system.has_room() {
+            for (name, data) in read_all(&sources.root.join("docs"))? {
+                contents.add(&format!("{DOCUMENTATION}/{name}"), Entry::file(data));
+            }
+            contents.add_manual(sources.manual, system)?;
         }
+        Ok(contents)
+    }
+
+    fn add_licences(&mut self, sources: &Sources<'_>, system: System) -> Result<()> {
+        let folder = if system == System::Debian {
+            let debian = sources.package().join("debian");
+            let copyright = Entry::file(read(&debian.join("copyright"))?);
+            self.add(&format!("{DOCUMENTATION}/copyright"), copyright);
+            let overrides = Entry::file(read(&debian.join("overrides"))?);
+            self.add("usr/share/lintian/overrides/xdptun", overrides);
+            let changelog = Entry::file(gzip(&read(&debian.join("changelog"))?)?);
+            self.add(&format!("{DOCUMENTATION}/changelog.Debian.gz"), changelog);
+            DOCUMENTATION
+        } else {
+            for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+                let licence = Entry::file(read(&sources.root.join(name))?);
+                self.add(&format!("{LICENCES}/{name}"), licence);
+            }
+            LICENCES
+        };
+        let notices = Entry::file(gzip(sources.notices.as_bytes())?);
+        self.add(&format!("{folder}/third-party.txt.gz"), notices);
+        Ok(())
+    }
+
+    fn add_manual(&mut self, manual: &Path, system: System) -> Result<()> {
         for (name, data) in read_all(manual)? {
             if name.ends_with(".8") {
                 let path = format!("usr/share/man/man8/{name}.gz");
-                contents.add(&path, Entry::file(gzip(&data)?));
+                self.add(&path, Entry::file(gzip(&data)?));
             } else {
-                let path = completion(&name).with_context(|| format!("{name}: what is it?"))?;
-                contents.add(path, Entry::file(data));
+                let path = system.completion(&name);
+                let path = path.with_context(|| format!("{name}: what is it?"))?;
+                self.add(path, Entry::file(data));
             }
         }
-        Ok(contents)
+        Ok(())
     }
 
     fn add(&mut self, path: &str, entry: Entry) {
@@ -85,6 +110,14 @@ impl Contents {
         self.files.iter().filter_map(data)
     }
 
+    /// The paths of the files that the operator may change.
+    pub fn settings(&self) -> impl Iterator<Item = &str> {
+        self.files
+            .keys()
+            .map(String::as_str)
+            .filter(|path| is_setting(path))
+    }
+
     /// The files and every directory above one, which comes first.
     pub fn entries(&self) -> BTreeMap<String, Entry> {
         let mut entries = self.files.clone();
@@ -97,14 +130,9 @@ impl Contents {
     }
 }
 
-/// Where Debian's shells look for completions of packages.
-fn completion(name: &str) -> Option<&'static str> {
-    match name {
-        "xdptun.bash" => Some("usr/share/bash-completion/completions/xdptun"),
-        "_xdptun" => Some("usr/share/zsh/vendor-completions/_xdptun"),
-        "xdptun.fish" => Some("usr/share/fish/vendor_completions.d/xdptun.fish"),
-        _ => None,
-    }
+/// Whether the operator may change a file.
+pub fn is_setting(path: &str) -> bool {
+    SETTINGS.iter().any(|folder| path.starts_with(folder))
 }
 
 /// The files of a directory by their names.

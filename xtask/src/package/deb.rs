@@ -2,42 +2,42 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ar::{Builder, Header};
 
+use super::about::{About, NAME, PRIORITY, SECTION, SUMMARY, TEXT};
 use super::archive::{Entry, tar_gz};
 use super::contents::Contents;
+use super::scripts::Scripts;
 
-/// The scripts that dpkg runs.
-const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
-
-/// The folder of files that dpkg keeps if the operator has changed them.
-const SETTINGS: &str = "etc/";
-
-/// Makes a package of `contents`, with the control file and the scripts of
-/// `debian`, and one time (seconds since 1970) for all.
+/// Makes a package, with one time (seconds since 1970) for all.
 pub fn build(
     contents: &Contents,
-    debian: &Path,
-    version: &str,
+    scripts: &Scripts,
+    about: &About,
     machine: &str,
     time: u64,
 ) -> Result<Vec<u8>> {
     let mut control = BTreeMap::new();
     let texts = [
-        ("control", control_file(contents, debian, version, machine)?),
+        ("control", control_file(contents, about, machine)?),
         ("conffiles", settings(contents)?),
         ("md5sums", sums(contents)?),
     ];
     for (name, text) in texts {
         control.insert(name.to_owned(), Entry::file(text.into_bytes()));
     }
-    for script in SCRIPTS {
-        let entry = Entry::program(read(debian, script)?.into_bytes());
-        control.insert(script.to_owned(), entry);
+    let scripts = [
+        ("postinst", &scripts.after_install),
+        ("prerm", &scripts.before_remove),
+        ("postrm", &scripts.after_remove),
+    ];
+    for (name, text) in scripts {
+        if let Some(text) = text {
+            let entry = Entry::program(text.clone().into_bytes());
+            control.insert(name.to_owned(), entry);
+        }
     }
     let members = [
         ("debian-binary", b"2.0\n".to_vec()),
@@ -54,22 +54,23 @@ pub fn build(
     Ok(package.into_inner()?)
 }
 
-/// The control file of `debian` with the fields that depend on the build.
-fn control_file(
-    contents: &Contents,
-    debian: &Path,
-    version: &str,
-    machine: &str,
-) -> Result<String> {
+fn control_file(contents: &Contents, about: &About, machine: &str) -> Result<String> {
+    let About {
+        version, release, ..
+    } = about;
     let bytes: usize = contents.files().map(|(_, data)| data.len()).sum();
-    let mut control = String::new();
-    for line in read(debian, "control")?.lines() {
-        writeln!(control, "{line}")?;
-        if line.starts_with("Package:") {
-            writeln!(control, "Version: {version}\nArchitecture: {machine}")?;
-            writeln!(control, "Installed-Size: {}", bytes.div_ceil(1024))?;
-            writeln!(control, "Maintainer: {}", env!("CARGO_PKG_AUTHORS"))?;
-        }
+    let mut control = format!("Package: {NAME}\nVersion: {version}-{release}\n");
+    writeln!(control, "Architecture: {machine}")?;
+    writeln!(control, "Installed-Size: {}", bytes.div_ceil(1024))?;
+    writeln!(control, "Maintainer: {}", about.maintainer)?;
+    if let Some(homepage) = &about.homepage {
+        writeln!(control, "Homepage: {homepage}")?;
+    }
+    writeln!(control, "Section: {SECTION}\nPriority: {PRIORITY}")?;
+    writeln!(control, "Suggests: wireguard-tools")?;
+    writeln!(control, "Description: {SUMMARY}")?;
+    for line in TEXT.lines() {
+        writeln!(control, " {line}")?;
     }
     Ok(control)
 }
@@ -77,10 +78,8 @@ fn control_file(
 /// The list of files that the operator may change.
 fn settings(contents: &Contents) -> Result<String> {
     let mut settings = String::new();
-    for (path, _) in contents.files() {
-        if path.starts_with(SETTINGS) {
-            writeln!(settings, "/{path}")?;
-        }
+    for path in contents.settings() {
+        writeln!(settings, "/{path}")?;
     }
     Ok(settings)
 }
@@ -92,9 +91,4 @@ fn sums(contents: &Contents) -> Result<String> {
         writeln!(sums, "{:x}  {path}", md5::compute(data))?;
     }
     Ok(sums)
-}
-
-fn read(debian: &Path, name: &str) -> Result<String> {
-    let path = debian.join(name);
-    fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))
 }

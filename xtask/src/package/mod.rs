@@ -1,18 +1,24 @@
-//! `cargo xtask package`: Debian packages and archives of the static binary.
+//! `cargo xtask package`: packages, archives and images of the static binary.
 //!
 //! The same binary gives the same bytes: times are the commit's, owners are root,
 //! the order is that of the names.
 
+mod about;
 mod archive;
 mod contents;
 mod deb;
+mod format;
 mod licences;
+mod nfpm;
+mod oci;
+mod scripts;
+mod system;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use xdptun_lab::command::run as output_of;
 use xdptun_lab::workspace;
@@ -20,7 +26,9 @@ use xdptun_lab::workspace;
 use crate::debian::Arch;
 use crate::shell::{cargo, run_visible};
 use crate::{build, setup};
-use contents::Contents;
+use about::About;
+use contents::Sources;
+use format::{Format, Job};
 
 /// Options of `cargo xtask package`.
 #[derive(Debug, Default, clap::Args)]
@@ -28,6 +36,15 @@ pub struct Args {
     /// Only for this machine; may be repeated [default: all]
     #[arg(long, value_name = "TRIPLE", value_parser = target)]
     target: Vec<Arch>,
+    /// Only this format; may be repeated [default: all]
+    #[arg(long, value_name = "FORMAT")]
+    format: Vec<Format>,
+    /// The person to ask about the packages [default: as Cargo.toml says]
+    #[arg(long, value_name = "NAME <ADDRESS>")]
+    maintainer: Option<String>,
+    /// Where the project is on the web [default: as Cargo.toml says]
+    #[arg(long, value_name = "URL")]
+    homepage: Option<String>,
     /// Where to put them [default: target/package]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -48,10 +65,11 @@ fn target(triple: &str) -> Result<Arch, String> {
 /// Builds all packages and says where they are.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
-    let targets = match &args.target[..] {
-        [] => Arch::value_variants(),
-        chosen => chosen,
-    };
+    let targets = all_or(&args.target);
+    let formats = all_or(&args.format);
+    if formats.iter().any(|format| format.needs_nfpm()) {
+        setup::ensure_nfpm().context("only `--format` deb, tar and oci do without nfpm")?;
+    }
     let out = match &args.out {
         Some(out) => out.clone(),
         None => workspace::target_dir().join("package"),
@@ -60,22 +78,36 @@ pub fn run(args: &Args) -> Result<()> {
     let triples: Vec<&str> = targets.iter().map(|target| target.triple()).collect();
     let binaries = build::shipped(&triples)?;
     let manual = manual()?;
-    let sources = workspace::root().join("xdptun/package");
-    let docs = workspace::root().join("docs");
-    let version = version(&sources.join("debian/changelog"))?;
+    let root = workspace::root();
+    let changelog = root.join("xdptun/package/debian/changelog");
+    let about = About::new(&changelog, args.maintainer.clone(), args.homepage.clone())?;
     let time = time()?;
-    for (target, binary) in targets.iter().zip(binaries) {
-        let (triple, machine) = (target.triple(), target.debian());
-        let notices = licences::notices(triple)?;
-        let contents = Contents::collect(&sources, &docs, &binary, manual.path(), &notices)?;
-        let name = format!("xdptun-{}-{triple}", env!("CARGO_PKG_VERSION"));
-        let archive = archive::tar_gz(&contents.entries(), &format!("{name}/"), time)?;
-        write(&out.join(format!("{name}.tar.gz")), &archive)?;
-        let package = deb::build(&contents, &sources.join("debian"), &version, machine, time)?;
-        let name = format!("xdptun_{version}_{machine}.deb");
-        write(&out.join(name), &package)?;
+    for (&target, binary) in targets.iter().zip(&binaries) {
+        let sources = Sources {
+            root: &root,
+            manual: manual.path(),
+            binary,
+            notices: &licences::notices(target.triple())?,
+        };
+        let job = Job {
+            sources,
+            about: &about,
+            target,
+            time,
+        };
+        for &format in formats {
+            write(&out.join(job.file_name(format)), &job.build(format)?)?;
+        }
     }
     Ok(())
+}
+
+/// What was chosen, or everything.
+fn all_or<T: ValueEnum>(chosen: &[T]) -> &[T] {
+    match chosen {
+        [] => T::value_variants(),
+        chosen => chosen,
+    }
 }
 
 fn write(path: &Path, data: &[u8]) -> Result<()> {
@@ -94,24 +126,6 @@ fn manual() -> Result<tempfile::TempDir> {
     let program = workspace::target_dir().join("debug/examples/manual");
     run_visible(Command::new(program).arg(folder.path()))?;
     Ok(folder)
-}
-
-/// The version of the newest entry of the Debian changelog.
-fn version(changelog: &Path) -> Result<String> {
-    let name = changelog.display();
-    let text = fs::read_to_string(changelog).with_context(|| format!("{name}: cannot read"))?;
-    let version = newest(&text).with_context(|| format!("{name}: no version in its first line"))?;
-    let program = env!("CARGO_PKG_VERSION");
-    ensure!(
-        version.split('-').next() == Some(program),
-        "{name}: its newest entry is of {version}, and the program is {program}; add an entry"
-    );
-    Ok(version.to_owned())
-}
-
-fn newest(changelog: &str) -> Option<&str> {
-    let (_, rest) = changelog.lines().next()?.split_once('(')?;
-    Some(rest.split_once(')')?.0)
 }
 
 /// The time that everything in a package carries, in seconds since 1970:
@@ -134,13 +148,6 @@ fn time() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_newest_entry_comes_first() {
-        let text = "xdptun (0.2.0-1) stable; urgency=medium\n\nxdptun (0.1.0-1) stable\n";
-        assert_eq!(newest(text), Some("0.2.0-1"));
-        assert_eq!(newest(""), None);
-    }
 
     #[test]
     fn a_target_is_named_as_cargo_names_it() {

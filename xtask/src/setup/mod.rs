@@ -4,6 +4,7 @@
 //! verb can call this as its first step.
 
 mod debian;
+mod go;
 mod packages;
 mod peers;
 mod toolchain;
@@ -12,6 +13,7 @@ mod unpacked;
 
 use anyhow::Result;
 
+pub use go::nfpm;
 pub use packages::laboratory;
 pub use peers::Peer;
 pub use toolchain::has_core;
@@ -45,6 +47,8 @@ pub fn run() -> Result<()> {
             }
         }
     }
+    // Whoever only builds needs no Go.
+    try_install(go::nfpm_part());
     eprintln!("setup: everything is there");
     Ok(())
 }
@@ -72,11 +76,7 @@ pub fn ensure() -> Result<()> {
 /// Installs a program of others for a benchmark. A program that cannot be installed is absent
 /// from the results, and no error here.
 pub fn try_peer(peer: Peer) {
-    let part = peer.part();
-    let name = part.name.clone();
-    if let Err(error) = install_missing(vec![part]) {
-        eprintln!("absent    {name}: {error:#}");
-    }
+    try_install(peer.part());
 }
 
 /// Installs what the tests of `test/real` run, silent when nothing is missing.
@@ -88,6 +88,11 @@ pub fn ensure_real() -> Result<()> {
 pub fn ensure_packages() -> Result<()> {
     install_missing(packages::package_parts())?;
     install_missing(debian::parts())
+}
+
+/// Builds nfpm, silent when it is there.
+pub fn ensure_nfpm() -> Result<()> {
+    install_missing(vec![go::nfpm_part()])
 }
 
 /// Installs what emulating another machine needs, silent when nothing is
@@ -111,6 +116,14 @@ fn install_missing(parts: Vec<Part>) -> Result<()> {
         .into_iter()
         .filter(|part| !part.present)
         .try_for_each(install)
+}
+
+/// A part that cannot be installed is told to be absent, and no error.
+fn try_install(part: Part) {
+    let name = part.name.clone();
+    if let Err(error) = install_missing(vec![part]) {
+        eprintln!("absent    {name}: {error:#}");
+    }
 }
 
 fn install(part: Part) -> Result<()> {

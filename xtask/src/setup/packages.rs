@@ -27,6 +27,7 @@ const LABORATORY: Group = Group {
         ("ip", "iproute2"),
         ("tc", "iproute2"),
         ("nft", "nftables"),
+        ("iptables-legacy", "iptables"),
         ("conntrack", "conntrack"),
         ("ethtool", "ethtool"),
         ("wg", "wireguard-tools"),
@@ -65,7 +66,16 @@ const MODULES: Group = Group {
 const PACKAGES: Group = Group {
     purpose: "to try packages",
     required: true,
-    programs: &[("debootstrap", "debootstrap"), ("dpkg-deb", "dpkg")],
+    programs: &[
+        ("debootstrap", "debootstrap"),
+        ("dpkg-deb", "dpkg"),
+        ("lintian", "lintian"),
+        ("rpm", "rpm"),
+        ("pacman", "pacman-package-manager"),
+        ("bsdtar", "libarchive-tools"),
+        ("busybox", "busybox"),
+        ("skopeo", "skopeo"),
+    ],
 };
 
 const HANDY: Group = Group {

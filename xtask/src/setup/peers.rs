@@ -5,14 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
 use super::Part;
+use super::go::go_build;
 use super::tools::cargo_install;
 use crate::debian::{Apt, Arch, unpack};
-use crate::shell::{as_root, find, run_visible};
+use crate::shell::{as_root, run_visible};
 
 /// The version of phantun.
 const PHANTUN: &str = "0.8.1";
@@ -212,21 +213,10 @@ fn is_newer(file: &Path, folder: &Path) -> bool {
         .all(|entry| changed(&entry.path()).is_ok_and(|change| change < made))
 }
 
-/// Runs Go as it is installed. Only the suite `http3` of `test/real` depends on what it builds, so
-/// a failure is told and no error.
+/// Runs Go. Only the suite `http3` of `test/real` depends on what it builds, so a failure is told
+/// and no error.
 fn go(configure: impl FnOnce(&mut Command) -> &mut Command) -> Result<()> {
-    eprintln!("          building it takes up to three minutes");
-    let mut command = match find("go") {
-        Some(go) => Command::new(go),
-        None => {
-            eprintln!("there is no Go, which it is built with; nothing else depends on it");
-            return Ok(());
-        }
-    };
-    command
-        // Neither a C compiler nor another Go.
-        .envs([("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")]);
-    if let Err(error) = run_visible(configure(&mut command)).context("Go cannot build it") {
+    if let Err(error) = go_build(configure) {
         eprintln!("{error:#}; nothing else depends on it");
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod configuration;
+mod doctor;
 mod embed;
 mod help;
 mod mentioned;

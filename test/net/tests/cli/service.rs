@@ -110,6 +110,50 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     assert_eq!(Traces::of(&net.a).unwrap(), before);
 }
 
+/// The peers are told, and no entry is left of them; the other flows go on.
+#[test]
+fn what_a_reload_carries_no_more_ends() {
+    let net = Direct::new().unwrap();
+    let netns = &net.a.netns;
+    let file = File::new("[interface.eth0]\nports = [8000, 9000]\n");
+    let service = file.run(&net.a);
+    let _peer = mode::TC.attach(&net.b, &["--port", "8000-9000"]).unwrap();
+    let open = |port: u16| {
+        let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, port)).unwrap();
+        let client = udp::bind(netns, net.a.socket(Family::V4, 0)).unwrap();
+        udp::exchange(&client, echo.address(), b"hello", LIMIT).unwrap();
+        (client, echo)
+    };
+    let (client, echo) = open(8000);
+    let _ending = open(9000);
+    let states = |port: u16| -> Vec<String> {
+        let flows = status::flows(netns).unwrap().into_iter();
+        let end = format!(":{port}");
+        let of_port = flows.filter(|flow| flow.remote.ends_with(&end));
+        of_port.map(|flow| flow.state).collect()
+    };
+    assert_eq!(states(9000), ["established"]);
+    let wire = Wire::watch(&[&net.a]).unwrap();
+    file.write("[interface.eth0]\nports = [8000]\n");
+    reloads(netns, &["eth0: changed"]);
+    wait::until(LIMIT, "the flow to be gone", || states(9000).is_empty()).unwrap();
+    udp::exchange(&client, echo.address(), b"still there", LIMIT).unwrap();
+    file.write("[interface.eth0]\nports = [8000]\npeers = [\"10.0.0.9\"]\n");
+    reloads(netns, &["eth0: changed"]);
+    wait::until(LIMIT, "the flow to be gone", || states(8000).is_empty()).unwrap();
+    let frames = wire.stop().unwrap();
+    for port in [8000, 9000] {
+        let stats = WireStats::of(port, &frames);
+        // What this host sends.
+        assert_eq!(
+            (stats.fin, stats.rst, stats.syn),
+            (1, 0, 0),
+            "port {port}: {stats:#?}"
+        );
+    }
+    service.stop().unwrap();
+}
+
 #[test]
 fn a_bad_file_changes_nothing_and_says_why() {
     let net = Direct::new().unwrap();

@@ -40,8 +40,11 @@ fn a_healthy_host_is_fine_and_stays_as_it_is() {
     let before = Traces::of(&net.a).unwrap();
     let told = run(&net.a.netns, &LOOK).unwrap();
     assert_eq!(told.code, Some(0), "{told:#?}");
-    let (count, lines) = told.stdout.split_last().unwrap();
+    let [lines @ .., beyond, count] = &told.stdout[..] else {
+        panic!("{told:#?}");
+    };
     assert_eq!(*count, format!("{} ok, 0 warn, 0 fail", lines.len()));
+    assert!(beyond.starts_with("not looked at: firewalls"), "{beyond}");
     assert!(
         lines.iter().all(|line| line.starts_with("ok  ")),
         "{told:#?}"
@@ -356,7 +359,7 @@ fn a_peer_that_is_reached_another_way_is_told() {
     let told = |level: &str, words: &[&str]| {
         mend_of(&findings(&net.a), "route", level, words);
     };
-    told("warn", &["192.0.2.1", "2001:db8::1", "another interface"]);
+    told("warn", &["192.0.2.1", "2001:db8::1", "leave by other"]);
     let own = net.a.address(Family::V6);
     succeed(
         &net.a.netns,

@@ -63,6 +63,7 @@ fn forwarding_is_examined() {
         "forwarding",
         "back-end",
         "served-port",
+        "drops",
     ];
     assert_eq!(checks(&all, Served::WAN), of_gateway);
     for check in of_gateway {
@@ -174,7 +175,7 @@ fn ports_of_this_hosts_sockets_are_told() {
     assert_ok(&net, "source-ports");
     // Sessions begin by the other one only.
     let all = doctor::findings(&net.gateway, &["doctor"]);
-    let of_far_end = ["interface", "gateway-daemon", "gateway-hooks"];
+    let of_far_end = ["interface", "gateway-daemon", "gateway-hooks", "drops"];
     assert_eq!(checks(&all, Served::LAN), of_far_end);
     attached.stop().unwrap();
 }

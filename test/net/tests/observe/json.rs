@@ -27,7 +27,7 @@ fn every_field_is_documented_and_no_other() {
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
     let talk = || udp::exchange(&client, echo.address(), b"hello", LIMIT).unwrap();
     talk();
-    for verb in ["status", "flows"] {
+    for verb in ["status", "flows", "doctor"] {
         let text = product::run_in(&net.a.netns, &[verb, "--json"]).unwrap();
         let printed: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(fields(&printed), documented(&document, verb), "{verb}");

@@ -2,6 +2,7 @@
 
 mod capture;
 mod doctor;
+mod doctor_faults;
 mod doctor_gateway;
 mod doctor_nat;
 mod doctor_nat64;

@@ -2,23 +2,51 @@
 //! and the next container goes on with its flows.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use xdptun_lab::command::run;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{
     Attached, Capture, Direct, Family, Host, WireStats, udp, wait, workspace, xdptun,
 };
+use xdptun_test_package::{PROCESSORS, Processor, files, made};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const PORT: u16 = 8000;
 
-/// Where the program is that the archive and the image hold.
-fn program() -> PathBuf {
-    let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    workspace::target_dir().join(triple).join("dist")
+/// The image for a processor.
+fn image(processor: Processor) -> PathBuf {
+    let name = concat!("xdptun-", env!("CARGO_PKG_VERSION"), "-oci");
+    made(&format!("{name}-{}.tar", processor.debian)).unwrap()
+}
+
+/// An image as skopeo reads it, with all digests checked: what its configuration says, and its
+/// files, which go to `root`.
+fn unpack(kind: &str, image: &Path, root: &Path) -> Value {
+    let scratch = Scratch::new().unwrap();
+    let parts = scratch.path().join("parts");
+    let mut skopeo = Command::new("skopeo");
+    skopeo.args(["--insecure-policy", "copy", "--quiet"]);
+    skopeo.arg(format!("{kind}:{}", image.display()));
+    run(skopeo.arg(format!("dir:{}", parts.display()))).unwrap();
+    let part = |of: &Value| {
+        let digest = of["digest"].as_str().unwrap();
+        parts.join(digest.strip_prefix("sha256:").unwrap())
+    };
+    let json = |path: PathBuf| -> Value {
+        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let manifest = json(parts.join("manifest.json"));
+    fs::create_dir_all(root).unwrap();
+    for layer in manifest["layers"].as_array().unwrap() {
+        files::unpack(&part(layer), root).unwrap();
+    }
+    json(part(&manifest["config"]))
 }
 
 /// A root with nothing but what is copied, read-only, with the mounts of the manifest
@@ -59,24 +87,10 @@ fn container(host: &Host, root: &Path, settings: &Path) -> Attached {
     let added = added.unwrap().trim_end_matches(']').to_lowercase();
     let capabilities: Vec<String> = added.split(", ").map(|name| format!("+{name}")).collect();
 
-    let folders = [
-        "dev",
-        "proc",
-        "sys/fs/bpf",
-        "etc/xdptun",
-        "run/xdptun",
-        "usr/bin",
-    ];
+    let folders = ["dev", "proc", "sys/fs/bpf", "etc/xdptun", "run/xdptun"];
     for folder in folders {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
-    let copy = containerfile
-        .lines()
-        .find_map(|line| line.strip_prefix("COPY "));
-    let (from, to) = copy.unwrap().split_once(" /").unwrap();
-    let from = program().join(from);
-    fs::copy(&from, root.join(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
-
     let mut command = host.netns.command("unshare");
     command
         .args([
@@ -98,12 +112,41 @@ fn container(host: &Host, root: &Path, settings: &Path) -> Attached {
     Attached::by(&host.netns, Host::DEV, &mut command).unwrap()
 }
 
+/// As the layout of OCI and as docker's own, it says what the Containerfile says.
+#[test]
+fn the_image_is_that_of_the_containerfile() {
+    let sources = workspace::root().join("xdptun/package");
+    let containerfile = fs::read_to_string(sources.join("Containerfile")).unwrap();
+    for processor in PROCESSORS {
+        for kind in ["oci-archive", "docker-archive"] {
+            let scratch = Scratch::new().unwrap();
+            let root = scratch.path();
+            let said = unpack(kind, &image(processor), root);
+            assert_eq!(said["architecture"], processor.debian);
+            let config = &said["config"];
+            assert_eq!(
+                config["Entrypoint"],
+                json!(words(&containerfile, "ENTRYPOINT "))
+            );
+            assert_eq!(config["Cmd"], json!(words(&containerfile, "CMD ")));
+            assert_eq!(config["StopSignal"], "SIGUSR2");
+            assert_eq!(config["Labels"]["org.opencontainers.image.title"], "xdptun");
+            let listing = run(Command::new("find").arg(root).args(["-type", "f"])).unwrap();
+            let program = root.join("usr/bin/xdptun");
+            assert_eq!(listing.trim(), program.display().to_string());
+            assert_eq!(fs::metadata(&program).unwrap().mode(), 0o100_755);
+            processor.check(&fs::read(program).unwrap()).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_container_carries_datagrams_and_leaves_them_to_the_next() {
     let net = Direct::new().unwrap();
     let scratch = Scratch::new().unwrap();
     let [root, settings] = ["root", "settings"].map(|name| scratch.path().join(name));
     fs::create_dir_all(&settings).unwrap();
+    unpack("oci-archive", &image(Processor::own().unwrap()), &root);
     let text = "metrics = \"127.0.0.1:9469\"\n[interface.eth0]\nports = [8000]\n";
     fs::write(settings.join("config.toml"), text).unwrap();
     let peer = ["attach", "--iface", Host::DEV, "--port", "8000"];

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::datagram::{Datagram, Hook};
+use super::datagram::Datagram;
 use super::met::Met;
 use crate::doctor::nftables::{BaseChain, MAX_DEPTH, Ruleset, Verdict, is_named};
 
@@ -16,34 +16,52 @@ pub struct Walk<'a> {
     pub datagram: &'a Datagram<'a>,
 }
 
-impl Walk<'_> {
-    /// Whether the chain drops the datagram.
-    pub fn drops(&self) -> bool {
-        match self.follow(self.chain.name, 0) {
-            Some(accepted) => !accepted,
-            None => self.chain.drops_by_policy,
-        }
+/// What becomes of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Passes,
+    Dropped {
+        /// Whether a rule that names its port drops it.
+        on_purpose: bool,
+    },
+}
+
+impl<'a> Walk<'a> {
+    /// What the chain does with the datagram.
+    pub fn fate(&self) -> Fate {
+        let by_policy = match self.chain.drops_by_policy {
+            true => Fate::Dropped { on_purpose: false },
+            false => Fate::Passes,
+        };
+        self.follow(self.chain.name, 0).unwrap_or(by_policy)
     }
 
-    /// Whether a chain accepts the datagram; `None` if it returns to its caller without a
-    /// verdict.
-    fn follow(&self, name: &str, depth: usize) -> Option<bool> {
+    /// What a chain does with it; `None` if it returns to its caller without a verdict.
+    fn follow(&self, name: &str, depth: usize) -> Option<Fate> {
         if depth > MAX_DEPTH {
             return None;
         }
         let rules = self.ruleset.all_rules();
         let rules = rules.filter(|rule| rule.table == self.chain.table && rule.chain == name);
         for rule in rules {
-            match self.verdict(rule.statements) {
-                None => {}
-                Some(Verdict::Accept) => return Some(true),
-                Some(Verdict::Drop) => return Some(false),
-                Some(Verdict::Return) => return None,
-                Some(Verdict::Goto(target)) => return self.follow(target, depth + 1),
-                Some(Verdict::Jump(target)) => {
-                    let verdict = self.follow(target, depth + 1);
-                    if verdict.is_some() {
-                        return verdict;
+            let Some((verdict, names_port)) = self.verdict(rule.statements) else {
+                continue;
+            };
+            match verdict {
+                Verdict::Accept => return Some(Fate::Passes),
+                Verdict::Drop => {
+                    return Some(Fate::Dropped {
+                        on_purpose: names_port,
+                    });
+                }
+                Verdict::Return => return None,
+                Verdict::Goto(target) => {
+                    let fate = self.follow(target, depth + 1);
+                    return fate.map(|fate| fate.for_rule(names_port));
+                }
+                Verdict::Jump(target) => {
+                    if let Some(fate) = self.follow(target, depth + 1) {
+                        return Some(fate.for_rule(names_port));
                     }
                 }
             }
@@ -51,15 +69,15 @@ impl Walk<'_> {
         None
     }
 
-    /// The verdict of a rule for the datagram, if the rule applies.
-    fn verdict<'r>(&self, statements: &'r [Value]) -> Option<Verdict<'r>> {
+    /// The verdict of a rule for the datagram, if the rule applies, and whether it names the port.
+    fn verdict(&self, statements: &'a [Value]) -> Option<(Verdict<'a>, bool)> {
         let mut certain = true;
         let mut names_port = false;
         for statement in statements {
             let verdict = Verdict::read(statement).or_else(|| self.look_up(&statement["vmap"]));
             if let Some(verdict) = verdict {
                 let meant = names_port && matches!(verdict, Verdict::Accept);
-                return (certain || meant).then_some(verdict);
+                return (certain || meant).then_some((verdict, names_port));
             }
             match self.statement(statement) {
                 Met::Yes => names_port |= is_port(&statement["match"]["left"]),
@@ -71,9 +89,9 @@ impl Walk<'_> {
     }
 
     /// The verdict of a verdict map for the datagram.
-    fn look_up<'r>(&self, map: &'r Value) -> Option<Verdict<'r>> {
-        let elements = map["data"]["set"].as_array()?;
-        elements.iter().find_map(|element| {
+    fn look_up(&self, map: &'a Value) -> Option<Verdict<'a>> {
+        let elements = self.ruleset.values(self.chain.table, map.get("data")?);
+        elements.into_iter().find_map(|element| {
             let [key, verdict] = element.as_array()?.as_slice() else {
                 return None;
             };
@@ -106,7 +124,7 @@ impl Walk<'_> {
         if let Some(payload) = left.get("payload") {
             let field = payload["field"].as_str().unwrap_or_default();
             return match payload["protocol"].as_str() {
-                Some("udp" | "th") if field == self.datagram.end.field() => {
+                Some("udp" | "th") if field == self.datagram.field() => {
                     Met::by_ports(&values(), self.datagram.port)
                 }
                 Some("ip") if field == "protocol" => protocol(),
@@ -117,17 +135,31 @@ impl Walk<'_> {
         }
         match left["meta"]["key"].as_str() {
             Some("l4proto") => return protocol(),
-            Some("iif" | "iifname") if self.datagram.hook == Hook::Input => {
+            // What stops either family is told.
+            Some("nfproto") => return Met::Yes,
+            Some("iif" | "iifname") if self.datagram.hook.is_inbound() => {
                 return Met::from_bool(is_named(&values(), self.datagram.interface));
             }
-            Some("oif" | "oifname") if self.datagram.hook == Hook::Output => {
+            Some("oif" | "oifname") if !self.datagram.hook.is_inbound() => {
                 return Met::from_bool(is_named(&values(), self.datagram.interface));
             }
             _ => {}
         }
         match left["ct"]["key"].as_str() {
-            Some("state") => among("new"),
+            Some("state") => among(self.datagram.state()),
             _ => Met::Unknown,
+        }
+    }
+}
+
+impl Fate {
+    /// The same, of the rule that called the chain.
+    fn for_rule(self, names_port: bool) -> Self {
+        match self {
+            Self::Dropped { on_purpose } => Self::Dropped {
+                on_purpose: on_purpose || names_port,
+            },
+            Self::Passes => Self::Passes,
         }
     }
 }
@@ -142,7 +174,7 @@ fn is_port(expression: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::firewall::datagram::End;
+    use crate::doctor::firewall::datagram::{Hook, Role};
 
     fn chain(name: &str, base: &str) -> String {
         format!(r#"{{"chain": {{"family": "inet", "table": "filter", "name": "{name}"{base}}}}}"#)
@@ -172,20 +204,20 @@ mod tests {
         objects.extend(rules.iter().cloned());
         let text = format!(r#"{{"nftables": [{}]}}"#, objects.join(","));
         let ruleset = Ruleset::parse(&text).unwrap();
-        let chains = ruleset.base_chains("filter", "input");
+        let chains = ruleset.base_chains(&["filter"], "input", "eth0");
         assert_eq!(chains.len(), 1);
         let datagram = Datagram {
             hook: Hook::Input,
             interface: "eth0",
             port: "8000-8001".parse().unwrap(),
-            end: End::Destination,
+            role: Role::Server,
         };
         let walk = Walk {
             ruleset: &ruleset,
             chain: &chains[0],
             datagram: &datagram,
         };
-        !walk.drops()
+        walk.fate() == Fate::Passes
     }
 
     const ACCEPT: &str = r#"{"accept": null}"#;

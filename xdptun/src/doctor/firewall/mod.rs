@@ -6,12 +6,12 @@ mod datagram;
 mod judge;
 mod met;
 
-use self::datagram::{Datagram, Hook};
-use self::judge::Walk;
+use self::datagram::{Datagram, Hook, Role};
+use self::judge::{Fate, Walk};
 use self::met::Met;
-use super::nftables::{self, BaseChain, Ruleset, Verdict};
+use super::nftables::{self, BaseChain, Ruleset, Tool, Verdict, iptables};
 use super::{Finding, Subject};
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::host::ports::PortRange;
 
 const CHECK: &str = "firewall";
@@ -24,48 +24,169 @@ pub fn check(subject: &Subject) -> Result<Vec<Finding>> {
         );
         return Ok(vec![Finding::warn(CHECK, what)]);
     }
-    let Some(ruleset) = nftables::list()? else {
-        let what = "nft is not installed, so the rules of netfilter were not checked";
-        return Ok(vec![Finding::warn(CHECK, what)]);
+    let mut findings = Vec::new();
+    let mut rulesets = Vec::new();
+    let mut add = |whose: &str, read: Result<Vec<Ruleset>>| match read {
+        Ok(read) => rulesets.extend(read),
+        Err(error) => {
+            let name = subject.name();
+            let what = format!("{name}: the rules of {whose} were not checked: {error:#}");
+            findings.push(Finding::warn(CHECK, what));
+        }
     };
-    let judged = subject
-        .ports
-        .iter()
-        .flat_map(|port| judge(&ruleset, subject.name(), *port));
-    Ok(judged.collect())
+    add("iptables-legacy", iptables::list());
+    add("nftables", of_nft());
+    let all_were_read = findings.is_empty();
+    let forwards = subject.forwards()?;
+    for port in &subject.ports {
+        let place = Place {
+            interface: subject.name(),
+            port: *port,
+            forwards,
+        };
+        let stopping = rulesets.iter().flat_map(|ruleset| place.judge(ruleset));
+        let stopping: Vec<Finding> = stopping.collect();
+        if stopping.is_empty() && all_were_read {
+            findings.push(place.passes());
+        }
+        findings.extend(stopping);
+    }
+    Ok(findings)
 }
 
-fn judge(ruleset: &Ruleset, interface: &str, port: PortRange) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for hook in [Hook::Input, Hook::Output] {
-        for chain in ruleset.base_chains("filter", hook.name()) {
-            let stopped = hook.ends().iter().all(|end| {
-                let datagram = Datagram {
-                    hook,
-                    interface,
-                    port,
-                    end: *end,
-                };
-                let walk = Walk {
-                    ruleset,
-                    chain: &chain,
-                    datagram: &datagram,
-                };
-                walk.drops()
-            });
-            if stopped {
-                let tcp = accepts_tcp(ruleset, &chain, port);
-                findings.push(stops(&chain, hook, interface, port, tcp));
+/// The rules of nftables. Those that an iptables made with matches of its own it lists itself: nft
+/// leaves out what they match.
+fn of_nft() -> Result<Vec<Ruleset>> {
+    let Some(mut ruleset) = nftables::list()? else {
+        bail!(Other, "nft is not installed; install nftables");
+    };
+    let mut rulesets = iptables::instead_of(&mut ruleset)?;
+    rulesets.push(ruleset);
+    Ok(rulesets)
+}
+
+/// Whose datagrams are judged.
+struct Place<'a> {
+    interface: &'a str,
+    port: PortRange,
+    /// Whether the tunnel carries datagrams of other hosts.
+    forwards: bool,
+}
+
+/// What a chain keeps from working.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Both,
+    One(Role),
+}
+
+impl Lost {
+    /// What a chain stops, by its fate for each role. The doctor does not know whether this host calls
+    /// or is called. So a policy may drop one role, except inbound datagrams of peers that call; a rule
+    /// that names the port may drop none.
+    fn judge(hook: Hook, server: Fate, client: Fate) -> Option<Self> {
+        let is_needed = hook.is_inbound();
+        match (server, client) {
+            (Fate::Dropped { .. }, Fate::Dropped { .. }) => Some(Self::Both),
+            (Fate::Dropped { on_purpose }, Fate::Passes) => {
+                (on_purpose || is_needed).then_some(Self::One(Role::Server))
             }
+            (Fate::Passes, Fate::Dropped { on_purpose }) => {
+                on_purpose.then_some(Self::One(Role::Client))
+            }
+            (Fate::Passes, Fate::Passes) => None,
         }
     }
-    if findings.is_empty() {
-        let what = format!(
-            "{interface}: no rule of netfilter was found that drops UDP port {port}, in or out"
-        );
-        findings.push(Finding::ok(CHECK, what));
+
+    /// The role that needs a rule.
+    const fn role(self) -> Role {
+        match self {
+            Self::Both => Role::Server,
+            Self::One(role) => role,
+        }
     }
-    findings
+}
+
+impl Place<'_> {
+    fn datagram(&self, hook: Hook, role: Role) -> Datagram<'_> {
+        Datagram {
+            hook,
+            interface: self.interface,
+            port: self.port,
+            role,
+        }
+    }
+
+    fn judge(&self, ruleset: &Ruleset) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let hooks = Hook::ALL.into_iter();
+        for hook in hooks.filter(|hook| self.forwards || !hook.is_forward()) {
+            // Chains of the type `route` are those of output that may change the route.
+            for chain in ruleset.base_chains(&["filter", "route"], hook.name(), self.interface) {
+                let fate = |role| {
+                    let walk = Walk {
+                        ruleset,
+                        chain: &chain,
+                        datagram: &self.datagram(hook, role),
+                    };
+                    walk.fate()
+                };
+                if let Some(lost) = Lost::judge(hook, fate(Role::Server), fate(Role::Client)) {
+                    findings.push(self.stops(ruleset, &chain, hook, lost));
+                }
+            }
+        }
+        findings
+    }
+
+    fn passes(&self) -> Finding {
+        let Self {
+            interface, port, ..
+        } = self;
+        let what = format!(
+            "{interface}: no chain of netfilter was found that drops all UDP of port {port}, in or out"
+        );
+        Finding::ok(CHECK, what)
+    }
+
+    fn stops(&self, ruleset: &Ruleset, chain: &BaseChain<'_>, hook: Hook, lost: Lost) -> Finding {
+        let Self {
+            interface, port, ..
+        } = self;
+        let name = format!("{} {}", chain.table, chain.name);
+        let hook_name = hook.name();
+        let field = self.datagram(hook, lost.role()).field();
+        let what = if hook.is_inbound() && !hook.is_forward() && accepts_tcp(ruleset, chain, *port)
+        {
+            format!(
+                "{interface}: chain `{name}` accepts TCP port {port}, but netfilter sees UDP \
+                 here, and the chain drops UDP"
+            )
+        } else if hook.is_forward() {
+            format!(
+                "{interface}: chain `{name}` drops forwarded UDP with {field} {port}: hosts behind \
+                 this one lose it"
+            )
+        } else {
+            let drops = match (lost, hook.is_inbound()) {
+                (Lost::Both, _) => format!("drops UDP port {port}"),
+                (Lost::One(Role::Server), true) => {
+                    format!("drops UDP to port {port}: no peer can call this host")
+                }
+                (Lost::One(Role::Client), true) => {
+                    format!("drops UDP from port {port}: no answer of a peer gets in")
+                }
+                (Lost::One(Role::Server), false) => {
+                    format!("drops UDP from port {port}: no answer of this host gets out")
+                }
+                (Lost::One(Role::Client), false) => {
+                    format!("drops UDP to port {port}: this host can call no peer")
+                }
+            };
+            format!("{interface}: chain `{name}` on hook {hook_name} {drops}")
+        };
+        Finding::warn(CHECK, what).mend(accept(ruleset.tool, chain, field, *port))
+    }
 }
 
 /// Whether a rule in the table of a chain accepts TCP to a port.
@@ -84,52 +205,37 @@ fn accepts_tcp(ruleset: &Ruleset, chain: &BaseChain<'_>, port: PortRange) -> boo
     })
 }
 
-fn stops(
-    chain: &BaseChain<'_>,
-    hook: Hook,
-    interface: &str,
-    port: PortRange,
-    tcp: bool,
-) -> Finding {
-    let chain_name = format!("{} {}", chain.table, chain.name);
-    let what = if tcp {
-        format!(
-            "{interface}: chain `{chain_name}` accepts TCP port {port}, but netfilter sees UDP \
-             here, and the chain drops UDP"
-        )
-    } else {
-        match hook {
-            Hook::Input => format!(
-                "{interface}: chain `{chain_name}` drops UDP port {port}, unless an \
-                 earlier rule lets answers in"
-            ),
-            Hook::Output => format!("{interface}: chain `{chain_name}` drops UDP port {port}"),
-        }
-    };
-    Finding::warn(CHECK, what).mend(accept(chain, hook, port))
-}
-
 /// The command that lets UDP of a port through a chain, for the tool that made the
 /// chain.
-fn accept(chain: &BaseChain<'_>, hook: Hook, port: PortRange) -> String {
-    let end = match hook {
-        Hook::Input => "dport",
-        Hook::Output => "sport",
-    };
+fn accept(tool: Tool, chain: &BaseChain<'_>, field: &str, port: PortRange) -> String {
     let BaseChain { table, name, .. } = chain;
-    let iptables = match table.family {
-        "ip" => Some("iptables"),
-        "ip6" => Some("ip6tables"),
+    let iptables = match (table.family, tool) {
+        ("ip", Tool::Nft) => Some("iptables"),
+        ("ip6", Tool::Nft) => Some("ip6tables"),
+        ("ip", Tool::IptablesLegacy) => Some("iptables-legacy"),
+        ("ip6", Tool::IptablesLegacy) => Some("ip6tables-legacy"),
         _ => None,
     };
-    let is_standard = table.name == "filter" && ["INPUT", "OUTPUT"].contains(name);
     match iptables {
-        Some(iptables) if is_standard => {
+        Some(iptables) if is_standard(table.name, name) => {
             let range = port.to_string().replace('-', ":");
-            format!("{iptables} -I {name} -p udp --{end} {range} -j ACCEPT")
+            let table = match table.name {
+                "filter" => String::new(),
+                other => format!("-t {other} "),
+            };
+            format!("{iptables} {table}-I {name} -p udp --{field} {range} -j ACCEPT")
         }
-        _ => format!("nft insert rule {table} {name} udp {end} {port} accept"),
+        _ => format!("nft insert rule {table} {name} udp {field} {port} accept"),
     }
+}
+
+/// Whether a table has this chain in any iptables.
+fn is_standard(table: &str, chain: &str) -> bool {
+    let (tables, chains) = (
+        ["raw", "mangle", "filter", "security"],
+        ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+    );
+    tables.contains(&table) && chains.contains(&chain)
 }
 
 #[cfg(test)]
@@ -137,11 +243,41 @@ mod tests {
     use super::super::Level;
     use super::*;
 
+    /// Policies that drop take a rule for one role; the other is none's business unless a rule names it.
+    #[test]
+    fn a_rule_for_one_role_is_enough_unless_another_drops_on_purpose() {
+        use Fate::{Dropped, Passes};
+        let (rest, named) = (Dropped { on_purpose: false }, Dropped { on_purpose: true });
+        let (server, client) = (Lost::One(Role::Server), Lost::One(Role::Client));
+        for (hook, fates, expected) in [
+            (Hook::Output, [rest, rest], Some(Lost::Both)),
+            (Hook::Output, [Passes, rest], None),
+            (Hook::Output, [rest, Passes], None),
+            (Hook::Egress, [Passes, named], Some(client)),
+            (Hook::Postrouting, [named, Passes], Some(server)),
+            (Hook::Input, [rest, Passes], Some(server)),
+            (Hook::Input, [Passes, rest], None),
+            (Hook::Prerouting, [Passes, named], Some(client)),
+            (Hook::Ingress, [Passes, Passes], None),
+        ] {
+            assert_eq!(Lost::judge(hook, fates[0], fates[1]), expected, "{hook:?}");
+        }
+    }
+
     fn judged(text: &str) -> Vec<(Level, Option<String>)> {
+        judged_if(false, text)
+    }
+
+    /// `forwards`: whether the tunnel carries datagrams of other hosts.
+    fn judged_if(forwards: bool, text: &str) -> Vec<(Level, Option<String>)> {
         let ruleset = Ruleset::parse(text).unwrap();
-        let findings = judge(&ruleset, "eth0", "8000-8001".parse().unwrap());
+        let place = Place {
+            interface: "eth0",
+            port: "8000-8001".parse().unwrap(),
+            forwards,
+        };
+        let findings = place.judge(&ruleset).into_iter();
         findings
-            .into_iter()
             .map(|finding| (finding.level, finding.mend))
             .collect()
     }
@@ -177,6 +313,13 @@ mod tests {
             let found = judged(&chain(family, name, hook));
             assert_eq!(found, [(Level::Warn, Some(mend.to_owned()))]);
         }
-        assert_eq!(judged(r#"{"nftables": []}"#), [(Level::Ok, None)]);
+        assert_eq!(judged(r#"{"nftables": []}"#), []);
+        let forward = chain("inet", "f", "forward");
+        assert_eq!(judged(&forward), []);
+        let mends = ["dport", "sport"].map(|field| {
+            let mend = format!("nft insert rule inet filter f udp {field} 8000-8001 accept");
+            (Level::Warn, Some(mend))
+        });
+        assert_eq!(judged_if(true, &forward), mends);
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use xdptun_common::wire::Protocol;
 
 use super::{Forwards, address};
-use crate::doctor::{Finding, Level, some_of};
+use crate::doctor::{Finding, Level};
+use crate::host::words::some_of;
 
 pub const CHECK: &str = "back-end";
 

@@ -8,14 +8,15 @@ use xdptun_common::address::ip_addr;
 use xdptun_common::gateway::nat::{Nat, Network};
 
 use super::routing;
+use crate::doctor::Finding;
 use crate::doctor::nftables::{Rule, Ruleset, iptables_target, is_named};
-use crate::doctor::{Finding, some_of};
 use crate::error::Result;
 use crate::gateway::Pinned;
 use crate::gateway::preflight::Leg;
 use crate::host::ephemeral::Exposed;
 use crate::host::ports::PortRange;
 use crate::host::route::{WaysInto, interfaces_into, ways_to};
+use crate::host::words::some_of;
 
 pub const OUTSIDE: &str = "outside-address";
 pub const ROUTES: &str = "inside-route";

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::Forwards;
-use crate::doctor::{Finding, some_of};
+use crate::doctor::Finding;
 use crate::error::Result;
 use crate::gateway::preflight::served_ports;
 use crate::host::ephemeral::Exposed;
 use crate::host::listeners::Servers;
 use crate::host::ports::PortRange;
+use crate::host::words::some_of;
 
 pub const SOURCE: &str = "source-ports";
 pub const SERVED: &str = "served-port";

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv6Net;
 use nix::net::if_::if_nametoindex;
 
-use crate::doctor::{Finding, some_of};
+use crate::doctor::Finding;
 use crate::error::{Context as _, Error, Result};
 use crate::host::random;
+use crate::host::words::some_of;
 
 pub const DNS64: &str = "nat64-dns64";
 

@@ -1,10 +1,11 @@
 //! The rules of netfilter, as `nft` lists them in JSON (libnftables-json(5)).
 
+pub mod iptables;
 mod ruleset;
 mod value;
 mod verdict;
 
-pub use ruleset::{BaseChain, Rule, Ruleset, Table};
+pub use ruleset::{BaseChain, Rule, Ruleset, Table, Tool};
 pub use value::{is_named, port_range};
 pub use verdict::{MAX_DEPTH, Verdict, iptables_target};
 

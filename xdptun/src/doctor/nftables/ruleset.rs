@@ -1,9 +1,11 @@
 //! Chains, rules and sets.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
 
+use super::value::is_named;
 use crate::error::{Context as _, Result, bail};
 
 /// A table: chains see the sets and chains of their own one.
@@ -53,9 +55,18 @@ impl fmt::Display for Rule<'_> {
     }
 }
 
+/// The tool whose rules they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// nft, or an iptables that makes rules of nft.
+    Nft,
+    IptablesLegacy,
+}
+
 /// All rules of a network namespace.
 pub struct Ruleset {
-    objects: Vec<Value>,
+    pub(super) objects: Vec<Value>,
+    pub tool: Tool,
 }
 
 impl Ruleset {
@@ -70,15 +81,21 @@ impl Ruleset {
         let Value::Array(objects) = objects else {
             bail!(Other, "nft printed no ruleset");
         };
-        Ok(Self { objects })
+        Ok(Self {
+            objects,
+            tool: Tool::Nft,
+        })
     }
 
-    /// The chains of a type (`filter`, `nat`) on a hook of IP. Chains of bridges and devices are
-    /// left out.
-    pub fn base_chains(&self, kind: &str, hook: &str) -> Vec<BaseChain<'_>> {
+    /// The chains of these types (`filter`, `nat`) on a hook of IP, or of this device. Chains of
+    /// bridges are left out.
+    pub fn base_chains(&self, kinds: &[&str], hook: &str, device: &str) -> Vec<BaseChain<'_>> {
         let chains = self.objects.iter().filter_map(|object| object.get("chain"));
-        let chains = chains.filter(|chain| chain["type"] == kind && chain["hook"] == hook);
-        let chains = chains.filter_map(|chain| {
+        let is_meant = |chain: &&Value| {
+            let kind = chain["type"].as_str().unwrap_or_default();
+            kinds.contains(&kind) && chain["hook"] == hook && is_on(chain, device)
+        };
+        let chains = chains.filter(is_meant).filter_map(|chain| {
             Some(BaseChain {
                 table: Table::of(chain)?,
                 name: chain["name"].as_str()?,
@@ -86,8 +103,29 @@ impl Ruleset {
             })
         });
         chains
-            .filter(|chain| ["ip", "ip6", "inet"].contains(&chain.table.family))
+            .filter(|chain| ["ip", "ip6", "inet", "netdev"].contains(&chain.table.family))
             .collect()
+    }
+
+    /// The names of its tables, as its chains name them.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        let chains = self.objects.iter().filter_map(|object| object.get("chain"));
+        chains.filter_map(|chain| chain["table"].as_str())
+    }
+
+    /// Leaves out tables of a family.
+    pub fn remove(&mut self, family: &str, tables: &BTreeSet<String>) {
+        let is_removed = |object: &Value| {
+            let mut kinds = object
+                .as_object()
+                .into_iter()
+                .flat_map(|kinds| kinds.values());
+            kinds.any(|of_table| {
+                let table = Table::of(of_table);
+                table.is_some_and(|table| table.family == family && tables.contains(table.name))
+            })
+        };
+        self.objects.retain(|object| !is_removed(object));
     }
 
     pub fn all_rules(&self) -> impl Iterator<Item = Rule<'_>> {
@@ -123,6 +161,15 @@ impl Ruleset {
             let is_meant = set["name"] == *name && Table::of(set) == Some(table);
             is_meant.then(|| set.get("elem"))?
         })
+    }
+}
+
+/// Whether a chain sees packets of a device. One that names no device sees those of all.
+fn is_on(chain: &Value, device: &str) -> bool {
+    match &chain["dev"] {
+        Value::Null => true,
+        Value::Array(names) => is_named(&names.iter().collect::<Vec<_>>(), device),
+        name => is_named(&[name], device),
     }
 }
 

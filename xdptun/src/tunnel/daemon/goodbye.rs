@@ -1,11 +1,13 @@
 //! The clean end: the daemon sends a FIN on every open flow and waits a moment for the FINs
 //! of the peers.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval};
 use tracing::warn;
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::Request;
@@ -13,25 +15,30 @@ use xdptun_common::tunnel::state::{Flow, State};
 
 use super::Daemon;
 use crate::error::Result;
-use crate::group::orders::{Orders, next};
 
 /// How long a clean end may take in all, and how often the daemon repeats a FIN.
 const GOODBYE: Duration = Duration::from_secs(1);
 const FIN_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Daemon<'_> {
-    /// Sends a FIN on every open flow, until the peers have answered or [`GOODBYE`] is over.
-    pub(super) async fn say_goodbye<T>(
+    /// Sends a FIN on every open flow that `is_meant`, until the peers have answered, [`GOODBYE`] is
+    /// over, or `other` completes.
+    pub(super) async fn say_goodbye(
         &mut self,
         events: &mut AsyncFd<RingBuf<MapData>>,
-        orders: &mut Orders<T>,
+        is_meant: impl Fn(&FlowKey) -> bool,
+        other: impl Future,
     ) -> Result<()> {
+        let mut other = pin!(other);
         let deadline = Instant::now() + GOODBYE;
         let mut repeat = interval(FIN_INTERVAL);
+        // One that its peer opens anew meanwhile is another.
+        let meant: BTreeMap<FlowKey, u64> = self
+            .open_flows()?
+            .filter(|(key, _)| is_meant(key))
+            .map(|(key, flow)| (key, flow.opened_at))
+            .collect();
         loop {
-            if self.open_flows()?.is_empty() {
-                return Ok(());
-            }
             tokio::select! {
                 ready = events.readable_mut() => {
                     let mut ready = ready?;
@@ -40,22 +47,27 @@ impl Daemon<'_> {
                     }
                 }
                 _ = repeat.tick() => {
-                    for (key, flow) in self.open_flows()? {
+                    let open = self.open_flows()?;
+                    let left = open.filter(|(key, flow)| meant.get(key) == Some(&flow.opened_at));
+                    let left = Vec::from_iter(left);
+                    if left.is_empty() {
+                        return Ok(());
+                    }
+                    if Instant::now() >= deadline {
+                        warn!("{} flows did not answer the FIN", left.len());
+                        return Ok(());
+                    }
+                    for (key, flow) in left {
                         self.request(&key, &flow, Request::Finish);
                     }
                 }
-                () = sleep_until(deadline) => {
-                    warn!("{} flows did not answer the FIN", self.open_flows()?.len());
-                    return Ok(());
-                }
-                _ = next(orders) => return Ok(()),
+                _ = &mut other => return Ok(()),
             }
         }
     }
 
-    fn open_flows(&self) -> Result<Vec<(FlowKey, Flow)>> {
-        let mut flows = self.attached.maps.flows()?;
-        flows.retain(|(_, flow)| matches!(flow.state(), State::Established | State::FinSent));
-        Ok(flows)
+    fn open_flows(&self) -> Result<impl Iterator<Item = (FlowKey, Flow)> + use<>> {
+        let flows = self.attached.maps.flows()?.into_iter();
+        Ok(flows.filter(|(_, flow)| matches!(flow.state(), State::Established | State::FinSent)))
     }
 }

@@ -12,21 +12,22 @@ mod goodbye;
 mod inject;
 mod need;
 mod observer;
-mod refusals;
 mod round_trip;
 #[cfg(test)]
 mod sample;
 mod sweep;
+mod unanswered;
 mod waiting;
 
 pub use observer::{News, Observer};
 
+use std::future::pending;
 use std::time::Duration;
 
 use aya::maps::{MapData, MapError, RingBuf};
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use tracing::debug;
+use tracing::{debug, warn};
 use xdptun_common::flow::key::FlowKey;
 use xdptun_common::tunnel::config::Request;
 use xdptun_common::tunnel::event::{Event, Kind};
@@ -38,15 +39,15 @@ use crate::error::{Context as _, Result};
 use crate::group::events::{drain, watch};
 use crate::group::orders::next;
 use crate::group::queue::{Limits, Queue};
-use crate::group::{Carried, End, Order, Orders};
+use crate::group::{Carried, End, Order, Orders, Reason};
 use crate::host::addresses::AddressWatch;
 use crate::host::interface::Interface;
 use crate::host::netlink::LinkChanges;
-use crate::tunnel::Attached;
+use crate::tunnel::{Attached, Plan};
 use brief::{Brief, Telling};
 use doubts::Doubts;
 use inject::Injector;
-use refusals::Refusals;
+use unanswered::Unanswered;
 
 /// Times that an operator can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,22 +82,22 @@ const WAITING: Limits = Limits {
 /// How often the daemon looks at waiting datagrams.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs the daemon until an order ends it, an interface goes, or one of the `missing` comes. A
-/// stop ends every flow. Calls `ready` after the last step of the start that can fail. Can be called again
-/// after a pause.
+/// Runs the daemon until an order ends it, an interface goes, or one of the `missing` comes. A stop ends
+/// every flow; a change of plan ends the flows that the new plan does not carry. Calls `ready` after the
+/// last step of the start that can fail. Can be called again after a pause.
 ///
 /// # Errors
 ///
 /// If the daemon cannot read the events of the programs or send frames, or if `ready`
 /// fails.
-pub async fn run<T>(
+pub async fn run(
     attached: &mut Attached,
     timers: Timers,
     missing: &[String],
-    orders: &mut Orders<T>,
+    orders: &mut Orders<Reason<Plan>>,
     observer: &dyn Observer,
     ready: impl FnOnce(&mut Attached) -> Result<()>,
-) -> Result<End<T>> {
+) -> Result<End<Reason<Plan>>> {
     let mut sources = Sources::open(attached).await?;
     let mut daemon = Daemon::new(attached, timers, observer)?;
     ready(daemon.attached)?;
@@ -104,8 +105,20 @@ pub async fn run<T>(
         daemon.restart_handshakes(sources.events.get_mut())?;
     }
     let end = daemon.serve(&mut sources, missing, orders).await?;
+    if let End::Paused(Reason::Change { plan, .. }) = &end {
+        let after = plan.options().settings;
+        let is_left = |key: &FlowKey| !after.carry(key);
+        let events = &mut sources.events;
+        let said = daemon.say_goodbye(events, is_left, pending::<()>()).await;
+        if let Err(error) = said {
+            warn!("flows that are not carried any more go on at their peers: {error:#}");
+        }
+    }
     match &end {
-        End::Stopped => daemon.say_goodbye(&mut sources.events, orders).await?,
+        End::Stopped => {
+            let events = &mut sources.events;
+            daemon.say_goodbye(events, |_| true, next(orders)).await?;
+        }
         End::Paused(_) | End::InterfacesChanged => {
             daemon.hand_back();
             attached.maps.events = Some(sources.events.into_inner());
@@ -151,7 +164,7 @@ struct Daemon<'a> {
     attached: &'a mut Attached,
     injector: Injector,
     queue: Queue<FlowKey>,
-    refusals: Refusals,
+    unanswered: Unanswered,
     doubts: Doubts,
     brief: Brief,
     /// When addresses without flows were last removed, in nanoseconds of
@@ -169,7 +182,7 @@ impl<'a> Daemon<'a> {
             attached,
             injector,
             queue: Queue::new(WAITING),
-            refusals: Refusals::new(refused),
+            unanswered: Unanswered::new(refused),
             doubts: Doubts::default(),
             brief: Brief::default(),
             tidied: 0,

@@ -91,7 +91,7 @@ impl Daemon<'_> {
             }
         };
         let after = self.attached.maps.opened();
-        self.tell_refusals(&flows);
+        self.tell_unanswered(&flows);
         if let Some(remotes) = remotes {
             self.tidied = now;
             let maps = &mut self.attached.maps;

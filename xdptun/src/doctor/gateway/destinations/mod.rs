@@ -15,12 +15,13 @@ use self::condition::Packets;
 use self::ends::Ends;
 use self::walk::{Found, rules_for};
 use super::inside::Translation;
+use crate::doctor::Finding;
 use crate::doctor::nftables::Ruleset;
-use crate::doctor::{Finding, some_of};
 use crate::error::Result;
 use crate::gateway::session::protocol_name;
 use crate::host::listeners::Servers;
 use crate::host::ports::PortRange;
+use crate::host::words::some_of;
 
 pub const CHECK: &str = "destination-rules";
 

@@ -23,7 +23,10 @@ pub fn rules_for<'a>(packets: Packets<'a>, ends: &Ends) -> Vec<Found<'a>> {
     }
     let walk = Walk { packets, chains };
     let mut found = Vec::new();
-    for BaseChain { table, name, .. } in packets.ruleset.base_chains("nat", "prerouting") {
+    let chains = packets
+        .ruleset
+        .base_chains(&["nat"], "prerouting", packets.interface);
+    for BaseChain { table, name, .. } in chains {
         if table.family != "ip6" {
             walk.follow(table, name, ends, 0, &mut found);
         }
