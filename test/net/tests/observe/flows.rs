@@ -92,6 +92,11 @@ fn are_filtered_and_sorted() {
     assert_eq!(text.stdout.len(), 4, "{text:#?}");
     let none = run(&net.a.netns, &["flows", "--peer", "10.0.1.0/24"]).unwrap();
     assert_eq!(none.stdout, ["eth0: no flows"]);
+    // A name, which needs no name server.
+    let named = run(&net.a.netns, &["flows", "--peer", "localhost,10.0.0.2"]).unwrap();
+    assert_eq!(named.stdout[0], "eth0: 2 flows");
+    let unknown = run(&net.a.netns, &["flows", "--peer", "peer.invalid"]).unwrap();
+    unknown.assert_one_line(&["--peer peer.invalid", "no address is known"]);
     run(&net.a.netns, &["flows", "--iface", "eth9"])
         .unwrap()
         .assert_one_line(&["eth9", "nothing is attached", "xdptun status"]);

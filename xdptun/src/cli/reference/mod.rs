@@ -53,7 +53,7 @@ keys except `forward`, `nat`, `policy` and `tc` concern the tunnel.
 Interfaces whose tables are equal, `forward`, `nat` and `policy` aside, form a group and share their flows
 ([operating.md](operating.md)), unless they are in different VRFs. All tables of a group must
 change together: to separate one interface, take it out of the file, reload, put it back with
-its new table, and reload again.
+its new table, and reload again. Flows of a port or a peer that a reload takes away end.
 
 ";
 

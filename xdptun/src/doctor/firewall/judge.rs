@@ -303,6 +303,15 @@ mod tests {
         };
         assert!(passes(&[rule("input", &map(ACCEPT))]));
         assert!(!passes(&[rule("input", &map(DROP)), accept()]));
+        let named = format!(
+            r#"{{"map": {{"family": "inet", "table": "filter", "name": "m",
+            "elem": [["tcp", {ACCEPT}], ["udp", {DROP}]]}}}}"#
+        );
+        let by_name = r#"{"vmap": {"key": {"meta": {"key": "l4proto"}}, "data": "@m"}}"#;
+        assert!(!passes(&[named, rule("input", by_name), accept()]));
+        let of_family = equal(r#"{"meta": {"key": "nfproto"}}"#, r#""ipv4""#);
+        let dropping = rule("input", &[of_family, DROP.to_owned()].join(","));
+        assert!(!passes(&[dropping, accept()]));
     }
 
     #[test]
