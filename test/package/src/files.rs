@@ -17,7 +17,7 @@ pub const EVERYWHERE: [File; 3] = [
 ];
 
 /// In each but those for OpenWrt.
-pub const DOCUMENTS: [File; 37] = [
+pub const DOCUMENTS: [File; 39] = [
     ("-rw-r--r--", "usr/share/bash-completion/completions/xdptun"),
     ("-rw-r--r--", "usr/share/doc/xdptun/grafana-dashboard.json"),
     (
@@ -41,10 +41,12 @@ pub const DOCUMENTS: [File; 37] = [
     ("-rw-r--r--", "usr/share/doc/xdptun/security.md"),
     ("-rw-r--r--", "usr/share/doc/xdptun/troubleshooting.md"),
     ("-rw-r--r--", "usr/share/doc/xdptun/veil.md"),
+    ("-rw-r--r--", "usr/share/man/man5/xdptun.toml.5.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-attach.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-capture.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-check.8.gz"),
+    ("-rw-r--r--", "usr/share/man/man8/xdptun-completions.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-detach.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-doctor.8.gz"),
     ("-rw-r--r--", "usr/share/man/man8/xdptun-explain.8.gz"),

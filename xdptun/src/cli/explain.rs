@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 /// Every counter of every function.
-fn all() -> impl Iterator<Item = Counter> {
+pub fn all_counters() -> impl Iterator<Item = Counter> {
     let all = [
         Tunnel::counters(),
         Policy::counters(),
@@ -36,13 +36,13 @@ fn all() -> impl Iterator<Item = Counter> {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut out = io::stdout().lock();
     let Some(wanted) = &arguments.counter else {
-        for entry in all() {
+        for entry in all_counters() {
             print(&mut out, &entry)?;
         }
         return Ok(());
     };
-    let Some(entry) = all().find(|entry| entry.name == wanted) else {
-        let similar: Vec<&str> = all()
+    let Some(entry) = all_counters().find(|entry| entry.name == wanted) else {
+        let similar: Vec<&str> = all_counters()
             .map(|entry| entry.name)
             .filter(|name| name.contains(wanted.as_str()))
             .collect();
@@ -78,14 +78,14 @@ mod tests {
             .collect();
         assert!(!named.is_empty());
         for name in named {
-            assert!(all().any(|entry| entry.name == name), "{name}");
+            assert!(all_counters().any(|entry| entry.name == name), "{name}");
         }
     }
 
     /// Each drop has advice, or needs none.
     #[test]
     fn every_drop_has_advice() {
-        for entry in all() {
+        for entry in all_counters() {
             let closing = entry.name == "tx_drop_closing" || entry.name == "rx_drop_icmp";
             let closing = closing || entry.name == "out_drop_redirect";
             let closing = closing || entry.name.ends_with("_drop_message");

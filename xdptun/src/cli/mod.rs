@@ -4,6 +4,7 @@ mod announce;
 mod attach;
 mod capture;
 mod check;
+pub mod completions;
 mod detach;
 mod doctor;
 mod explain;
@@ -87,17 +88,19 @@ enum Verb {
     Check(check::Arguments),
     Reload(reload::Arguments),
     Doctor(doctor::Arguments),
+    Completions(completions::Arguments),
 }
 
 /// The command line as clap knows it, for man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Arguments::command()
+    completions::with_candidates(Arguments::command())
 }
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    completions::answer(command);
     let result = match Arguments::parse().verb {
         Verb::Attach(arguments) => attach::run(arguments),
         Verb::Forward(arguments) => forward::run(arguments),
@@ -114,6 +117,7 @@ pub fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Reload(arguments) => reload::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Doctor(arguments) => match doctor::run(&arguments) {
             Ok(false) => return ExitCode::FAILURE,
             result => result.map(|_| ()),

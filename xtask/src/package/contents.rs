@@ -85,8 +85,10 @@ impl Contents {
 
     fn add_manual(&mut self, manual: &Path, system: System) -> Result<()> {
         for (name, data) in read_all(manual)? {
-            if name.ends_with(".8") {
-                let path = format!("usr/share/man/man8/{name}.gz");
+            let section = ["5", "8"].into_iter();
+            let mut section = section.filter(|section| name.ends_with(&format!(".{section}")));
+            if let Some(section) = section.next() {
+                let path = format!("usr/share/man/man{section}/{name}.gz");
                 self.add(&path, Entry::file(gzip(&data)?));
             } else {
                 let path = system.completion(&name);

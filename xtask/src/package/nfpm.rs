@@ -16,9 +16,9 @@ use super::scripts::Scripts;
 use super::system::System;
 use crate::setup;
 
-/// What OpenWrt has as modules of its own: the hooks of old kernels, and the devices that split
-/// super-packets.
-const OPENWRT_DEPENDS: [&str; 2] = ["kmod-sched-bpf", "kmod-veth"];
+/// What OpenWrt has as modules of its own: the hooks of old kernels, the device of NAT64, and the devices
+/// that split super-packets.
+const OPENWRT_DEPENDS: [&str; 3] = ["kmod-sched-bpf", "kmod-tun", "kmod-veth"];
 
 /// What nfpm calls a format.
 #[derive(Debug, Clone, Copy)]

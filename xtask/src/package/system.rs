@@ -54,8 +54,10 @@ const OPENRC: [Copied; 2] = [
     ("alpine/xdptun.initd", "etc/init.d/xdptun", 0o755),
 ];
 
-const PROCD: [Copied; 3] = [
+const PROCD: [Copied; 4] = [
     SETTINGS,
+    // A firmware upgrade keeps what is there, the secrets among it.
+    ("openwrt/keep", "lib/upgrade/keep.d/xdptun", 0o644),
     ("openwrt/xdptun.init", "etc/init.d/xdptun", 0o755),
     // The settings hold names of secrets' files; other services' files there are root's alone too.
     ("openwrt/xdptun.config", "etc/config/xdptun", 0o600),

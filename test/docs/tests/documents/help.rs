@@ -143,7 +143,8 @@ fn those_that_look_or_change() {
                 let status = process.wait(LIMIT).unwrap();
                 assert!(status.success(), "`{example}`: {status}");
             }
-            "check" | "doctor" | "explain" | "flows" | "reload" | "sessions" | "status" => {
+            "check" | "completions" | "doctor" | "explain" | "flows" | "reload" | "sessions"
+            | "status" => {
                 let process = Process::spawn(&mut host.shell(&example).unwrap()).unwrap();
                 let lines = process.wait_success(PATIENCE);
                 let lines = lines.unwrap_or_else(|error| panic!("`{example}`: {error:#}"));

@@ -12,6 +12,7 @@ use serde_json::Value;
 use xdptun_lab::{Direct, Family, Host, udp, wait, xdptun as product};
 use xdptun_lab::{scratch::Scratch, secret};
 use xdptun_test_net::cli::{ATTACH, Outcome, finish, run};
+use xdptun_test_net::doctor;
 use xdptun_test_net::traces::{Traces, pins};
 use xdptun_test_net::{LIMIT, PORT, kernel, mode};
 
@@ -495,6 +496,19 @@ fn detach_stops_a_running_daemon() {
 }
 
 /// Every counter that `status` knows is explained, and a misspelt one is not lost.
+/// As a shell asks when its user presses Tab.
+#[test]
+fn bash_completes_with_the_script_that_is_printed() {
+    let net = Direct::new().unwrap();
+    let line = "source <(xdptun completions bash)
+        COMP_WORDS=(xdptun attach --iface et) COMP_CWORD=3 COMP_TYPE=9
+        _clap_complete_xdptun xdptun et 2>/dev/null
+        echo \"${COMPREPLY[@]}\"";
+    let mut bash = doctor::shell(&net.a.netns, "exec bash -c \"$LINE\"");
+    let completed = finish(bash.env("LINE", line)).unwrap();
+    assert_eq!(completed.stdout, ["eth0"], "{completed:#?}");
+}
+
 #[test]
 fn every_counter_is_explained() {
     let net = Direct::new().unwrap();

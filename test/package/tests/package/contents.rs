@@ -42,10 +42,15 @@ fn packages_hold_everything_and_belong_to_root() {
         let program = read("usr/bin/xdptun");
         processor.check(&program).unwrap();
         assert!(program.len() <= MOST, "{} bytes", program.len());
-        let notices = scratch
-            .path()
-            .join("usr/share/doc/xdptun/third-party.txt.gz");
-        let notices = run(Command::new("gzip").args(["-dc"]).arg(notices)).unwrap();
+        let unzip = |path: &str| {
+            let mut gzip = Command::new("gzip");
+            run(gzip.arg("-dc").arg(scratch.path().join(path))).unwrap()
+        };
+        let page = unzip("usr/share/man/man5/xdptun.toml.5.gz");
+        for words in ["\n.TP\n\\fBkeepalive\\fR\n", "\ndefault: \\fB25\\fR\n"] {
+            assert!(page.contains(words), "no {words} in\n{page}");
+        }
+        let notices = unzip("usr/share/doc/xdptun/third-party.txt.gz");
         // Of the program, of the programs inside it, and of nothing else.
         for words in ["\ntokio v", "\naya-ebpf v", "Permission is hereby granted"] {
             assert!(notices.contains(words), "no {words} in\n{notices}");

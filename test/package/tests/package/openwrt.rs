@@ -14,12 +14,13 @@ use xdptun_test_package::files::{self, EVERYWHERE, LICENCES};
 use xdptun_test_package::shell::{self, Stub};
 use xdptun_test_package::{PROCESSORS, Processor, made};
 
-const SERVICE: [files::File; 2] = [
+const SERVICE: [files::File; 3] = [
+    ("-rw-r--r--", "lib/upgrade/keep.d/xdptun"),
     ("-rwxr-xr-x", "etc/init.d/xdptun"),
     ("-rw-------", "etc/config/xdptun"),
 ];
 const FILES: [&[files::File]; 3] = [&EVERYWHERE, &LICENCES, &SERVICE];
-const DEPENDS: [&str; 2] = ["kmod-sched-bpf", "kmod-veth"];
+const DEPENDS: [&str; 3] = ["kmod-sched-bpf", "kmod-tun", "kmod-veth"];
 
 fn apk(processor: Processor) -> Apk {
     let name = concat!("xdptun-", env!("CARGO_PKG_VERSION"), "-r1");
@@ -79,7 +80,7 @@ fn ipk_holds_the_same() {
             "Package: xdptun",
             concat!("Version: ", env!("CARGO_PKG_VERSION"), "-1"),
             "Architecture: all",
-            "Depends: kmod-sched-bpf, kmod-veth",
+            "Depends: kmod-sched-bpf, kmod-tun, kmod-veth",
             "License: MIT OR Apache-2.0",
         ] {
             assert!(
@@ -122,13 +123,19 @@ fn another_machine_is_refused() {
 fn its_scripts_ask_the_service() {
     let apk = apk(Processor::own().unwrap());
     let scratch = Scratch::new().unwrap();
+    let calls_of = |before: &str, script: &str, program: &'static str| {
+        let script = apk.text(script).unwrap();
+        let script = script.replace("/etc/init.d/xdptun", "xdptun");
+        let script = script.replace("/usr/bin/xdptun", "program");
+        // The status of the script is that of the last line.
+        let script = format!("{before}\n( {script} ) || echo refused >>calls");
+        let stubs = [Stub("xdptun", "exit 0"), Stub("program", program)];
+        let script = format!("cd {}\n{script}", scratch.path().display());
+        shell::calls(scratch.path(), &stubs, &script).unwrap()
+    };
     let calls = |before: &str, script: &str| {
-        let script = apk
-            .text(script)
-            .unwrap()
-            .replace("/etc/init.d/xdptun", "xdptun");
-        let script = format!("{before}\n{script}");
-        shell::calls(scratch.path(), &[Stub("xdptun", "exit 0")], &script).unwrap()
+        let all = calls_of(before, script, "exit 0");
+        all.replace("program --version\n", "")
     };
     let upgrade = "PKG_UPGRADE=1";
     let builder = "IPKG_INSTROOT=/nowhere";
@@ -139,6 +146,11 @@ fn its_scripts_ask_the_service() {
     assert_eq!(calls("", ".pre-deinstall"), "xdptun disable\nxdptun stop\n");
     assert_eq!(calls(upgrade, ".pre-deinstall"), "");
     assert_eq!(calls(builder, ".pre-deinstall"), "");
+    // apk installs also what a script refuses: the process that runs must go on.
+    for script in [".post-install", ".post-upgrade"] {
+        let other_machine = calls_of("", script, "exit 126");
+        assert_eq!(other_machine, "program --version\nrefused\n", "{script}");
+    }
 }
 
 /// UCI's files are shell, as OpenWrt itself once read them. What procd is asked for is printed.

@@ -23,6 +23,7 @@ pub fn walk(page: &mut Page) {
             "sudo mkdir -p /run/xdptun",
             "sudo podman run --detach --name xdptun --network host --pid host --read-only \
              --cap-drop all --cap-add BPF,NET_ADMIN,NET_RAW,PERFMON \
+             --security-opt apparmor=unconfined --security-opt label=disable \
              --volume /sys/fs/bpf:/sys/fs/bpf --volume /run/xdptun:/run/xdptun \
              --volume /etc/xdptun:/etc/xdptun:ro xdptun:0.1.0",
             "kubectl apply --filename xdptun/package/daemonset.yaml",

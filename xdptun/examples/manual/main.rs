@@ -1,13 +1,15 @@
 //! Writes the man pages and the completions of bash, zsh and fish into a folder,
 //! for packages. Not a part of the program, which would carry them for nothing.
 
+mod configuration;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
 
 use clap::Command;
-use clap_complete::Shell;
 use clap_mangen::Man;
+use xdptun::cli::completions::{self, Shell};
 
 fn main() -> ExitCode {
     let Some(folder) = env::args_os().nth(1).map(PathBuf::from) else {
@@ -25,10 +27,14 @@ fn main() -> ExitCode {
 
 fn write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let mut command = xdptun::cli::command();
-        clap_complete::generate_to(shell, &mut command, "xdptun", folder)?;
+    for (shell, name) in [
+        (Shell::Bash, "xdptun.bash"),
+        (Shell::Zsh, "_xdptun"),
+        (Shell::Fish, "xdptun.fish"),
+    ] {
+        completions::write(shell, &mut fs::File::create(folder.join(name))?)?;
     }
+    fs::write(folder.join("xdptun.toml.5"), configuration::page())?;
     let mut command = xdptun::cli::command().disable_help_subcommand(true);
     command.build();
     write_pages(&command, folder)
@@ -55,6 +61,9 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     if let Some(more) = command.get_after_help() {
         text.extend(as_it_is(&more.to_string()).into_bytes());
     }
+    if command.has_subcommands() {
+        text.extend(b".SH SEE ALSO\nxdptun.toml(5)\n");
+    }
     if command.get_version().is_some() {
         page.render_version_section(&mut text)?;
     }
@@ -76,21 +85,28 @@ fn as_it_is(text: &str) -> String {
         if line.starts_with(['.', '\'']) {
             page.push_str("\\&");
         }
-        for letter in line.chars() {
-            match letter {
-                '\\' => page.push_str("\\e"),
-                '-' => page.push_str("\\-"),
-                '\'' => page.push_str("\\(aq"),
-                '`' => page.push_str("\\(ga"),
-                '^' => page.push_str("\\(ha"),
-                '~' => page.push_str("\\(ti"),
-                other => page.push(other),
-            }
-        }
+        page.push_str(&escape(line));
         page.push('\n');
     }
     if is_open {
         page.push_str(".fi\n");
     }
     page
+}
+
+/// A text as roff prints it.
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for letter in text.chars() {
+        match letter {
+            '\\' => escaped.push_str("\\e"),
+            '-' => escaped.push_str("\\-"),
+            '\'' => escaped.push_str("\\(aq"),
+            '`' => escaped.push_str("\\(ga"),
+            '^' => escaped.push_str("\\(ha"),
+            '~' => escaped.push_str("\\(ti"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
