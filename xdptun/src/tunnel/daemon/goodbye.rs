@@ -16,9 +16,11 @@ use xdptun_common::tunnel::state::{Flow, State};
 use super::Daemon;
 use crate::error::Result;
 
-/// How long a clean end may take in all, and how often the daemon repeats a FIN.
+/// How long a clean end may take in all, how often the daemon repeats a FIN, and how often it looks
+/// whether all are answered: reading a large table takes time.
 const GOODBYE: Duration = Duration::from_secs(1);
 const FIN_INTERVAL: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Daemon<'_> {
     /// Sends a FIN on every open flow that `is_meant`, until the peers have answered, [`GOODBYE`] is
@@ -31,7 +33,8 @@ impl Daemon<'_> {
     ) -> Result<()> {
         let mut other = pin!(other);
         let deadline = Instant::now() + GOODBYE;
-        let mut repeat = interval(FIN_INTERVAL);
+        let mut look = interval(LOOK_INTERVAL);
+        let mut fin_at = Instant::now();
         // One that its peer opens anew meanwhile is another.
         let meant: BTreeMap<FlowKey, u64> = self
             .open_flows()?
@@ -46,24 +49,33 @@ impl Daemon<'_> {
                         ready.clear_ready();
                     }
                 }
-                _ = repeat.tick() => {
-                    let open = self.open_flows()?;
-                    let left = open.filter(|(key, flow)| meant.get(key) == Some(&flow.opened_at));
-                    let left = Vec::from_iter(left);
+                now = look.tick() => {
+                    let mut left = self.left_of(&meant)?;
+                    if now >= fin_at {
+                        fin_at = now + FIN_INTERVAL;
+                        for (key, flow) in left {
+                            self.request(&key, &flow, Request::Finish);
+                        }
+                        // A peer on this host has answered already.
+                        left = self.left_of(&meant)?;
+                    }
                     if left.is_empty() {
                         return Ok(());
                     }
-                    if Instant::now() >= deadline {
+                    if now >= deadline {
                         warn!("{} flows did not answer the FIN", left.len());
                         return Ok(());
-                    }
-                    for (key, flow) in left {
-                        self.request(&key, &flow, Request::Finish);
                     }
                 }
                 _ = &mut other => return Ok(()),
             }
         }
+    }
+
+    /// Those of these flows that are still open.
+    fn left_of(&self, meant: &BTreeMap<FlowKey, u64>) -> Result<Vec<(FlowKey, Flow)>> {
+        let is_meant = |(key, flow): &(FlowKey, Flow)| meant.get(key) == Some(&flow.opened_at);
+        Ok(self.open_flows()?.filter(is_meant).collect())
     }
 
     fn open_flows(&self) -> Result<impl Iterator<Item = (FlowKey, Flow)> + use<>> {
