@@ -10,8 +10,11 @@ use rtnetlink::packet_route::tc::{
 
 use crate::error::Result;
 
-/// The action that ends a packet or lets it pass, and its parameters (`TCA_GACT_PARMS`).
-const VERDICT: (&str, u16) = ("gact", 2);
+/// The action that ends a packet or lets it pass.
+const VERDICT: &str = "gact";
+
+/// Its option with the verdict (`TCA_GACT_PARMS`).
+const PARAMETERS: u16 = 2;
 
 /// A filter on one direction of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,25 +69,27 @@ fn actions(option: &TcOption) -> &[TcAction] {
 }
 
 fn drops_packets(action: &TcAction) -> bool {
-    let (kind, parameters) = VERDICT;
-    let is_verdict = |one: &TcActionAttribute| *one == TcActionAttribute::Kind(kind.into());
-    let mut options = action.attributes.iter().filter_map(|one| match one {
+    let attributes = action.attributes.iter();
+    let options = attributes.filter_map(|one| match one {
         TcActionAttribute::Options(options) => Some(options),
         _ => None,
     });
-    action.attributes.iter().any(is_verdict)
-        && options.any(|options| {
-            options.iter().any(|option| {
-                let TcActionOption::Other(raw) = option else {
-                    return false;
-                };
-                let mut bytes = vec![0; raw.value_len()];
-                raw.emit_value(&mut bytes);
-                let read = TcActionGeneric::parse(&bytes);
-                raw.kind() == parameters
-                    && read.is_ok_and(|verdict| verdict.action == TcActionType::Shot)
-            })
-        })
+    let mut verdicts = options.flatten().filter_map(verdict);
+    let kind = TcActionAttribute::Kind(VERDICT.into());
+    action.attributes.contains(&kind) && verdicts.any(|verdict| verdict == TcActionType::Shot)
+}
+
+/// What an option of [`VERDICT`] says.
+fn verdict(option: &TcActionOption) -> Option<TcActionType> {
+    let TcActionOption::Other(raw) = option else {
+        return None;
+    };
+    if raw.kind() != PARAMETERS {
+        return None;
+    }
+    let mut bytes = vec![0; raw.value_len()];
+    raw.emit_value(&mut bytes);
+    Some(TcActionGeneric::parse(&bytes).ok()?.action)
 }
 
 #[cfg(test)]

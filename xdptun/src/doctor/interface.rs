@@ -76,10 +76,10 @@ fn rp_filter(subject: &Subject) -> Result<Vec<Finding>> {
         return Ok(Vec::new());
     };
     let peers = subject.pinned.as_ref().map(routes::peers_elsewhere);
-    let back = match peers.transpose()? {
-        Some((elsewhere, true)) if elsewhere.is_empty() => Back::PeersHere,
-        Some((elsewhere, true)) => Back::Elsewhere(some_of(&elsewhere)),
-        _ => {
+    let back = match peers.transpose()?.flatten() {
+        Some(elsewhere) if elsewhere.is_empty() => Back::PeersHere,
+        Some(elsewhere) => Back::Elsewhere(some_of(&elsewhere)),
+        None => {
             let defaults = routes::default_interfaces()?;
             let is_here = defaults.is_empty() || defaults.contains(&subject.interface.index);
             if is_here {

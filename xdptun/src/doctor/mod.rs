@@ -124,8 +124,6 @@ fn found(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
 /// An interface to look at.
 struct Subject {
     interface: Interface,
-    /// The counters of each function at the first reading.
-    before: Before,
     /// What the tunnel has attached, if anything.
     pinned: Option<Pinned>,
     /// What the gateway has attached, if anything.
@@ -151,17 +149,14 @@ impl Subject {
                     .collect::<Vec<_>>(),
             );
         }
-        let mut subject = Self {
-            before: Before::new(Vec::new()),
+        Ok(Self {
             gateway: crate::gateway::Pinned::open(interface.index)?,
             policy: crate::policy::Pinned::open(interface.index)?,
             nat64: crate::nat64::Pinned::open(interface.index)?,
             interface,
             pinned,
             ports,
-        };
-        subject.before = Before::new(subject.counts()?);
-        Ok(subject)
+        })
     }
 
     /// What each of its functions has counted, in the same order every time.
@@ -281,20 +276,22 @@ pub fn examine(interface: Option<&str>, ports: &[PortRange]) -> Vec<Finding> {
             "nothing is attached and there is no default route; name an interface with --iface",
         )),
         Ok(names) => {
-            let subjects = names.iter().map(|name| Subject::find(name, ports));
-            // All of them before the first is examined: what they count is compared afterwards.
-            let subjects: Vec<Result<Subject>> = subjects.collect();
+            // All are counted before the first is examined, and again after the last.
+            let counted = |name| -> Result<_> {
+                let subject = Subject::find(name, ports)?;
+                let before = Before::new(subject.counts()?);
+                Ok((subject, before))
+            };
+            let subjects: Vec<_> = names.iter().map(|name| counted(name)).collect();
             for subject in &subjects {
                 findings.extend(match subject {
-                    Ok(subject) => subject.examine(),
+                    Ok((subject, _)) => subject.examine(),
                     Err(error) => vec![Finding::fail("interface", format!("{error:#}"))],
                 });
             }
-            for subject in subjects.iter().flatten() {
-                findings.extend(found(
-                    "drops",
-                    subject.before.check(subject.name(), || subject.counts()),
-                ));
+            for (subject, before) in subjects.iter().flatten() {
+                let grown = before.check(subject.name(), || subject.counts());
+                findings.extend(found("drops", grown));
             }
         }
         Err(error) => findings.push(Finding::fail("interface", format!("{error:#}"))),

@@ -88,20 +88,22 @@ pub fn check_peers(pinned: &Pinned) -> Result<Vec<Finding>> {
     Ok(judge(&pinned.name(), pinned.ifindex, &ways))
 }
 
-/// The IPv4 peers of an attachment to which no packet leaves by its interface: those that it names, and
-/// those with flows, and whether there are any peers to ask for.
-pub fn peers_elsewhere(pinned: &Pinned) -> Result<(Vec<IpAddr>, bool)> {
+/// The IPv4 peers of an attachment to which no packet leaves by its interface, of those that it names
+/// and those with flows; `None` if there are none at all.
+pub fn peers_elsewhere(pinned: &Pinned) -> Result<Option<Vec<IpAddr>>> {
     let flows = pinned.own_flows(&pinned.group.maps.flows()?);
     let mut hosts: BTreeSet<IpAddr> = named_peers(pinned)?.into_iter().collect();
     hosts.extend(flows.iter().map(|(key, _)| key.remote().ip()));
-    let hosts: Vec<IpAddr> = hosts.into_iter().filter(IpAddr::is_ipv4).collect();
-    let hosts: Vec<IpAddr> = hosts.into_iter().take(MOST_ASKED).collect();
-    let are_known = !hosts.is_empty();
+    let hosts = hosts.into_iter().filter(IpAddr::is_ipv4);
+    let hosts: Vec<IpAddr> = hosts.take(MOST_ASKED).collect();
+    if hosts.is_empty() {
+        return Ok(None);
+    }
     let ways = ways_to(pinned.ifindex, hosts, |index| index == pinned.ifindex)?;
     let elsewhere = ways
         .iter()
         .filter(|way| way.by.is_some() && !way.is_attached);
-    Ok((elsewhere.map(|way| way.to).collect(), are_known))
+    Ok(Some(elsewhere.map(|way| way.to).collect()))
 }
 
 /// The addresses of peers that an attachment names.

@@ -47,7 +47,7 @@ pub fn run() -> Result<()> {
             }
         }
     }
-    // Whoever only builds needs no Go.
+    // Without Go this machine can build xdptun, but not every package.
     try_install(go::nfpm_part());
     eprintln!("setup: everything is there");
     Ok(())

@@ -44,10 +44,6 @@ fn mended(host: &Host, check: &str, words: &[&str]) {
     assert_eq!(left, [] as [Value; 0], "after {mend:?}");
 }
 
-fn attached(net: &Direct) -> [Attached; 2] {
-    mode::TC.attach_both(net).unwrap()
-}
-
 /// A chain of a table on a hook, with a policy and a rule.
 fn chain(family: &str, kind: &str, hook: &str, policy: &str, rule: &str) -> String {
     let device = match hook {
@@ -335,7 +331,7 @@ fn the_route_to_a_peer_is_told_by_its_interface() {
 #[test]
 fn reverse_path_filtering_of_peers_with_flows_is_told() {
     let net = Direct::new().unwrap();
-    let _attached = attached(&net);
+    let _attached = mode::TC.attach_both(&net).unwrap();
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
     udp::exchange(&client, echo.address(), b"hello", LIMIT).unwrap();
@@ -375,7 +371,7 @@ fn while_sending(send: impl Fn() + Sync, look: impl FnOnce()) {
 #[test]
 fn counters_that_grow_are_told() {
     let net = Direct::new().unwrap();
-    let [_near, far] = attached(&net);
+    let [_near, far] = mode::TC.attach_both(&net).unwrap();
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
     let client = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
     client.connect(echo.address()).unwrap();

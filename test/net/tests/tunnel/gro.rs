@@ -42,6 +42,12 @@ fn segments_of(net: &Direct, client: &UdpSocket) -> Vec<TcpPacket> {
     data
 }
 
+/// Makes host `a` send segments with checksums, and the GRO of host `b` merge what comes at once.
+fn let_receiver_merge(net: &Direct) {
+    net.offload("tx", false).unwrap();
+    burst::gather(&net.b.netns, Host::DEV).unwrap();
+}
+
 /// How many frames that arrived are larger than the wire carries.
 fn merged(frames: &[Frame]) -> usize {
     let arrived = frames.iter().filter(|frame| !frame.outgoing);
@@ -85,8 +91,7 @@ fn arrive_together(
 fn our_segments_are_not_merged_and_those_of_others_are_split() {
     let net = Direct::new().unwrap();
     let _attached = mode::TC.attach_both(&net).unwrap();
-    net.offload("tx", false).unwrap();
-    burst::gather(&net.b.netns, Host::DEV).unwrap();
+    let_receiver_merge(&net);
     for family in Family::BOTH {
         let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
         let ours = segments_of(&net, &client);
@@ -112,8 +117,7 @@ fn our_segments_under_a_veil_are_merged_and_split() {
     let secret = secret::write(directory.path(), "secret", "correct horse battery").unwrap();
     let more = ["--secret", &secret, "--veil"];
     let _attached = mode::TC.attach_with([&net.a, &net.b], &more).unwrap();
-    net.offload("tx", false).unwrap();
-    burst::gather(&net.b.netns, Host::DEV).unwrap();
+    let_receiver_merge(&net);
     for family in Family::BOTH {
         let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
         let ours = segments_of(&net, &client);
@@ -131,8 +135,7 @@ fn a_single_segment_does_not_overtake_merged_ones() {
     const SINGLE: u64 = 8;
     let net = Direct::new().unwrap();
     let _attached = mode::TC.attach_both(&net).unwrap();
-    net.offload("tx", false).unwrap();
-    burst::gather(&net.b.netns, Host::DEV).unwrap();
+    let_receiver_merge(&net);
     for family in Family::BOTH {
         let (client, server) = socket::open(&net.a, &net.b, family).unwrap();
         let mut packets = segments_of(&net, &client);

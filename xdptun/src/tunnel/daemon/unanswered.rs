@@ -26,7 +26,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// Unanswered counted so far are old.
+    /// Refusals counted so far are old.
     pub const fn new(refused: u64) -> Self {
         Self {
             refused,
