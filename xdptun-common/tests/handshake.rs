@@ -108,9 +108,7 @@ fn gave(isn: u32) -> bool {
 
 /// Admits callers that prove that they know a secret: those whose initial number is
 /// [`IRS`].
-struct Hidden {
-    contested: bool,
-}
+struct Hidden;
 
 impl Admission for Hidden {
     fn gave(&self, iss: u32) -> bool {
@@ -121,16 +119,10 @@ impl Admission for Hidden {
         syn.sequence == IRS
     }
 
-    fn is_contested(&self) -> bool {
-        self.contested
-    }
-
     fn is_hidden(&self) -> bool {
         true
     }
 }
-
-const HIDDEN: Hidden = Hidden { contested: false };
 
 /// A segment, and what it must lead to.
 type Row = (&'static str, Segment, Endpoint, Outcome, Option<Reply>);
@@ -1103,7 +1095,7 @@ fn hidden_from_who_does_not_know_the_secret() {
         )
     };
     assert_rows(
-        |segment| listen(segment, ISS, &HIDDEN),
+        |segment| listen(segment, ISS, &Hidden),
         &[
             (
                 "a SYN that is a proof",
@@ -1129,9 +1121,12 @@ fn hidden_from_who_does_not_know_the_secret() {
             turned_away("a reset", Flags::RST, NOTHING),
         ],
     );
-    let contested = Hidden { contested: true };
+    let remember = |reaction: Reaction| match reaction.keeps_no_flow() {
+        true => reaction.with_flow(),
+        false => reaction,
+    };
     assert_rows(
-        |segment| listen(segment, ISS, &contested),
+        |segment| remember(listen(segment, ISS, &Hidden)),
         &[
             (
                 "a SYN whose flow a TCP connection would answer is remembered",
@@ -1145,7 +1140,7 @@ fn hidden_from_who_does_not_know_the_secret() {
     );
     for endpoint in [SYN_SENT, SYN_RECEIVED] {
         assert_rows(
-            |segment| receive(endpoint, segment, &HIDDEN),
+            |segment| receive(endpoint, segment, &Hidden),
             &[
                 turned_away(
                     "a SYN that crosses ours and is no proof",
@@ -1174,7 +1169,7 @@ fn hidden_from_who_does_not_know_the_secret() {
         );
     }
     assert_rows(
-        |segment| receive(CLOSED, segment, &HIDDEN),
+        |segment| receive(CLOSED, segment, &Hidden),
         &[turned_away("a SYN after the end", Flags::SYN, CLOSED)],
     );
 }
@@ -1186,10 +1181,10 @@ proptest! {
     fn an_unknown_sender_gets_no_answer_of_a_hidden_port(flags in 0u8..0x40, sequence: u32, acknowledgment: u32, len in 0..1500u32) {
         prop_assume!(sequence != IRS && !gave(acknowledgment.wrapping_sub(1)));
         let segment = seg(Flags(flags), sequence, acknowledgment, len);
-        let reaction = listen(&segment, ISS, &HIDDEN);
+        let reaction = listen(&segment, ISS, &Hidden);
         prop_assert_eq!((reaction.outcome, reaction.reply), (Outcome::RxDropUnproven, Reply::NONE));
         for endpoint in [OPEN, FIN_SENT] {
-            prop_assert_eq!(receive(endpoint, &segment, &HIDDEN), receive(endpoint, &segment, &gave));
+            prop_assert_eq!(receive(endpoint, &segment, &Hidden), receive(endpoint, &segment, &gave));
         }
     }
 

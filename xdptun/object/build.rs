@@ -4,6 +4,8 @@
 //! sources of the toolchain (`-Z build-std`, which stable accepts under
 //! `RUSTC_BOOTSTRAP`, set for that child alone).
 
+mod contexts;
+
 use std::env;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -14,6 +16,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
+use object::{Object as _, ObjectSection as _};
 
 const PACKAGE: &str = "xdptun-ebpf";
 /// The functions: each is a feature of the package, and a program with the object as its file.
@@ -56,10 +59,19 @@ fn build() -> Result<(), String> {
         let object = target_dir.join(&target).join("release").join(name);
         let stripped = without_debug_sections(&object)
             .map_err(|error| format!("cannot strip {}: {error}", object.display()))?;
+        let linkages =
+            linkages(&stripped).map_err(|error| format!("{}: {error}", object.display()))?;
         let deflated = deflated(&stripped)
             .map_err(|error| format!("cannot compress {}: {error}", object.display()))?;
         // As it is for tests, compressed to embed.
-        for (file, bytes) in [(name.to_owned(), stripped), (format!("{name}.z"), deflated)] {
+        for (file, bytes) in [
+            (name.to_owned(), stripped),
+            (format!("{name}.z"), deflated),
+            (
+                format!("{name}.linkages"),
+                format!("{linkages:?}").into_bytes(),
+            ),
+        ] {
             let file = out.join(file);
             std::fs::write(&file, bytes)
                 .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
@@ -136,6 +148,15 @@ fn without_debug_sections(object: &Path) -> Result<Vec<u8>, Box<dyn std::error::
     let mut stripped = Vec::new();
     builder.write(&mut stripped)?;
     Ok(stripped)
+}
+
+/// Where the object says of each function with a context that it is global.
+fn linkages(object: &[u8]) -> Result<Vec<usize>, Box<dyn std::error::Error>> {
+    let file = object::File::parse(object)?;
+    let section = file.section_by_name(".BTF").ok_or("no BTF in it")?;
+    let (start, len) = section.file_range().ok_or("no bytes in .BTF")?;
+    let section = start.try_into()?..(start + len).try_into()?;
+    Ok(contexts::linkages(object, section).ok_or("its BTF ends too early")?)
 }
 
 /// A quarter of the size (zlib, RFC 1950).

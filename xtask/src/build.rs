@@ -21,6 +21,15 @@ pub struct Args {
     target: Option<String>,
 }
 
+/// Builds the library that User-Mode Linux takes ([`ANY_ALIGNMENT`]).
+pub fn any_alignment() -> Result<()> {
+    let package = "xdptun-test-any-alignment";
+    run_visible(cargo().args(["build", "--release", "--locked", "--package", package]))
+}
+
+/// The library of `test/vm/any_alignment`, in the target directory.
+pub const ANY_ALIGNMENT: &str = "release/libxdptun_test_any_alignment.so";
+
 /// Builds and says where the binary is.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;

@@ -1,5 +1,7 @@
 //! Features of the running kernel, found by trying.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::errno::Errno;
@@ -12,6 +14,11 @@ const DISCARD: u16 = 9;
 /// Whether tc programs can be attached through TCX links (Linux 6.6).
 pub fn has_tcx() -> bool {
     SchedClassifier::query_tcx("lo", TcAttachType::Ingress).is_ok()
+}
+
+/// Whether it was built with BTF.
+pub fn has_btf() -> bool {
+    Path::new("/sys/kernel/btf/vmlinux").exists()
 }
 
 /// The values of `--tc` that this kernel accepts.

@@ -10,6 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 use xdptun_lab::content::Filling;
 use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{Attached, Direct, Family, Host, Inside, Served, secret, udp, xdptun};
+use xdptun_test_net::cli::run;
 use xdptun_test_net::inside::{nat, outside_end, pass};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
@@ -273,9 +274,25 @@ fn attach_with_secret(net: &Direct, mode: Mode, more: &[&str]) -> [Attached; 2] 
     mode.attach_with([&net.a, &net.b], &args).unwrap()
 }
 
-/// They have most to do then.
+/// They have most to do then. Without BTF it is too much for the verifier.
 #[test]
 fn payloads_are_veiled() {
+    if !kernel::has_btf() {
+        let net = Direct::new().unwrap();
+        let scratch = Scratch::new().unwrap();
+        let secret = secret::write(scratch.path(), "secret", "correct horse battery").unwrap();
+        let attach = [
+            "attach",
+            "--iface",
+            Host::DEV,
+            "--port",
+            "8000",
+            "--secret",
+            &secret,
+        ];
+        let refused = run(&net.a.netns, &[&attach[..], &["--veil"]].concat()).unwrap();
+        return refused.assert_one_line(&["veil", "BTF", "/sys/kernel/btf/vmlinux"]);
+    }
     for mode in [mode::TC, mode::XDP] {
         let net = Direct::new().unwrap();
         let attached = attach_with_secret(&net, mode, &["--veil"]);

@@ -302,6 +302,27 @@ impl Marks {
     }
 }
 
+/// What came of a packet for its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Noted {
+    /// It goes on.
+    GoesOn = 0,
+    /// It is no answer of the session: the back end talks to the client beside it.
+    NotOurs = 1,
+    /// It moved to those that last.
+    Proven = 2,
+    /// It should last, and there is no room.
+    Full = 3,
+    /// A connection between the same ends begins anew.
+    Reopened = 4,
+}
+
+crate::from_raw! {
+    /// The one with this number; `GoesOn` if there is none.
+    pub Noted: u32 { GoesOn, NotOurs, Proven, Full, Reopened } else GoesOn
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

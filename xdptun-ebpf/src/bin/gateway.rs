@@ -16,7 +16,7 @@ use xdptun_common::gateway::fragment::Held;
 use xdptun_common::gateway::outcome::Outcome;
 use xdptun_common::gateway::tuple::Side;
 use xdptun_common::report::copy::Hook;
-use xdptun_common::wire::{Ip as _, IpVersion, Ipv4Header, Ipv6Header};
+use xdptun_common::wire::{Icmp, Ip as _, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::gateway::errors;
 use xdptun_ebpf::gateway::fragments::{gateway_first, gateway_hold, is_to_come_in, was_held};
@@ -144,30 +144,32 @@ fn outcome_of(ctx: &TcContext, version: IpVersion, side: Side, step: u32) -> Opt
     }
 }
 
-// Global functions (the verifier's word), which the verifier walks by themselves.
+// One subprogram for each IP version and direction, so that each has a stack of its own.
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn egress_v4(skb: *mut __sk_buff) -> u32 {
-    number(process::<Ipv4Header>(&TcContext::new(skb), Side::Out))
+fn egress_v4(skb: *mut __sk_buff) -> u32 {
+    met::<Ipv4Header>(&TcContext::new(skb), Side::Out)
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn egress_v6(skb: *mut __sk_buff) -> u32 {
-    number(process::<Ipv6Header>(&TcContext::new(skb), Side::Out))
+fn egress_v6(skb: *mut __sk_buff) -> u32 {
+    met::<Ipv6Header>(&TcContext::new(skb), Side::Out)
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn ingress_v4(skb: *mut __sk_buff) -> u32 {
-    number(process::<Ipv4Header>(&TcContext::new(skb), Side::In))
+fn ingress_v4(skb: *mut __sk_buff) -> u32 {
+    met::<Ipv4Header>(&TcContext::new(skb), Side::In)
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn ingress_v6(skb: *mut __sk_buff) -> u32 {
-    number(process::<Ipv6Header>(&TcContext::new(skb), Side::In))
+fn ingress_v6(skb: *mut __sk_buff) -> u32 {
+    met::<Ipv6Header>(&TcContext::new(skb), Side::In)
+}
+
+/// What comes of a packet, as a number.
+#[inline(always)]
+fn met<I: Icmp>(ctx: &TcContext, side: Side) -> u32 {
+    ctx.unlearned(number(process::<I>(ctx, side)))
 }
 
 xdptun_ebpf::object!();

@@ -286,30 +286,28 @@ fn beside_datagrams<I: Settle + Icmp>(ctx: &TcContext, step: Step) -> i32 {
     }
 }
 
-// One subprogram for each IP version and direction, so that each has a stack of
-// its own; global ones (the verifier's word), so that it walks each once.
+// One subprogram for each IP version and direction, so that each has a stack of its own.
+//
+// Those of the path for all packets are global functions (the verifier's word), which the verifier
+// walks once. They take a context, so the loader makes them others for a kernel without BTF.
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn fast_egress_v4(skb: *mut __sk_buff) -> i32 {
+fn fast_egress_v4(skb: *mut __sk_buff) -> i32 {
     fast::egress::process::<Ipv4Header>(&TcContext::new(skb)).to_raw()
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn fast_egress_v6(skb: *mut __sk_buff) -> i32 {
+fn fast_egress_v6(skb: *mut __sk_buff) -> i32 {
     fast::egress::process::<Ipv6Header>(&TcContext::new(skb)).to_raw()
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn fast_ingress_v4(skb: *mut __sk_buff) -> i32 {
+fn fast_ingress_v4(skb: *mut __sk_buff) -> i32 {
     fast::ingress::process::<Ipv4Header>(&TcContext::new(skb)).to_raw()
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn fast_ingress_v6(skb: *mut __sk_buff) -> i32 {
+fn fast_ingress_v6(skb: *mut __sk_buff) -> i32 {
     fast::ingress::process::<Ipv6Header>(&TcContext::new(skb)).to_raw()
 }
 

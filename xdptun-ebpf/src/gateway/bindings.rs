@@ -1,6 +1,6 @@
 //! The bindings of inside ends to outside ends ([`xdptun_common::gateway::nat`]).
 
-use aya_ebpf::bindings::{__sk_buff, BPF_F_NO_PREALLOC, BPF_NOEXIST};
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::HashMap;
@@ -64,8 +64,8 @@ pub enum Bind {
 
 /// Binds the source of the packet that leaves ([`AtHand::leaving`]) if it is not bound yet.
 ///
-/// Each attempt is a call of a global function (the verifier's word), which the verifier walks
-/// once.
+/// Each attempt is a call of global functions (the verifier's word), which the verifier walks
+/// once. Only the look-up of sockets between them needs the packet.
 #[inline(always)]
 pub fn bind(ctx: &TcContext) -> Bind {
     match look() {
@@ -76,8 +76,14 @@ pub fn bind(ctx: &TcContext) -> Bind {
     // SAFETY: no pointers are involved.
     let random = unsafe { bpf_get_prandom_u32() };
     for attempt in 0..ATTEMPTS {
-        match gateway_try_binding(ctx.raw(), random, attempt) {
-            YES => return Bind::Done,
+        if gateway_find_binding(random, attempt) == 0 || is_for_host(ctx) {
+            continue;
+        }
+        match gateway_make_binding() {
+            YES => {
+                count(interface(ctx), Count::Bound);
+                return Bind::Done;
+            }
             FULL => return Bind::Full,
             AGAIN if matches!(look(), Look::Bound) => return Bind::Done,
             _ => {}
@@ -162,43 +168,38 @@ fn is_full(inside: End, nat: &Nat) -> bool {
     number(made).wrapping_sub(number(made.gone())) >= nat.max_per_host
 }
 
-/// What [`gateway_try_binding`] returns: the inside end is bound.
-const YES: u32 = 0;
-/// See [`YES`]: the port is another's.
-const NO: u32 = 1;
-/// See [`YES`]: there is no room.
-const FULL: u32 = 2;
-/// See [`YES`]: it is being bound on another CPU.
-const AGAIN: u32 = 3;
+/// Whether a socket of this host would get what answers the packet at hand.
+#[inline(never)]
+fn is_for_host(ctx: &TcContext) -> bool {
+    at_hand().is_none_or(|at_hand| has_socket(ctx.raw(), &at_hand.returning))
+}
 
-/// Tries a port for the inside end at hand.
+/// Looks for an outside end for the inside end at hand: 1 if it may be free, else 0. It is at hand
+/// then ([`AtHand::outside`]).
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn gateway_try_binding(skb: *mut __sk_buff, random: u32, attempt: u32) -> u32 {
+extern "C" fn gateway_find_binding(random: u32, attempt: u32) -> u32 {
     let Some(at_hand) = at_hand() else {
-        return NO;
+        return 0;
     };
     let Some(nat) = nat_of(at_hand.interface) else {
-        return NO;
+        return 0;
     };
     let inside = at_hand.leaving.source();
     let Some(port) = candidate(inside.port(), nat.ports, random, attempt) else {
-        return NO;
+        return 0;
     };
     if !nat.lends(port) {
-        return NO;
+        return 0;
     }
     at_hand.outside = End::new(nat.outside, port);
     at_hand.outside_key = OutsideKey::new(at_hand.outside, at_hand.leaving.protocol());
     at_hand.returning = at_hand.leaving.answer(at_hand.outside);
     let now = at_hand.now;
-    if is_used(at_hand) || was_cut(&at_hand.returning, now) || has_socket(skb, &at_hand.returning) {
-        return NO;
-    }
-    if sessions::is_taken(&at_hand.returning, &inside, now) {
-        return NO;
-    }
-    make(&TcContext::new(skb))
+    let is_used = is_used(at_hand)
+        || was_cut(&at_hand.returning, now)
+        || sessions::is_taken(&at_hand.returning, &inside, now);
+    (!is_used).into()
 }
 
 /// Whether the outside end at hand is another's: it is bound, or a rule forwards it.
@@ -233,9 +234,19 @@ fn remove(outside_key: &OutsideKey, inside: End) {
     }
 }
 
+/// What [`gateway_make_binding`] returns: the inside end is bound.
+const YES: u32 = 0;
+/// See [`YES`]: the port is another's.
+const NO: u32 = 1;
+/// See [`YES`]: there is no room.
+const FULL: u32 = 2;
+/// See [`YES`]: it is being bound on another CPU.
+const AGAIN: u32 = 3;
+
 /// Binds the inside end to the outside end at hand.
 #[inline(never)]
-fn make(ctx: &TcContext) -> u32 {
+#[unsafe(no_mangle)]
+extern "C" fn gateway_make_binding() -> u32 {
     let Some(at_hand) = at_hand() else {
         return FULL;
     };
@@ -265,7 +276,6 @@ fn make(ctx: &TcContext) -> u32 {
         };
     }
     count_of_host(inside);
-    count(interface(ctx), Count::Bound);
     YES
 }
 

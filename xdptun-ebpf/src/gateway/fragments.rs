@@ -95,8 +95,7 @@ pub fn follow<I: Ip>(ctx: &TcContext, at_hand: &AtHand, side: Side) -> Follow {
 
 /// Lets those go on that wait for the first fragment at hand, which has ended.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn gateway_first(skb: *mut __sk_buff) -> u32 {
+pub fn gateway_first(skb: *mut __sk_buff) -> u32 {
     let ctx = TcContext::new(skb);
     let Some(at_hand) = at_hand() else {
         return 0;
@@ -114,8 +113,7 @@ pub extern "C" fn gateway_first(skb: *mut __sk_buff) -> u32 {
 /// Hands the later fragment at hand to the daemon: 1 if it may be a session's and the daemon takes
 /// it, else 0.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn gateway_hold(skb: *mut __sk_buff) -> u32 {
+pub fn gateway_hold(skb: *mut __sk_buff) -> u32 {
     let ctx = TcContext::new(skb);
     let Some(at_hand) = at_hand() else {
         return 0;

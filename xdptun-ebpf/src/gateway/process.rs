@@ -3,6 +3,7 @@
 use aya_ebpf::programs::TcContext;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::outcome::{Count, Outcome};
+use xdptun_common::gateway::session::Noted;
 use xdptun_common::gateway::tuple::{Side, Tuple, echo_ports};
 use xdptun_common::parse::{Bytes as _, Located, Shape, locate};
 use xdptun_common::wire::{
@@ -13,7 +14,7 @@ use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::fragments::{self, Follow};
 use crate::gateway::nat::is_current;
 use crate::gateway::rewrite::{MAX_OFFSET, rewrite};
-use crate::gateway::sessions::{Found, Noted, can_leave, find, tell_binding};
+use crate::gateway::sessions::{Found, can_leave, find, tell_binding};
 use crate::host::clock::now;
 use crate::host::counters::count;
 use crate::host::interface::interface;

@@ -40,8 +40,7 @@ pub fn request_release(ctx: &TcContext, datagram: &FragmentKey) {
 /// Asks the daemon to answer the packet at hand, as `kind` says, unless it was asked too often or
 /// does not run.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn gateway_request_answer(skb: *mut __sk_buff, kind: u32) -> u32 {
+pub fn gateway_request_answer(skb: *mut __sk_buff, kind: u32) -> u32 {
     let ctx = TcContext::new(skb);
     let is_due = at_hand().is_some_and(|at_hand| match kind == Kind::Reset as u32 {
         true => at_hand.packet.protocol() == Protocol::TCP,

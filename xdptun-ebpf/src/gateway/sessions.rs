@@ -12,7 +12,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::gateway::nat::is_to_tell;
-use xdptun_common::gateway::session::{Entry, Marks, acknowledges, believed};
+use xdptun_common::gateway::session::{Entry, Marks, Noted, acknowledges, believed};
 use xdptun_common::gateway::timer::Timers;
 use xdptun_common::gateway::tuple::{End, Side, Tuple};
 use xdptun_common::wire::{Flags, Protocol};
@@ -56,6 +56,14 @@ fn timers() -> Option<&'static Timers> {
 #[derive(Clone, Copy)]
 pub struct Found(*mut Entry);
 
+impl Found {
+    /// What a global function was given.
+    #[inline(always)]
+    fn new(entry: *mut Entry) -> Option<Self> {
+        (!entry.is_null()).then_some(Self(entry))
+    }
+}
+
 /// A word of the entry by its field name.
 macro_rules! word {
     ($found:expr, $field:ident) => {
@@ -75,7 +83,7 @@ pub fn find(tuple: &Tuple, now: Tick) -> Option<Found> {
     if found.marks().is_proven() && now.since(own_seen) <= timers()?.shortest(protocol) {
         return Some(found);
     }
-    is_alive_alone(tuple, found, now).then_some(found)
+    (gateway_is_alive(tuple, found.0, now.0) != 0).then_some(found)
 }
 
 /// Whether the packet at hand, of a session that was found, gets the source that it should have
@@ -83,22 +91,32 @@ pub fn find(tuple: &Tuple, now: Tick) -> Option<Found> {
 /// without it the packet would leave with the client's source. It begins anew then.
 #[inline(always)]
 pub fn can_leave(found: Found) -> bool {
-    !found.marks().is_leaving() || leaves_alone(found)
+    !found.marks().is_leaving() || gateway_leaves(found.0) != 0
 }
 
+// Global functions (the verifier's word), which the verifier walks once and not once for each way
+// that leads to them. For all it knows the pointers may be null.
+
+/// See [`can_leave`].
 #[inline(never)]
-fn leaves_alone(found: Found) -> bool {
-    let Some(at_hand) = at_hand() else {
-        return false;
+#[unsafe(no_mangle)]
+extern "C" fn gateway_leaves(entry: *mut Entry) -> u32 {
+    let (Some(at_hand), Some(found)) = (at_hand(), Found::new(entry)) else {
+        return 0;
     };
     at_hand.leaving = at_hand.packet.with_translated(found.to()).at(Side::Out);
-    find(&at_hand.leaving, at_hand.now).is_some()
+    find(&at_hand.leaving, at_hand.now).is_some().into()
 }
 
-/// [`is_alive`] with a stack of its own.
+/// See [`is_alive`].
 #[inline(never)]
-fn is_alive_alone(tuple: &Tuple, found: Found, now: Tick) -> bool {
-    is_alive(tuple, found, now)
+#[unsafe(no_mangle)]
+extern "C" fn gateway_is_alive(tuple: *const Tuple, entry: *mut Entry, now: u32) -> u32 {
+    // SAFETY: null, or what `find` was given.
+    let (Some(tuple), Some(found)) = (unsafe { tuple.as_ref() }, Found::new(entry)) else {
+        return 0;
+    };
+    is_alive(tuple, found, Tick(now)).into()
 }
 
 /// Whether a session is not over of which one direction was silent for long, or which waits for
@@ -225,21 +243,6 @@ fn insert(tuple: &Tuple, to: &End, marks: Marks, now: Tick, mode: u32) -> bool {
 /// Flags that begin or end a connection.
 const RARE: Flags = Flags::SYN.with(Flags::FIN).with(Flags::RST);
 
-/// What came of a packet for its session.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Noted {
-    /// It goes on.
-    GoesOn,
-    /// It is no answer of the session: the back end talks to the client beside it.
-    NotOurs,
-    /// It moved to those that last.
-    Proven,
-    /// It should last, and there is no room.
-    Full,
-    /// A connection between the same ends begins anew.
-    Reopened,
-}
-
 impl Found {
     /// What the end that the hook translates becomes.
     #[inline(always)]
@@ -280,7 +283,7 @@ impl Found {
         let before = self.marks();
         let flags = at_hand.flags;
         if !before.is_proven() || flags.intersects(RARE) {
-            return note_rare(self);
+            return Noted::from_raw(gateway_note_rare(self.0));
         }
         self.count(at_hand, flags);
         Noted::GoesOn
@@ -326,12 +329,19 @@ impl Found {
     }
 }
 
-/// Notes a packet of a session that waits for proof, or one that begins or ends a connection.
+/// See [`note_rare`].
 #[inline(never)]
-fn note_rare(found: Found) -> Noted {
-    let Some(at_hand) = at_hand() else {
-        return Noted::GoesOn;
-    };
+#[unsafe(no_mangle)]
+extern "C" fn gateway_note_rare(entry: *mut Entry) -> u32 {
+    match (at_hand(), Found::new(entry)) {
+        (Some(at_hand), Some(found)) => note_rare(at_hand, found) as u32,
+        _ => Noted::GoesOn as u32,
+    }
+}
+
+/// Notes a packet of a session that waits for proof, or one that begins or ends a connection.
+#[inline(always)]
+fn note_rare(at_hand: &AtHand, found: Found) -> Noted {
     let (marks, flags) = (found.marks(), at_hand.flags);
     let Some(opposite) = opposite(&at_hand.packet, found) else {
         found.count(at_hand, flags);
@@ -371,11 +381,22 @@ fn note_rare(found: Found) -> Noted {
 
 /// Tells the binding of the session of the packet at hand how long the session lives. What comes
 /// from outside does not keep a binding unless the inside host has called or answered its sender.
-#[inline(never)]
+#[inline(always)]
 pub fn tell_binding(is_proof: bool) {
-    let (Some(at_hand), Some(timers)) = (at_hand(), timers()) else {
-        return;
-    };
+    gateway_tell_binding(is_proof.into());
+}
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn gateway_tell_binding(is_proof: u32) -> u32 {
+    if let (Some(at_hand), Some(timers)) = (at_hand(), timers()) {
+        tell(at_hand, timers, is_proof != 0);
+    }
+    0
+}
+
+#[inline(always)]
+fn tell(at_hand: &AtHand, timers: &Timers, is_proof: bool) {
     let packet = &at_hand.packet;
     let Some(found) = either(packet) else {
         return;

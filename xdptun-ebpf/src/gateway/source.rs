@@ -19,8 +19,8 @@ use crate::packet::skb::Skb as _;
 /// Enters a session that translates the source of the packets to the back end at hand, as they
 /// are met when they leave ([`AtHand::leaving`]). Whether a port was free.
 ///
-/// Each attempt is a call of a global function (the verifier's word), which the verifier walks
-/// once.
+/// Each attempt is a call of global functions (the verifier's word), which the verifier walks
+/// once. Only the look-up of sockets between them needs the packet.
 #[inline(always)]
 pub fn choose(ctx: &TcContext, at_hand: &AtHand) -> bool {
     if sessions::find(&at_hand.leaving, at_hand.now).is_some() {
@@ -28,13 +28,18 @@ pub fn choose(ctx: &TcContext, at_hand: &AtHand) -> bool {
     }
     // SAFETY: no pointers are involved.
     let random = unsafe { bpf_get_prandom_u32() };
-    (0..ATTEMPTS).any(|attempt| gateway_try_port(ctx.raw(), random, attempt) != 0)
+    (0..ATTEMPTS).any(|attempt| {
+        gateway_find_port(random, attempt) != 0
+            && !has_socket(ctx.raw(), &at_hand.returning)
+            && gateway_take_port() != 0
+    })
 }
 
-/// Tries a port for the session at hand: 1 if the session has it now, else 0.
+/// Looks for a port for the session at hand: 1 if it may be free, else 0. The packets that would
+/// answer are at hand then ([`AtHand::returning`]).
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -> u32 {
+extern "C" fn gateway_find_port(random: u32, attempt: u32) -> u32 {
     let Some(at_hand) = at_hand() else {
         return 0;
     };
@@ -45,13 +50,21 @@ extern "C" fn gateway_try_port(skb: *mut __sk_buff, random: u32, attempt: u32) -
     let source = End::new(at_hand.back_end.source, port);
     at_hand.returning = at_hand.leaving.answer(source);
     let now = at_hand.now;
-    if sessions::is_taken(&at_hand.returning, &client, now)
+    let is_used = sessions::is_taken(&at_hand.returning, &client, now)
         || binding(source, at_hand.returning.protocol(), now).is_some()
-        || was_cut(&at_hand.returning, now)
-        || has_socket(skb, &at_hand.returning)
-    {
+        || was_cut(&at_hand.returning, now);
+    (!is_used).into()
+}
+
+/// Enters the session at hand with the port that was found: 1 if it has it now, else 0.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn gateway_take_port() -> u32 {
+    let Some(at_hand) = at_hand() else {
         return 0;
-    }
+    };
+    let (client, source) = (at_hand.leaving.source(), at_hand.returning.destination());
+    let now = at_hand.now;
     let marks = Marks::default().masquerading();
     let entered = sessions::enter_new(&at_hand.returning, &client, marks.in_answer(), now)
         && sessions::enter(&at_hand.leaving, &source, marks, now);

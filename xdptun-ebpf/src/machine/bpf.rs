@@ -22,6 +22,23 @@ pub fn opaque(mut value: u64) -> u64 {
     value
 }
 
+/// The same value, of which the verifier knows nothing any more; nor does it of `noise`. What follows is
+/// walked once, and not once for each value.
+#[inline(always)]
+pub fn unlearned(mut value: u64, noise: u64) -> u64 {
+    // SAFETY: changes a register, and changes it back.
+    unsafe {
+        asm!(
+            "{value} ^= {noise}",
+            "{value} ^= {noise}",
+            value = inout(reg) value,
+            noise = in(reg) noise,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
 /// Reads a value of a packet. Headers lie at multiples of two only, but an unaligned read
 /// would be split into bytes; the CPUs that run this load words from any address, and the
 /// verifier of any other CPU refuses the program.

@@ -36,8 +36,7 @@ const LAST_OFFSET: u16 = 0x1fff;
 /// Sends the first half of a fragment through the hook, as a packet of its own, and makes the packet
 /// at hand the second: [`DONE`], or the index of an outcome.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_cut(skb: *mut __sk_buff) -> u32 {
+pub fn nat64_cut(skb: *mut __sk_buff) -> u32 {
     match cut(&TcContext::new(skb)) {
         Ok(()) => DONE,
         Err(error) => refused_v4(error).index(),

@@ -3,7 +3,7 @@
 //! The programs make leases, and the daemon removes those that are over. Two maps hold a lease: if
 //! they disagree, because one of them was changed a moment ago, that by address is right.
 
-use aya_ebpf::bindings::{__sk_buff, BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
+use aya_ebpf::bindings::{BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray};
 use aya_ebpf::programs::TcContext;
@@ -121,9 +121,14 @@ fn begin(ctx: &TcContext, client: [u8; 16]) -> Result<[u8; 4], Outcome> {
         unsafe { sender.write(client) };
     }
     for attempt in 0..ATTEMPTS {
-        match nat64_try_address(ctx.raw(), attempt) {
-            YES => return address(client).ok_or(Outcome::ToV4DropFull),
+        match nat64_try_address(attempt) {
             NO => {}
+            had @ (YES | BEGAN) => {
+                if had == BEGAN {
+                    count(interface(ctx), Count::LeasesBegan);
+                }
+                return address(client).ok_or(Outcome::ToV4DropFull);
+            }
             refused => return Err(outcome(refused).unwrap_or(Outcome::ToV4DropFull)),
         }
     }
@@ -134,12 +139,14 @@ fn begin(ctx: &TcContext, client: [u8; 16]) -> Result<[u8; 4], Outcome> {
 const YES: u32 = 0x100;
 /// See [`YES`]: the address is another's.
 const NO: u32 = 0x101;
+/// See [`YES`]: by a new lease.
+const BEGAN: u32 = 0x102;
 
-/// Tries an address for the sender at hand: [`YES`], [`NO`], or the index of an outcome. Each attempt
+/// Tries an address for the sender at hand: [`YES`], [`NO`], [`BEGAN`], or the index of an outcome. Each attempt
 /// is a call of a global function (the verifier's word), which the verifier walks once.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn nat64_try_address(skb: *mut __sk_buff, attempt: u32) -> u32 {
+extern "C" fn nat64_try_address(attempt: u32) -> u32 {
     let (Some(sender), Ok(translator)) = (SENDER.get(0), translator()) else {
         return Outcome::ToV4DropAccess.index();
     };
@@ -170,8 +177,7 @@ extern "C" fn nat64_try_address(skb: *mut __sk_buff, attempt: u32) -> u32 {
     }
     add(Number::Began);
     add_in_network(*sender);
-    count(interface(&TcContext::new(skb)), Count::LeasesBegan);
-    YES
+    BEGAN
 }
 
 /// Tries an address that somebody has: it may be the client's own, by a lease that may have been

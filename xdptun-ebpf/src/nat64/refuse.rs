@@ -49,8 +49,7 @@ pub const fn code(outcome: Outcome) -> Option<u8> {
 
 /// Makes the packet a message with a code to its sender; 0 if it is one.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_refuse(skb: *mut __sk_buff, code: u32) -> u32 {
+pub fn nat64_refuse(skb: *mut __sk_buff, code: u32) -> u32 {
     match refuse(&TcContext::new(skb), code as u8) {
         Ok(true) => 0,
         Ok(false) | Err(_) => 1,

@@ -28,16 +28,13 @@ use crate::packet::skb::Skb as _;
 
 /// Handles a packet of IPv6; a number of [`Step`].
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_to_v4(skb: *mut __sk_buff) -> u32 {
+pub fn nat64_to_v4(skb: *mut __sk_buff) -> u32 {
     number(to_v4(&TcContext::new(skb)), refused_v6)
 }
 
-/// See [`follow`]. A global function (the verifier's word), which the verifier walks once and not once
-/// for each caller.
+/// See [`follow`]. A subprogram, so that each caller has its stack.
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn nat64_follow(skb: *mut __sk_buff, start: u32, first: u32) -> u64 {
+fn follow_apart(skb: *mut __sk_buff, start: u32, first: u32) -> u64 {
     if start as usize > MAX_OFFSET {
         return 0;
     }
@@ -69,7 +66,7 @@ impl Behind {
             }));
         }
         let start = at + Ipv6Header::LEN;
-        let chain = Chain::unpack(nat64_follow(ctx.raw(), start as u32, first.0.into()));
+        let chain = Chain::unpack(follow_apart(ctx.raw(), start as u32, first.0.into()));
         let Some(chain) = chain else {
             return Ok(None);
         };

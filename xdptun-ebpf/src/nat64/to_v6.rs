@@ -24,8 +24,7 @@ use crate::packet::verifier::bounded;
 
 /// Handles a packet of IPv4; a number of [`Step`].
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_to_v6(skb: *mut __sk_buff) -> u32 {
+pub fn nat64_to_v6(skb: *mut __sk_buff) -> u32 {
     number(to_v6(&TcContext::new(skb)), refused_v4)
 }
 

@@ -3,6 +3,7 @@
 pub mod access;
 #[cfg(test)]
 pub mod buffer;
+pub mod copied;
 pub mod direction;
 pub mod error;
 pub mod error_message;

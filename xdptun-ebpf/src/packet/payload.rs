@@ -1,21 +1,18 @@
 //! Sums and moves payload bytes.
 
-use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use xdptun_common::Plain;
 use xdptun_common::checksum::{LongSum, Sum};
 
 use crate::machine::{load, opaque, store};
 use crate::packet::access::Packet;
+pub use crate::packet::copied::MAX_LEN;
+use crate::packet::copied::{Copied, copy};
 use crate::packet::error::PacketError;
-use crate::packet::resize::make_linear;
 use crate::packet::skb::Skb as _;
 
 /// Bytes handled in one step.
 const BLOCK: usize = 64;
-/// The longest run that is handled; jumbo frames fit. A bound that the verifier
-/// can walk.
-pub const MAX_LEN: usize = 16 * 1024;
 
 /// Adds up `len` bytes from `offset`, which must be even.
 #[inline(always)]
@@ -23,12 +20,18 @@ pub fn sum(ctx: &TcContext, offset: usize, len: usize) -> Result<Sum, PacketErro
     if len > MAX_LEN {
         return Err(PacketError::TooLong);
     }
-    if (ctx.len() as usize) < offset + len {
-        return Err(PacketError::OutOfBounds);
+    if len == 0 {
+        return Ok(Sum::new());
     }
-    make_linear(ctx, offset + len)?;
-    let sum = xdptun_sum(ctx.raw(), offset as u32, len as u32);
-    Ok(Sum::new().words(sum.to_ne_bytes()))
+    let len = copy(ctx.raw(), offset, len).ok_or(PacketError::OutOfBounds)?;
+    Ok(Sum::new().words(xdptun_sum(len).to_ne_bytes()))
+}
+
+/// See [`sum`]. A global function (the verifier's word).
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_sum(len: u32) -> u32 {
+    Copied::first(len).map_or(0, |copied| copied.sum().unfolded())
 }
 
 /// Whether `len` bytes from `offset` can be moved `by` bytes towards the end of the packet,
@@ -43,14 +46,6 @@ pub fn has_room(ctx: &TcContext, offset: usize, len: usize, by: usize) -> Result
         return Err(PacketError::OutOfBounds);
     }
     Ok(())
-}
-
-/// See [`sum`]. A global function (the verifier's word), which the verifier walks once and
-/// not once for each way that leads to it.
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
-    walk::<0, true, MAX_LEN>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
 /// Moves `len` bytes from `offset` `BY` bytes towards the end, and adds them up if

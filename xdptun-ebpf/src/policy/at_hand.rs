@@ -4,7 +4,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use xdptun_common::policy::rule::{Packet, Set};
-use xdptun_common::policy::search::{Chunk, GROUP, WINDOW, Window};
+use xdptun_common::policy::search::{Chunk, GROUP, LEAD, WINDOW, Window};
 use xdptun_common::policy::table::MAX_STRIDE;
 use xdptun_common::wire::Protocol;
 
@@ -15,8 +15,11 @@ use crate::machine::load;
 pub static SEARCHED: PerCpuArray<AtHand> = PerCpuArray::with_max_entries(1, 0);
 
 /// Bytes of the window, and so many behind them that a word from any place of a pattern is within,
-/// also of one that begins in a group which ends behind the chunk.
-const MEMORY: usize = WINDOW + GROUP * MAX_STRIDE;
+/// also of one that begins in a group which ends behind the chunk, and that the verifier accepts a
+/// whole window behind what is before the first chunk.
+const MEMORY: usize = LEAD + WINDOW + GROUP * MAX_STRIDE;
+
+const _: () = assert!(LEAD.is_power_of_two(), "the place of a window is a mask");
 
 /// The packet at hand.
 #[repr(C, align(8))]

@@ -34,21 +34,20 @@ const RESET: Rate = Rate {
     burst: 256,
 };
 
-/// Tells the daemon that the rule at a place has matched the packet at hand; 0 if it cannot.
+/// Tells the daemon that the rule at a place has matched the packet at hand; whether it could.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn policy_tell(skb: *mut __sk_buff, place: u32, kind: u32) -> u32 {
+pub fn tell(skb: *mut __sk_buff, place: u32, kind: u32) -> bool {
     let ctx = TcContext::new(skb);
     let (Some(at_hand), Some(rule), Some(bucket)) =
         (at_hand(), rule(place), EVENT_LIMITS.get_ptr_mut(kind))
     else {
-        return 0;
+        return false;
     };
     let resets = kind == Kind::Reset as u32;
     let rate = if resets { RESET } else { LOG };
     // SAFETY: a per-CPU value, which only this program run touches.
     if !unsafe { &mut *bucket }.take(rate, now()) {
-        return 0;
+        return false;
     }
     let event = |len| Event {
         kind,
@@ -72,12 +71,12 @@ pub extern "C" fn policy_tell(skb: *mut __sk_buff, place: u32, kind: u32) -> u32
         } else {
             len
         };
-        return hand_over::<_, FRAME>(&POLICY_EVENTS, &ctx, len, event).into();
+        return hand_over::<_, FRAME>(&POLICY_EVENTS, &ctx, len, event);
     }
     let Some(mut entry) = POLICY_EVENTS.reserve::<Event>(0) else {
-        return 0;
+        return false;
     };
     entry.write(event(0));
     entry.submit(0);
-    1
+    true
 }

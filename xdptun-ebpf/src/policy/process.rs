@@ -7,7 +7,7 @@ use xdptun_common::parse::{Bytes as _, Located, Shape, is_extension, locate};
 use xdptun_common::policy::event::Kind;
 use xdptun_common::policy::outcome::{Count, Outcome};
 use xdptun_common::policy::rule::{Action, Direction, MAX_RULES, PLACES, Set};
-use xdptun_common::policy::search::MAX_PAYLOAD;
+use xdptun_common::policy::search::{MAX_PAYLOAD, MAX_STEPS};
 use xdptun_common::wire::{Ip, IpVersion, Ipv4Header, Ipv6Header, Protocol, TcpHeader, UdpHeader};
 
 use crate::host::counters::count;
@@ -19,7 +19,7 @@ use crate::packet::skb::Skb as _;
 use crate::packet::verifier::{bounded, told};
 use crate::packet::version::is_tagged_again;
 use crate::policy::at_hand::at_hand;
-use crate::policy::events::policy_tell;
+use crate::policy::events::tell;
 use crate::policy::rules::{hit, rule, set_of};
 use crate::policy::scan::{CUT, NOTHING, search};
 
@@ -35,6 +35,8 @@ const DRY_RUN: u32 = 3;
 const DROP: u32 = 4;
 /// See [`UNCONCERNED`].
 const RESET: u32 = 5;
+/// Added to what a rule says if it tells the daemon.
+const TELLS: u32 = 0x100;
 
 /// Where a transport header begins at most: behind the longest chain of IPv6 extension headers.
 const MAX_OFFSET: usize = 0x4fff;
@@ -48,19 +50,19 @@ pub fn process(
     direction: Direction,
 ) -> Option<(Outcome, u32)> {
     let rules = match (version, direction) {
-        (Some(IpVersion::V4), _) => policy_look_v4(ctx.raw(), direction as u32),
-        (Some(IpVersion::V6), _) => policy_look_v6(ctx.raw(), direction as u32),
-        (None, Direction::In) => policy_look_tagged(ctx.raw()),
+        (Some(IpVersion::V4), _) => look_v4(ctx.raw(), direction as u32),
+        (Some(IpVersion::V6), _) => look_v6(ctx.raw(), direction as u32),
+        (None, Direction::In) => look_tagged(ctx.raw()),
         (None, Direction::Out) => 0,
     };
-    let (mut said, mut by) = (UNCONCERNED, 0);
+    let (mut said, mut by) = (ctx.unlearned(UNCONCERNED), ctx.unlearned(0));
     for number in 0..MAX_RULES as u32 {
         // Of which the compiler knows nothing: it would count to the smaller of both, and keep
         // that where the verifier forgets its bound.
         if opaque(number.into()) >= u64::from(rules) {
             break;
         }
-        let says = policy_apply(ctx.raw(), number);
+        let says = ctx.unlearned(apply(ctx, number));
         let (says, place) = (says & 0xff, says >> 8);
         if says > said {
             (said, by) = (says, place);
@@ -86,14 +88,12 @@ pub fn process(
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn policy_look_v4(skb: *mut __sk_buff, direction: u32) -> u32 {
+fn look_v4(skb: *mut __sk_buff, direction: u32) -> u32 {
     look::<Ipv4Header>(&TcContext::new(skb), direction).unwrap_or(0)
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn policy_look_v6(skb: *mut __sk_buff, direction: u32) -> u32 {
+fn look_v6(skb: *mut __sk_buff, direction: u32) -> u32 {
     look::<Ipv6Header>(&TcContext::new(skb), direction).unwrap_or(0)
 }
 
@@ -147,8 +147,7 @@ fn hide(set: Set) -> Option<u32> {
 /// Looks at a frame that came in and is not plain IP. The kernel takes off any number of tags that
 /// name no VLAN (`check_vlan_id` in its `net/core/dev.c`), all but the first behind this program.
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn policy_look_tagged(skb: *mut __sk_buff) -> u32 {
+fn look_tagged(skb: *mut __sk_buff) -> u32 {
     let ctx = &TcContext::new(skb);
     let look = || {
         let set = set_of(interface(ctx).index(), Direction::In)?;
@@ -208,51 +207,82 @@ fn header_len<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<usize> {
 
 /// Applies the rule with this number to the packet at hand: what it says, and in the next byte its
 /// place plus one if it matched.
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn policy_apply(skb: *mut __sk_buff, number: u32) -> u32 {
-    let ctx = &TcContext::new(skb);
-    let Some(at_hand) = at_hand() else {
-        return UNCONCERNED;
-    };
-    let place = u32::from(at_hand.set.places[number as usize % MAX_RULES]) % PLACES as u32;
-    let Some(rule) = rule(place) else {
-        return UNCONCERNED;
-    };
-    if !rule.concerns(&at_hand.packet()) {
+#[inline(always)]
+fn apply(ctx: &TcContext, number: u32) -> u32 {
+    let place = policy_rule(number);
+    if place == NO_RULE {
         return UNCONCERNED;
     }
-    let at = interface(ctx);
-    at_hand.found = 0;
-    let found = match at_hand.is_hidden {
-        0 => search(ctx, at_hand, rule, place),
-        _ => CUT,
+    let is_hidden = at_hand().is_some_and(|at_hand| at_hand.is_hidden != 0);
+    let found = match is_hidden {
+        false => search(ctx, place),
+        true => CUT,
     };
-    let action = rule.action();
+    let at = interface(ctx);
     if found == CUT {
         count(at, Count::SearchesCut);
     }
-    if found == NOTHING || found == CUT && !action.ends() {
+    let says = policy_says(place, found);
+    if says == SEARCHED {
         return SEARCHED;
     }
     hit(at, place);
-    let says = match (action, rule.dry_run) {
-        (Action::Count, _) => MATCHED,
-        (Action::Log, _) => {
-            if policy_tell(skb, place, Kind::Log as u32) == 0 {
-                count(at, Count::Unlogged);
-            }
-            MATCHED
+    if says & TELLS != 0 {
+        let kind = match says & 0xff {
+            RESET => Kind::Reset,
+            _ => Kind::Log,
+        };
+        let has_ports = || at_hand().is_some_and(|at_hand| at_hand.has_ports != 0);
+        let is_told = (kind == Kind::Log || has_ports()) && tell(ctx.raw(), place, kind as u32);
+        if !is_told {
+            count(
+                at,
+                if kind == Kind::Log {
+                    Count::Unlogged
+                } else {
+                    Count::Untold
+                },
+            );
         }
-        (Action::Drop, 0) => DROP,
-        (Action::Reset, 0) => {
-            let may_be_told = at_hand.has_ports != 0;
-            if !may_be_told || policy_tell(skb, place, Kind::Reset as u32) == 0 {
-                count(at, Count::Untold);
-            }
-            RESET
-        }
-        (Action::Drop | Action::Reset, _) => DRY_RUN,
+    }
+    says & 0xff | (place + 1) << 8
+}
+
+/// What [`policy_rule`] returns if the rule is not about the packet at hand.
+const NO_RULE: u32 = PLACES as u32;
+
+/// The place of the rule with this number, which is about the packet at hand, or [`NO_RULE`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_rule(number: u32) -> u32 {
+    let Some(at_hand) = at_hand() else {
+        return NO_RULE;
     };
-    says | (place + 1) << 8
+    at_hand.found = 0;
+    at_hand.steps = MAX_STEPS;
+    let place = u32::from(at_hand.set.places[number as usize % MAX_RULES]) % PLACES as u32;
+    match rule(place) {
+        Some(rule) if rule.concerns(&at_hand.packet()) => place,
+        _ => NO_RULE,
+    }
+}
+
+/// What the rule at a place says of what was found, and whether it tells the daemon.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn policy_says(place: u32, found: u32) -> u32 {
+    let Some(rule) = rule(place) else {
+        return SEARCHED;
+    };
+    let action = rule.action();
+    if found == NOTHING || found == CUT && !action.ends() {
+        return SEARCHED;
+    }
+    match (action, rule.dry_run) {
+        (Action::Count, _) => MATCHED,
+        (Action::Log, _) => MATCHED | TELLS,
+        (Action::Drop, 0) => DROP,
+        (Action::Reset, 0) => RESET | TELLS,
+        (Action::Drop | Action::Reset, _) => DRY_RUN,
+    }
 }

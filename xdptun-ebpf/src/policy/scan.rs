@@ -1,39 +1,30 @@
 //! The search, in global functions (the verifier's word): the verifier walks each once, and their
-//! loops are bounded for kernels before 5.17.
+//! loops are bounded for kernels before 5.17. What needs the packet stands between them.
 
-use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::policy::rule::Rule;
 use xdptun_common::policy::search::{
-    Chunk, Found, GROUP, LEAD, MAX_CHUNKS, MAX_STEPS, STEP, WINDOW, group, is_at, look, sample,
+    Chunk, Found, GROUP, LEAD, MAX_CHUNKS, STEP, WINDOW, group, is_at, look, sample,
 };
-use xdptun_common::policy::table::{Entry, MAX_PATTERN, MAX_STRIDE};
+use xdptun_common::policy::table::{Entry, MAX_STRIDE};
 
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
-use crate::policy::at_hand::{AtHand, Memory, at_hand};
+use crate::policy::at_hand::{Memory, at_hand};
 use crate::policy::rules::rule;
 
 /// What a search came to, as numbers that global functions return.
 pub const NOTHING: u32 = 0;
-/// See [`NOTHING`]. Where is noted in [`AtHand::found`].
+/// See [`NOTHING`]. Where is noted in [`found`](crate::policy::at_hand::AtHand::found).
 pub const MATCH: u32 = 1;
 /// See [`NOTHING`].
 pub const CUT: u32 = 2;
 
-/// Searches the part of the payload that a rule names.
+/// Searches the part of the payload that the rule at a place names.
 #[inline(always)]
-pub fn search(ctx: &TcContext, at_hand: &mut AtHand, rule: &Rule, place: u32) -> u32 {
-    let (first, len) = rule.part(at_hand.len);
-    at_hand.steps = MAX_STEPS;
-    let begin = at_hand.payload + first;
-    for number in 0..MAX_CHUNKS {
-        let Some(chunk) = Chunk::nth(number, len) else {
-            break;
-        };
-        at_hand.chunk = chunk;
-        if policy_load(ctx.raw(), begin) == 0 {
+pub fn search(ctx: &TcContext, place: u32) -> u32 {
+    for number in 0..MAX_CHUNKS as u32 {
+        if !load_window(ctx, policy_chunk(place, number)) {
             break;
         }
         let found = policy_scan(place);
@@ -44,33 +35,37 @@ pub fn search(ctx: &TcContext, at_hand: &mut AtHand, rule: &Rule, place: u32) ->
     NOTHING
 }
 
-/// Loads the window of the chunk at hand, of a payload that begins at `begin`; 0 if the packet ends
-/// before it, which its headers deny.
+/// Takes the chunk with this number of what the rule at a place searches. What its window holds: in
+/// the lower half how many bytes, above them where in the window, and in the upper half where in the
+/// packet; 0 if there is no such chunk.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn policy_load(skb: *mut __sk_buff, begin: u32) -> u32 {
-    let Some(at_hand) = at_hand() else {
+extern "C" fn policy_chunk(place: u32, number: u32) -> u64 {
+    let (Some(at_hand), Some(rule)) = (at_hand(), rule(place)) else {
         return 0;
     };
-    let chunk = at_hand.chunk;
-    let from = begin.wrapping_add(chunk.first());
-    let window = at_hand.window.as_mut_ptr();
-    // SAFETY: the context is valid, and the helper writes as many bytes as fit.
-    let result = unsafe {
-        // Two calls with bounds of their own: the verifier adds up the largest of both.
-        if chunk.base == 0 {
-            let Some(len) = bounded::<{ STEP + MAX_PATTERN }>(chunk.loaded()) else {
-                return 0;
-            };
-            bpf_skb_load_bytes(skb.cast(), from, window.add(LEAD).cast(), len)
-        } else {
-            let Some(len) = bounded::<WINDOW>(chunk.loaded()) else {
-                return 0;
-            };
-            bpf_skb_load_bytes(skb.cast(), from, window.cast(), len)
-        }
+    let (first, len) = rule.part(at_hand.len);
+    let Some(chunk) = Chunk::nth(number as usize, len) else {
+        return 0;
     };
-    u32::from(result == 0)
+    at_hand.chunk = chunk;
+    let from = at_hand.payload + first + chunk.first();
+    let at = if chunk.base == 0 { LEAD as u32 } else { 0 };
+    u64::from(from) << 32 | u64::from(at << 16 | chunk.loaded())
+}
+
+/// Loads the window of a chunk, as [`policy_chunk`] tells it; not if there is none, or if the packet
+/// ends before it, which its headers deny.
+#[inline(always)]
+fn load_window(ctx: &TcContext, chunk: u64) -> bool {
+    let (Some(len), Some(at_hand)) = (bounded::<WINDOW>(chunk as u32 & 0xffff), at_hand()) else {
+        return false;
+    };
+    let at = (chunk >> 16) as usize & LEAD;
+    let window = at_hand.window.as_mut_ptr().wrapping_add(at);
+    let from = (chunk >> 32) as u32;
+    // SAFETY: the context is valid, and the memory has room for a window that begins at `LEAD`.
+    unsafe { bpf_skb_load_bytes(ctx.raw().cast(), from, window.cast(), len) == 0 }
 }
 
 /// Looks for the patterns of the rule at a place in the chunk at hand.

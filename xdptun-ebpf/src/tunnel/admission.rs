@@ -9,7 +9,7 @@ use xdptun_common::wire::Flags;
 use crate::host::socket::Socket;
 use crate::tunnel::calls::host_socket;
 use crate::tunnel::cookie::{gave, next_iss_for};
-use crate::tunnel::proof::is_proven;
+use crate::tunnel::proof::{NO_TIMESTAMP, is_proven, timestamp_in};
 use crate::tunnel::rules::has_secret;
 
 /// Runs the state machine: `decision` comes with the endpoint before the segment.
@@ -21,7 +21,15 @@ pub fn decide(
     now: u64,
     decision: &mut Reaction,
 ) {
-    xdptun_decide(skb, key, segment, now, decision);
+    let timestamp = if has_secret() && segment.flags.contains(Flags::SYN) {
+        timestamp_in(skb, key)
+    } else {
+        NO_TIMESTAMP
+    };
+    xdptun_decide(timestamp, key, segment, now, decision);
+    if has_secret() && decision.keeps_no_flow() && host_socket(skb, key) == Socket::Connected {
+        *decision = decision.with_flow();
+    }
 }
 
 /// See [`decide`]. A global function (the verifier's word), which the verifier walks once and
@@ -29,7 +37,7 @@ pub fn decide(
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn xdptun_decide(
-    skb: *mut __sk_buff,
+    timestamp: u64,
     key: *const FlowKey,
     segment: *const Segment,
     now: u64,
@@ -46,7 +54,7 @@ extern "C" fn xdptun_decide(
         before.iss = next_iss_for(&before, key, segment.sequence, now);
     }
     let listener = Listener {
-        skb,
+        timestamp,
         flow: key,
         now,
     };
@@ -56,7 +64,7 @@ extern "C" fn xdptun_decide(
 
 /// The rules of a port for its callers.
 struct Listener<'a> {
-    skb: *mut __sk_buff,
+    timestamp: u64,
     flow: &'a FlowKey,
     now: u64,
 }
@@ -69,12 +77,7 @@ impl Admission for Listener<'_> {
 
     #[inline(always)]
     fn admits(&self, syn: &Segment) -> bool {
-        !has_secret() || is_proven(self.skb, syn.sequence, self.flow)
-    }
-
-    #[inline(always)]
-    fn is_contested(&self) -> bool {
-        has_secret() && host_socket(self.skb, self.flow) == Socket::Connected
+        !has_secret() || is_proven(self.timestamp, syn.sequence, self.flow)
     }
 
     #[inline(always)]

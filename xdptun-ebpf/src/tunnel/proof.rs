@@ -83,15 +83,14 @@ pub fn proven() -> Option<&'static TimestampedSynOptions> {
     PROVEN.get_ptr(0).map(|proven| unsafe { &*proven })
 }
 
-/// Whether the SYN that the packet is proves that its sender knows the secret, and
+/// Whether a SYN with a timestamp ([`timestamp_in`]) proves that its sender knows the secret, and
 /// is no record of one that came from another address, or of ours.
 ///
 /// A subprogram of its own, and so is each of its steps: between them it holds no more
 /// than registers do, and its caller has no stack to spare.
 #[inline(never)]
-pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
-    let timestamp = timestamp_in(skb, flow);
-    if timestamp == NONE {
+pub fn is_proven(timestamp: u64, isn: u32, flow: &FlowKey) -> bool {
+    if timestamp == NO_TIMESTAMP {
         return false;
     }
     let proof = timestamp as u32;
@@ -111,12 +110,12 @@ pub fn is_proven(skb: *mut __sk_buff, isn: u32, flow: &FlowKey) -> bool {
 }
 
 /// No timestamp.
-const NONE: u64 = u64::MAX;
+pub const NO_TIMESTAMP: u64 = u64::MAX;
 
-/// The TSval that a SYN carries, or [`NONE`].
+/// The TSval that a SYN carries, or [`NO_TIMESTAMP`].
 #[inline(never)]
-fn timestamp_in(skb: *mut __sk_buff, flow: &FlowKey) -> u64 {
-    timestamp(&TcContext::new(skb), flow).map_or(NONE, u64::from)
+pub fn timestamp_in(skb: *mut __sk_buff, flow: &FlowKey) -> u64 {
+    timestamp(&TcContext::new(skb), flow).map_or(NO_TIMESTAMP, u64::from)
 }
 
 /// The TSval of a SYN whose options, all of them readable, are in Linux's order.

@@ -83,7 +83,7 @@ pub fn rewrite<I: Ip>(
         Offer::OURS
     } else {
         // A SYN-ACK may offer what the SYN did, and nothing else.
-        Offer(xdptun_offer(ctx.raw(), (link_len() + I::LEN) as u32))
+        Offer(offer_of(ctx.raw(), (link_len() + I::LEN) as u32))
     };
     prepare(flow, segment.kind, offer);
     rewrite_as_prepared::<I>(ctx, direction, flow, segment)
@@ -185,11 +185,9 @@ fn later_window(segment: &Reply) -> u16 {
 }
 
 /// What the SYN at hand offers, whose TCP header starts `at` this offset and is readable
-/// with its options. A global function (the verifier's word), which the verifier walks
-/// once: the walk over the options is long.
+/// with its options. A subprogram: the walk over the options is long.
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_offer(skb: *mut __sk_buff, at: u32) -> u32 {
+fn offer_of(skb: *mut __sk_buff, at: u32) -> u32 {
     let ctx = &TcContext::new(skb);
     // A mask that the verifier sees: link header and fixed IP header are shorter.
     let at = (opaque(at.into()) & 127) as usize;

@@ -32,24 +32,19 @@ pub fn here(ctx: &TcContext, offset: usize, len: usize, sums: bool) -> Result<Su
 pub fn apart(ctx: &TcContext, offset: usize, len: usize, sums: bool) -> Result<Sum, PacketError> {
     has_room(ctx, offset, len, GROWTH)?;
     if !sums {
-        xdptun_shift(ctx.raw(), offset as u32, len as u32);
+        shift(ctx.raw(), offset as u32, len as u32);
         return Ok(Sum::new());
     }
-    let sum = xdptun_shift_and_sum(ctx.raw(), offset as u32, len as u32);
+    let sum = shift_and_sum(ctx.raw(), offset as u32, len as u32);
     Ok(Sum::new().words(sum.to_ne_bytes()))
 }
 
-// Global functions (the verifier's word), which the verifier walks once and not
-// once for each way that leads to them.
-
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
+fn shift(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
     walk::<GROWTH, false, LONGEST>(&TcContext::new(skb), offset as usize, len as usize)
 }
 
 #[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn xdptun_shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
+fn shift_and_sum(skb: *mut __sk_buff, offset: u32, len: u32) -> u32 {
     walk::<GROWTH, true, LONGEST>(&TcContext::new(skb), offset as usize, len as usize)
 }

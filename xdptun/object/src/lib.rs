@@ -10,25 +10,39 @@ use flate2::read::ZlibDecoder;
 
 /// Programs and maps: an ELF object with BTF, compressed.
 #[derive(Clone, Copy, Debug)]
-pub struct Object(&'static [u8]);
+pub struct Object {
+    deflated: &'static [u8],
+    /// Where a byte says of a function with a context that it is global.
+    linkages: &'static [usize],
+}
+
+/// The files that the build script left for an object.
+macro_rules! built {
+    ($name:literal) => {
+        Object {
+            deflated: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".z")),
+            linkages: &include!(concat!(env!("OUT_DIR"), "/", $name, ".linkages")),
+        }
+    };
+}
 
 /// The programs and maps of the tunnel.
-pub const TUNNEL: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/tunnel.z")));
+pub const TUNNEL: Object = built!("tunnel");
 
 /// The same of the gateway.
-pub const GATEWAY: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/gateway.z")));
+pub const GATEWAY: Object = built!("gateway");
 
 /// The same of the policy.
-pub const POLICY: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/policy.z")));
+pub const POLICY: Object = built!("policy");
 
 /// The same of NAT64.
-pub const NAT64: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/nat64.z")));
+pub const NAT64: Object = built!("nat64");
 
 /// The same of a function that only counts: for the tests; nothing that is shipped refers to it.
-pub const COUNT: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/count.z")));
+pub const COUNT: Object = built!("count");
 
 /// The same of the least that a tunnel must do: for the measurements, as `COUNT` for the tests.
-pub const FLOOR: Object = Object(include_bytes!(concat!(env!("OUT_DIR"), "/floor.z")));
+pub const FLOOR: Object = built!("floor");
 
 impl Object {
     /// The object, as a loader wants it.
@@ -39,8 +53,23 @@ impl Object {
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         let mut object = Vec::new();
-        let read = ZlibDecoder::new(self.0).read_to_end(&mut object);
+        let read = ZlibDecoder::new(self.deflated).read_to_end(&mut object);
         read.expect("compressed by the build script");
+        object
+    }
+
+    /// The same for a kernel without BTF, which takes no global function with a context: they are
+    /// static, and the verifier walks them at each call.
+    ///
+    /// # Panics
+    ///
+    /// As [`Object::bytes`].
+    #[must_use]
+    pub fn bytes_without_btf(self) -> Vec<u8> {
+        let mut object = self.bytes();
+        for &linkage in self.linkages {
+            object[linkage] = 0;
+        }
         object
     }
 }

@@ -20,7 +20,7 @@ pub const CHECKS: [(&str, &str); 53] = [
     ),
     (
         "btf",
-        "whether the kernel describes its types, which the programs of some functions need",
+        "whether the kernel describes its types, which `--veil` needs",
     ),
     (
         "capabilities",

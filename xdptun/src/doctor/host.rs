@@ -1,7 +1,6 @@
 //! The kernel and the privileges of this process.
 
 use std::io;
-use std::path::Path;
 
 use aya::maps::MapType;
 use aya::programs::ProgramType;
@@ -13,10 +12,8 @@ use super::{Finding, Level};
 use crate::datapath::pins;
 use crate::error::{Context as _, Result};
 use crate::host::interface::Interface;
-use crate::host::preflight;
+use crate::host::preflight::{self, BTF};
 use crate::tunnel::try_load;
-
-const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 pub fn check() -> Vec<Finding> {
     let mut findings = vec![kernel(), btf(), bpffs(), udp_gso()];
@@ -45,15 +42,16 @@ fn kernel() -> Finding {
 
 /// The types of the running kernel (BTF).
 fn btf() -> Finding {
-    if Path::new(BTF).exists() {
-        Finding::ok("btf", format!("{BTF} describes the kernel's types"))
-    } else {
-        let what = format!(
-            "{BTF} is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF; \
-             the check `programs` shows whether the kernel accepts the programs without it"
-        );
-        Finding::warn("btf", what)
-    }
+    Finding::ok(
+        "btf",
+        match preflight::has_btf() {
+            true => format!("{BTF} describes the kernel's types"),
+            false => format!(
+                "{BTF} is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF, which \
+                 only `--veil` needs"
+            ),
+        },
+    )
 }
 
 fn bpffs() -> Finding {

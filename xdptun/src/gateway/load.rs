@@ -11,7 +11,7 @@ use super::settings::Settings;
 use crate::datapath::local::LocalMap;
 use crate::error::{Context as _, Result};
 use crate::group::Options;
-use crate::group::load::Globals;
+use crate::group::load::{Globals, bytes_of};
 use crate::host::interface::Interface;
 
 /// What belongs to the programs of one link layer alone.
@@ -37,7 +37,7 @@ pub fn load(
     for map in pinned() {
         loader.map_pin_path(map, directory.join(map));
     }
-    let loaded = loader.load(&GATEWAY.bytes());
+    let loaded = loader.load(&bytes_of(GATEWAY));
     let mut ebpf = loaded.context("cannot load the kernel side")?;
     let local = LocalMap::take(&mut ebpf)?;
     Ok((ebpf, Own { local }))

@@ -6,12 +6,13 @@ use std::path::Path;
 use aya::EbpfLoader;
 use aya::util::KernelVersion;
 use xdptun_common::global;
+use xdptun_object::Object;
 
 use super::options::{Options, Trace};
 use crate::datapath::engine_maps;
 use crate::error::Result;
 use crate::host::interface::Interface;
-use crate::host::preflight::kernel_version;
+use crate::host::preflight::{has_btf, kernel_version};
 
 /// The read-only variables that the programs of any function have.
 pub struct Globals {
@@ -25,6 +26,15 @@ pub struct Globals {
 /// checksum (`bpf: pull before calling skb_postpull_rcsum`). Some older ones have
 /// the change too; they take one step more than they need.
 const PULLS_FIRST: KernelVersion = KernelVersion::new(6, 2, 0);
+
+/// An object as the running kernel takes it.
+pub fn bytes_of(object: Object) -> Vec<u8> {
+    if has_btf() {
+        object.bytes()
+    } else {
+        object.bytes_without_btf()
+    }
+}
 
 impl Globals {
     /// For the link layer of an interface.

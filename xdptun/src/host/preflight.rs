@@ -1,5 +1,7 @@
 //! The checks before anything is changed.
 
+use std::path::Path;
+
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 use caps::{CapSet, Capability};
@@ -68,6 +70,32 @@ pub fn check_tai() -> Result<()> {
             "kernel {} is too old for a secret, which needs 6.1 or later \
              (bpf_ktime_get_tai_ns)",
             uname()?.release().display()
+        );
+    }
+    Ok(())
+}
+
+/// Where a kernel describes its types (BTF).
+pub const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Whether the running kernel was built with BTF. The kernels of Raspberry Pi OS and of OpenWrt are
+/// not.
+#[must_use]
+pub fn has_btf() -> bool {
+    Path::new(BTF).exists()
+}
+
+/// Checks that the verifier can walk the programs of a veil: without BTF it would walk some of their
+/// functions at each call, and that is too much.
+///
+/// # Errors
+///
+/// Names the file of the kernel that is missing.
+pub fn check_btf() -> Result<()> {
+    if !has_btf() {
+        bail!(
+            Unsupported,
+            "a veil needs a kernel that was built with BTF (CONFIG_DEBUG_INFO_BTF), and {BTF} is missing"
         );
     }
     Ok(())

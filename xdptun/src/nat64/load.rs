@@ -10,7 +10,7 @@ use super::maps::PINNED;
 use super::plan::Settings;
 use crate::error::{Context as _, Result};
 use crate::group::Options;
-use crate::group::load::Globals;
+use crate::group::load::{Globals, bytes_of};
 use crate::host::interface::Interface;
 
 /// Loads the object with maps that are pinned in `directory`.
@@ -26,6 +26,6 @@ pub fn load(
     for map in PINNED {
         loader.map_pin_path(map, directory.join(map));
     }
-    let loaded = loader.load(&NAT64.bytes());
+    let loaded = loader.load(&bytes_of(NAT64));
     Ok((loaded.context("cannot load the kernel side")?, ()))
 }

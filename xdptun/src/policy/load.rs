@@ -9,7 +9,7 @@ use super::maps::PINNED;
 use super::plan::Settings;
 use crate::error::{Context as _, Result};
 use crate::group::Options;
-use crate::group::load::Globals;
+use crate::group::load::{Globals, bytes_of};
 use crate::host::interface::Interface;
 
 /// Loads the object with maps that are pinned in `directory`.
@@ -20,6 +20,6 @@ pub fn load(options: &Options<Settings>, interface: &Interface, directory: &Path
         loader.map_pin_path(map, directory.join(map));
     }
     loader
-        .load(&POLICY.bytes())
+        .load(&bytes_of(POLICY))
         .context("cannot load the kernel side")
 }

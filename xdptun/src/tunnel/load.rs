@@ -22,7 +22,7 @@ use crate::datapath::local::LocalMap;
 use crate::datapath::pins;
 use crate::datapath::pod::AsPod;
 use crate::error::{Context as _, Result};
-use crate::group::load::Globals;
+use crate::group::load::{Globals, bytes_of};
 use crate::group::{Function as _, Options, Trace};
 use crate::host::interface::Interface;
 use crate::host::random;
@@ -142,6 +142,6 @@ fn load_object(
         }
     }
     loader
-        .load(&TUNNEL.bytes())
+        .load(&bytes_of(TUNNEL))
         .context("cannot load the kernel side")
 }

@@ -60,6 +60,9 @@ impl Plan {
         if config.secret.is_some() {
             preflight::check_tai()?;
         }
+        if config.veil.is_some() {
+            preflight::check_btf()?;
+        }
         let networks = config.peers().filter_map(|peer| match peer {
             Peer::Net(network) => Some(*network),
             Peer::Host(_) => None,

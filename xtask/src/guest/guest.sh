@@ -2,6 +2,8 @@
 # Linux system has, runs the job and switches off.
 set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+# Parameters of the kernel's command line, if it has them.
+terminal=${terminal:-hvc0} share=$share
 # What the administrator of the host put there is for the host's processor.
 [ "$programs" = own ] || PATH=/usr/local/sbin:/usr/local/bin:$PATH
 
@@ -13,24 +15,27 @@ ln -s /proc/self/fd /dev/fd
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t bpf bpf /sys/fs/bpf
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 job /run/job
+case $share in
+    "") mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 job /run/job ;;
+    *) mount -t hostfs -o "$share" none /run/job ;;
+esac
 ip link set lo up
 
 # The kernel starts modprobe itself when it wants a module.
 mkdir -p /lib/modules
 mount --bind "$(cat /run/job/modules)" /lib/modules
-# But not for this one, whose device file comes with it.
-modprobe tun
+# But not for these: the device file of the one and the settings of the other come with it.
+modprobe --all tun ipv6
 
 # Raw, so that lines arrive as they are written.
-stty -F /dev/hvc0 raw -echo
-[ ! -e /run/job/terminal ] || stty -F /dev/hvc0 sane
+stty -F "/dev/$terminal" raw -echo
+[ ! -e /run/job/terminal ] || stty -F "/dev/$terminal" sane
 : >/run/job/ready
 
 status=0
-setsid --ctty --wait sh /run/job/run </dev/hvc0 >/dev/hvc0 2>&1 || status=$?
+setsid --ctty --wait sh /run/job/run <"/dev/$terminal" >"/dev/$terminal" 2>&1 || status=$?
 # Changing a terminal waits until all output has left.
-stty -F /dev/hvc0 sane
+stty -F "/dev/$terminal" sane
 echo "$status" >/run/job/status
 sync
 echo o >/proc/sysrq-trigger

@@ -9,6 +9,7 @@ use super::jool;
 use super::kernel::{Kernel, busybox};
 use super::machine::{Guest, Hardware};
 use super::programs;
+use crate::build;
 use crate::debian::{Apt, Arch};
 use crate::progress::Progress;
 
@@ -35,7 +36,9 @@ impl Hypervisor {
     /// Downloads all that a guest with this kernel needs and that is not there yet. Guests
     /// that start at the same time must find it there.
     pub fn fetch(&self, kernel: &str) -> Result<()> {
-        Kernel::get(kernel, &self.apt)?;
+        if Kernel::get(kernel, &self.apt)?.is_user_mode {
+            build::any_alignment()?;
+        }
         busybox(&self.apt)?;
         programs::get(&self.apt).map(drop)
     }
@@ -47,6 +50,7 @@ impl Hypervisor {
 
     /// Starts a guest with a job and further arguments of the emulator.
     pub fn boot(&self, kernel: &str, job: &Job, devices: &[OsString]) -> Result<Guest> {
+        self.fetch(kernel)?;
         let kernel = Kernel::get(kernel, &self.apt)?;
         let busybox = busybox(&self.apt)?;
         let programs = programs::get(&self.apt)?;

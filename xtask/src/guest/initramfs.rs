@@ -20,6 +20,9 @@ const MODULES: [&str; 5] = [
     "virtio_console",
 ];
 
+/// User-Mode Linux sees the host's directories and terminal by itself.
+const USER_MODE_MODULES: [&str; 1] = ["overlay"];
+
 const INIT: &str = include_str!("initramfs.sh");
 const GUEST: &str = include_str!("guest.sh");
 
@@ -36,7 +39,11 @@ pub fn write(kernel: &Kernel, shell: &Path, to: &Path) -> Result<()> {
     archive.program("init", INIT.as_bytes())?;
     archive.program("guest.sh", GUEST.as_bytes())?;
     let mut order = String::new();
-    for file in kernel.module_files(&MODULES)? {
+    let modules: &[&str] = match kernel.is_user_mode {
+        true => &USER_MODE_MODULES,
+        false => &MODULES,
+    };
+    for file in kernel.module_files(modules)? {
         let name = file.file_name().context("a module without a name")?;
         let name = name.to_string_lossy();
         let name = name.trim_end_matches(".xz");

@@ -13,7 +13,10 @@ while read -r module; do
 done </modules/order
 
 # Nothing changes there while the guest runs, so everything may be cached.
-busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose root /host
+case $share in
+    "") busybox mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose root /host ;;
+    *) busybox mount -t hostfs -o ro,/ none /host ;;
+esac
 layers=/host
 # A guest that cannot run the host's programs has its own over them.
 if [ "$programs" = own ]; then

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use xdptun_lab::workspace;
 
 use super::kernel::Kernel;
+use crate::build::ANY_ALIGNMENT;
 use crate::debian::Arch;
 
 /// Variables of the user's environment that a guest keeps.
@@ -37,13 +38,22 @@ impl Job {
     }
 
     /// Writes the files that `guest.sh` reads.
+    ///
+    /// User-Mode Linux says of its processor that it cannot load words from every address, although
+    /// it is this machine's. `any_alignment` asks its verifier not to mind.
     pub(super) fn write(&self, share: &Path, arch: Arch, kernel: &Kernel) -> Result<()> {
         let write = |name: &str, text: &str| {
             let path: PathBuf = share.join(name);
             fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))
         };
         write("modules", &kernel.modules().display().to_string())?;
-        write("run", &self.script(arch)?)?;
+        let mut job = self.clone();
+        if kernel.is_user_mode {
+            let library = arch.target_dir().join(ANY_ALIGNMENT);
+            job.environment
+                .push(("LD_PRELOAD", library.display().to_string()));
+        }
+        write("run", &job.script(arch)?)?;
         if self.terminal {
             write("terminal", "")?;
         }

@@ -1,10 +1,13 @@
 //! Debian's kernels, unpacked under `.tools/kernels`.
+//!
+//! One of them is User-Mode Linux: a kernel that runs as a program of this machine, without an
+//! emulator. It was built without BTF and without a JIT for eBPF, as those of small devices are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use xdptun_lab::command::run;
 use xdptun_lab::workspace;
 
@@ -13,6 +16,13 @@ use crate::shell::path_with_admin_dirs;
 
 const PACKAGE: &str = "linux-image-";
 
+/// User-Mode Linux, as a kernel's name.
+pub const USER_MODE: &str = "user-mode-linux";
+
+/// Its package, of the oldest release that has one for kernels that xdptun supports: a program runs
+/// with newer C libraries than the one it was built for.
+const USER_MODE_PACKAGE: &str = "user-mode-linux/bookworm";
+
 /// A kernel with its modules.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -20,6 +30,8 @@ pub struct Kernel {
     pub release: String,
     /// Where `boot` and `lib/modules` are.
     root: PathBuf,
+    /// Whether it is User-Mode Linux.
+    pub is_user_mode: bool,
 }
 
 impl Kernel {
@@ -27,6 +39,9 @@ impl Kernel {
     /// downloaded unless one is there.
     pub fn get(wanted: &str, apt: &Apt) -> Result<Self> {
         let (arch, store) = (apt.arch(), store(apt));
+        if wanted == USER_MODE {
+            return Self::user_mode(apt, &store);
+        }
         let kept = entries(&store)?;
         if let Some(package) = newest(&kept, wanted, arch) {
             return Ok(Self::of(package, &store));
@@ -51,11 +66,38 @@ impl Kernel {
         Self {
             release: package.trim_start_matches(PACKAGE).to_owned(),
             root: store.join(package),
+            is_user_mode: false,
         }
     }
 
-    /// The kernel's image, which is beside the modules since 6.19.
+    fn user_mode(apt: &Apt, store: &Path) -> Result<Self> {
+        ensure!(
+            apt.arch() == Arch::X86_64,
+            "{USER_MODE} has this machine's processor"
+        );
+        let root = store.join(USER_MODE);
+        if !root.exists() {
+            apt.unpack(&[USER_MODE_PACKAGE], &root, |root| {
+                fs::create_dir(root.join("lib"))?;
+                fs::rename(root.join("usr/lib/uml/modules"), root.join("lib/modules"))?;
+                Ok(())
+            })?;
+        }
+        let releases = entries(&root.join("lib/modules"))?;
+        let release = releases.into_iter().next();
+        Ok(Self {
+            release: release.with_context(|| format!("{}: no modules in it", root.display()))?,
+            root,
+            is_user_mode: true,
+        })
+    }
+
+    /// The kernel's image, which is beside the modules since 6.19; a program, if it is User-Mode
+    /// Linux.
     pub fn image(&self) -> PathBuf {
+        if self.is_user_mode {
+            return self.root.join("usr/bin/linux.uml");
+        }
         let boot = self.root.join(format!("boot/vmlinuz-{}", self.release));
         if boot.exists() {
             return boot;

@@ -1,7 +1,7 @@
 //! One emulated machine that runs one job.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -71,7 +71,7 @@ impl Guest {
         let initramfs = files.path().join("initramfs");
         initramfs::write(hardware.kernel, hardware.busybox, &initramfs)?;
         let console = files.path().join("console");
-        let mut command = hardware.command(&initramfs, &console, share.path());
+        let mut command = hardware.command(&initramfs, &console, share.path())?;
         if job.terminal {
             command.stdin(Stdio::inherit()).stdout(Stdio::inherit());
         } else {
@@ -162,7 +162,10 @@ impl Guest {
 }
 
 impl Hardware<'_> {
-    fn command(&self, initramfs: &Path, console: &Path, share: &Path) -> Command {
+    fn command(&self, initramfs: &Path, console: &Path, share: &Path) -> Result<Command> {
+        if self.kernel.is_user_mode {
+            return self.user_mode(initramfs, console, share);
+        }
         let mut command = Command::new(self.arch.emulator());
         command.args([
             "-nodefaults",
@@ -204,8 +207,40 @@ impl Hardware<'_> {
             "virtconsole,chardev=job",
         ]);
         command.args(self.devices);
-        command
+        Ok(command)
     }
+
+    /// User-Mode Linux, which is its own emulator. Parameters that it does not know become variables
+    /// of `initramfs.sh` and `guest.sh`.
+    fn user_mode(&self, initramfs: &Path, console: &Path, share: &Path) -> Result<Command> {
+        ensure!(
+            self.devices.is_empty(),
+            "{} has no devices",
+            self.kernel.release
+        );
+        let mut command = Command::new(self.kernel.image());
+        command.arg(format!("mem={MEMORY_MIB}M"));
+        command.arg(joined("initrd=", initramfs));
+        command.arg(joined("share=", share));
+        // Its own files.
+        command.arg(joined(
+            "uml_dir=",
+            initramfs.with_file_name("uml").as_path(),
+        ));
+        command.args(["con=null", "con0=null,fd:2", "ssl=null", "ssl0=fd:0,fd:1"]);
+        command.args(["terminal=ttyS0", "console=tty0", "panic=-1", "loglevel=5"]);
+        let console = File::create(console)
+            .with_context(|| format!("{}: cannot write", console.display()))?;
+        command.stderr(console);
+        Ok(command)
+    }
+}
+
+/// A parameter whose value is a path.
+fn joined(name: &str, path: &Path) -> OsString {
+    let mut parameter = OsString::from(name);
+    parameter.push(path);
+    parameter
 }
 
 /// An option of the emulator that ends with a path, in which a comma is written twice.

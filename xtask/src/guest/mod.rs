@@ -14,4 +14,5 @@ mod programs;
 
 pub use hypervisor::Hypervisor;
 pub use job::Job;
+pub use kernel::USER_MODE;
 pub use machine::{Ended, Guest, option};

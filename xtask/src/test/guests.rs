@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::suite::{Outcome, Suite, Totals};
 use super::worker::{self, Report};
 use crate::debian::Arch;
-use crate::guest::{Ended, Guest, Hypervisor, Job};
+use crate::guest::{Ended, Guest, Hypervisor, Job, USER_MODE};
 
 /// The suite that `cargo xtask test` runs in guests.
 pub const QUICK_SUITE: &str = "quick";
@@ -29,8 +29,12 @@ pub const RUNS_JOOL: &str = "cargo xtask vm --jool";
 /// The command that runs the other suites of `test/vm`.
 pub const RUNS_ALL: &str = "cargo xtask vm -- test";
 
-/// The kernels of the guests that run [`QUICK_SUITE`]: one without TCX, one with it.
-const QUICK_KERNELS: [&str; 2] = ["6.1", "6.12"];
+/// The kernels of the guests that run [`QUICK_SUITE`]: one without TCX, one with it, one without BTF
+/// and without a JIT.
+const QUICK_KERNELS: [&str; 3] = ["6.1", "6.12", USER_MODE];
+
+/// What the last one lacks: WireGuard.
+const NOT_IN_USER_MODE: &str = "wireguard_in_the_kernel";
 
 /// A guest that is still not done after this hangs: two share the cores.
 const QUICK_LIMIT: Duration = Duration::from_secs(600);
@@ -53,9 +57,9 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
         return Ok(());
     }
     let hypervisor = Hypervisor::new(Arch::X86_64);
-    let job = worker::Job {
+    let job = |kernel| worker::Job {
         suites: suites.to_vec(),
-        harness: harness.to_vec(),
+        harness: harness_in(kernel, harness),
         totals: Totals::new(std::time::SystemTime::now()),
     };
     // Before the first one boots, whose time is limited.
@@ -64,8 +68,8 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
     }
     let runs: Vec<Result<Run>> = thread::scope(|scope| {
         let in_one = |kernel: &'static str| {
-            let show = move |line: &str| println!("{kernel:>5} | {line}");
-            in_guest(&hypervisor, kernel, &job, QUICK_LIMIT, show)
+            let show = move |line: &str| println!("{kernel:>5.5} | {line}");
+            in_guest(&hypervisor, kernel, &job(kernel), QUICK_LIMIT, show)
         };
         let runs = QUICK_KERNELS.map(|kernel| scope.spawn(move || in_one(kernel)));
         let join = |run: thread::ScopedJoinHandle<'_, Result<Run>>| {
@@ -83,6 +87,15 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
         }
     }
     Ok(())
+}
+
+/// The arguments of the tests under a kernel.
+pub fn harness_in(kernel: &str, harness: &[String]) -> Vec<String> {
+    let mut harness = harness.to_vec();
+    if kernel == USER_MODE {
+        harness.extend(["--skip", NOT_IN_USER_MODE].map(str::to_owned));
+    }
+    harness
 }
 
 /// What the guest leaves in its shared folder.

@@ -20,7 +20,8 @@ pub struct Args {
     /// The guest's processor; another one than this machine's takes static programs
     #[arg(long, value_enum, default_value_t = Arch::X86_64, conflicts_with_all = ["matrix", "nic", "jool"])]
     arch: Arch,
-    /// Series or version of Debian's kernel: 6.1, 6.12, 6.12.95, ...
+    /// Series or version of Debian's kernel: 6.1, 6.12, 6.12.95, ...; or `user-mode-linux`, which has
+    /// neither BTF nor a JIT
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// Run the suites under one kernel after the other and print a table

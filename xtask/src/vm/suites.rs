@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::debian::Arch;
 use crate::guest::Hypervisor;
 use crate::test;
-use crate::test::guests::in_guest;
+use crate::test::guests::{harness_in, in_guest};
 
 /// Runs the selected suites in one guest.
 pub fn run(arch: Arch, kernel: &str, selection: test::Args, limit: Duration) -> Result<()> {
@@ -16,6 +16,7 @@ pub fn run(arch: Arch, kernel: &str, selection: test::Args, limit: Duration) -> 
     let Some(mut job) = test::build_for_guest(&selection, arch.target())? else {
         return Ok(());
     };
+    job.harness = harness_in(kernel, &job.harness);
     let show = |line: &str| println!("{line}");
     let run = in_guest(&Hypervisor::new(arch), kernel, &job, limit, show)?;
     println!(

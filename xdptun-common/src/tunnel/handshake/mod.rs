@@ -30,10 +30,6 @@ pub trait Admission {
     /// Whether a SYN may come in. If callers need not prove anything, any may.
     fn admits(&self, syn: &Segment) -> bool;
 
-    /// Whether a TCP connection answers segments of the flow while the flow is in no
-    /// table. Then the SYN already puts the flow into the table.
-    fn is_contested(&self) -> bool;
-
     /// Whether a caller that is not admitted gets no answer at all.
     fn is_hidden(&self) -> bool;
 }
@@ -48,11 +44,6 @@ impl<F: Fn(u32) -> bool> Admission for F {
     #[inline(always)]
     fn admits(&self, _syn: &Segment) -> bool {
         true
-    }
-
-    #[inline(always)]
-    fn is_contested(&self) -> bool {
-        false
     }
 
     #[inline(always)]
@@ -73,6 +64,27 @@ pub struct Reaction {
     /// What to send back, or [`Reply::NONE`]. Not an `Option`, whose unused bytes
     /// would be undefined: older verifiers refuse programs that copy such.
     pub reply: Reply,
+}
+
+impl Reaction {
+    /// Whether a SYN is answered, and no flow made of it: the peer's next segment will make it.
+    #[inline(always)]
+    #[must_use]
+    pub fn keeps_no_flow(&self) -> bool {
+        self.endpoint.state == State::Closed && self.reply.kind == Sent::SynAck
+    }
+
+    /// The same with the flow of such a SYN: for hosts on which a TCP connection would answer
+    /// the peer's next segment if there is no flow.
+    #[inline(always)]
+    pub fn with_flow(self) -> Self {
+        let endpoint = Endpoint {
+            state: State::SynReceived,
+            rcv_nxt: self.reply.acknowledgment,
+            ..Endpoint::opening(self.reply.sequence)
+        };
+        Self { endpoint, ..self }
+    }
 }
 
 /// The bits that make a segment more than data and acknowledgement.
@@ -105,12 +117,7 @@ pub fn listen(segment: &Segment, isn: u32, admission: &impl Admission) -> Reacti
             rcv_nxt: segment.sequence.wrapping_add(1),
             ..Endpoint::opening(isn)
         };
-        let remembered = if admission.is_contested() {
-            asked
-        } else {
-            nothing
-        };
-        return remembered.unchanged(Outcome::RxSyn, asked.syn_ack());
+        return nothing.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
         && let Some(reaction) = complete_by_cookie(segment, admission)

@@ -23,8 +23,7 @@ use crate::packet::resize::store;
 
 /// Handles an ICMPv6 error; a number of [`Step`].
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_error_to_v4(skb: *mut __sk_buff) -> u32 {
+pub fn nat64_error_to_v4(skb: *mut __sk_buff) -> u32 {
     let ctx = &TcContext::new(skb);
     let step = judge(ctx).and_then(|places| match places {
         None => Ok(Step::Done(Outcome::ToV4DropMessage)),

@@ -22,8 +22,7 @@ use crate::packet::resize::{adjust_after_ip, store};
 
 /// Handles an ICMP error; a number of [`Step`].
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn nat64_error_to_v6(skb: *mut __sk_buff) -> u32 {
+pub fn nat64_error_to_v6(skb: *mut __sk_buff) -> u32 {
     let ctx = &TcContext::new(skb);
     let step = judge(ctx).and_then(|judged| match judged {
         Judged::Refused(outcome) => Ok(Step::Done(outcome)),

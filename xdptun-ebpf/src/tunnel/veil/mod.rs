@@ -17,7 +17,7 @@ use xdptun_common::tunnel::veil::{self, LONG, SHORT, VeilKey, nonce, pushes};
 use xdptun_common::tunnel::window::{is_padded, of_padded};
 use xdptun_common::wire::{Ip, TcpHeader};
 
-use self::stream::{Place, apply_at_xdp, sum_of, xdptun_veil};
+use self::stream::{Place, apply_at_tc, apply_at_xdp, sum_of};
 use crate::host::clock::now;
 use crate::machine::opaque;
 use crate::packet::access::Packet;
@@ -100,7 +100,7 @@ pub trait Veiled: Packet {
 impl Veiled for TcContext {
     #[inline(always)]
     fn apply(&self, place: Place, nonce: u64, key: &VeilKey) -> Option<Sum> {
-        sum_of(xdptun_veil(self.skb.skb, place.word(), nonce, key))
+        sum_of(apply_at_tc(self.skb.skb, place.word(), nonce, key))
     }
 }
 

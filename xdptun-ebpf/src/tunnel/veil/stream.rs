@@ -45,7 +45,7 @@ impl Place {
 /// The payload could not be reached.
 const FAILED: u64 = u64::MAX;
 
-/// The sum that [`xdptun_veil`] returns.
+/// The sum that [`apply_at_tc`] and [`apply_at_xdp`] return.
 #[inline(always)]
 pub fn sum_of(added: u64) -> Option<Sum> {
     (added != FAILED).then(|| Sum::new().words((added as u32).to_ne_bytes()))
@@ -53,22 +53,9 @@ pub fn sum_of(added: u64) -> Option<Sum> {
 
 /// Applies the keystream to a payload. What it adds to the payload's sum then, or
 /// [`FAILED`].
-///
-/// A global function (the verifier's word), which the verifier walks once and not once for each way
-/// that leads to it. For all it knows the pointer to the key may be null.
 #[inline(never)]
-#[unsafe(no_mangle)]
-pub extern "C" fn xdptun_veil(
-    skb: *mut __sk_buff,
-    place: u64,
-    nonce: u64,
-    key: *const VeilKey,
-) -> u64 {
-    // SAFETY: either null or a key.
-    match unsafe { key.as_ref() } {
-        Some(key) => apply(&TcContext::new(skb), place, nonce, key),
-        None => FAILED,
-    }
+pub fn apply_at_tc(packet: *mut __sk_buff, place: u64, nonce: u64, key: &VeilKey) -> u64 {
+    apply(&TcContext::new(packet), place, nonce, key)
 }
 
 /// The same for XDP.
@@ -83,7 +70,7 @@ fn apply(packet: &impl Packet, place: u64, nonce: u64, key: &VeilKey) -> u64 {
     applied.map_or(FAILED, |sum| sum.unfolded().into())
 }
 
-/// See [`xdptun_veil`]; `None` if the payload is not within reach.
+/// See [`apply_at_tc`]; `None` if the payload is not within reach.
 #[inline(always)]
 fn walk(packet: &impl Packet, place: Place, key: &VeilKey, nonce: u64) -> Option<Sum> {
     let mut sums = Sums {
@@ -97,7 +84,7 @@ fn walk(packet: &impl Packet, place: Place, key: &VeilKey, nonce: u64) -> Option
             break;
         }
         let mut stream = [0; 2];
-        block(key.0[0], key.0[1], nonce, number as u32, &mut stream);
+        xdptun_keystream(key.0[0], key.0[1], nonce, number as u32, &raw mut stream);
         let at = place.at + start;
         if start + BLOCK > end {
             apply_to_rest(packet, at, end - start, stream, &mut sums)?;
@@ -189,8 +176,20 @@ impl Sums {
     }
 }
 
-/// A block of the keystream. A subprogram: the hash is long.
+/// A block of the keystream. A global function (the verifier's word), which the verifier walks once:
+/// the hash is long. For all it knows the pointer may be null.
 #[inline(never)]
-fn block(k0: u64, k1: u64, nonce: u64, number: u32, stream: &mut [u64; 2]) {
-    *stream = VeilKey([k0, k1]).block(nonce, number);
+#[unsafe(no_mangle)]
+extern "C" fn xdptun_keystream(
+    k0: u64,
+    k1: u64,
+    nonce: u64,
+    number: u32,
+    stream: *mut [u64; 2],
+) -> u32 {
+    // SAFETY: either null or a caller's.
+    if let Some(stream) = unsafe { stream.as_mut() } {
+        *stream = VeilKey([k0, k1]).block(nonce, number);
+    }
+    0
 }

@@ -4,7 +4,7 @@ use xdptun_test_docs::page::Page;
 
 pub fn walk(page: &mut Page) {
     let guests = "each boots a machine that is emulated, for minutes; `cargo xtask test` boots \
-                  two of them in its own way";
+                  three of them in its own way";
     page.pass_over(
         guests,
         &[
@@ -12,6 +12,7 @@ pub fn walk(page: &mut Page) {
             "cargo xtask vm --kernel 6.1 -- test net",
             "cargo xtask vm --kernel 7.2 -- sh",
             "cargo xtask vm --kernel 6.12 -- uname -a",
+            "cargo xtask vm --kernel user-mode-linux -- test quick",
             "cargo xtask vm --kernel 6.12 --nic e1000e",
             "cargo xtask vm --arch aarch64 -- test",
             "cargo xtask vm --arch aarch64 -- test net",
