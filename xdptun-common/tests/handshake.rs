@@ -1121,7 +1121,7 @@ fn hidden_from_who_does_not_know_the_secret() {
             turned_away("a reset", Flags::RST, NOTHING),
         ],
     );
-    let remember = |reaction: Reaction| match reaction.keeps_no_flow() {
+    let remember = |reaction: Reaction| match reaction.answers_without_flow() {
         true => reaction.with_flow(),
         false => reaction,
     };

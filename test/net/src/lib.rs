@@ -5,6 +5,7 @@
 //! | [`captured`] | what `xdptun capture` wrote |
 //! | [`cli`] | runs of the command line that are over at once |
 //! | [`conversation`] | applications that go on talking, whatever becomes of the path |
+//! | [`dashboard`] | the dashboard, and a host on which all that it shows is attached |
 //! | [`doctor`] | the findings of `xdptun doctor`, and the commands that it prints |
 //! | [`exposition`] | metrics as a scraper reads them |
 //! | [`forgery`] | segments that no peer sent |
@@ -40,6 +41,7 @@ use std::time::Duration;
 pub mod captured;
 pub mod cli;
 pub mod conversation;
+pub mod dashboard;
 pub mod device_sum;
 pub mod doctor;
 pub mod exposition;

@@ -148,28 +148,28 @@ fn outcome_of(ctx: &TcContext, version: IpVersion, side: Side, step: u32) -> Opt
 
 #[inline(never)]
 fn egress_v4(skb: *mut __sk_buff) -> u32 {
-    met::<Ipv4Header>(&TcContext::new(skb), Side::Out)
+    step_number::<Ipv4Header>(&TcContext::new(skb), Side::Out)
 }
 
 #[inline(never)]
 fn egress_v6(skb: *mut __sk_buff) -> u32 {
-    met::<Ipv6Header>(&TcContext::new(skb), Side::Out)
+    step_number::<Ipv6Header>(&TcContext::new(skb), Side::Out)
 }
 
 #[inline(never)]
 fn ingress_v4(skb: *mut __sk_buff) -> u32 {
-    met::<Ipv4Header>(&TcContext::new(skb), Side::In)
+    step_number::<Ipv4Header>(&TcContext::new(skb), Side::In)
 }
 
 #[inline(never)]
 fn ingress_v6(skb: *mut __sk_buff) -> u32 {
-    met::<Ipv6Header>(&TcContext::new(skb), Side::In)
+    step_number::<Ipv6Header>(&TcContext::new(skb), Side::In)
 }
 
-/// What comes of a packet, as a number.
+/// The number of what comes of a packet, which the verifier does not know.
 #[inline(always)]
-fn met<I: Icmp>(ctx: &TcContext, side: Side) -> u32 {
-    ctx.unlearned(number(process::<I>(ctx, side)))
+fn step_number<I: Icmp>(ctx: &TcContext, side: Side) -> u32 {
+    ctx.forget(number(process::<I>(ctx, side)))
 }
 
 xdptun_ebpf::object!();

@@ -288,8 +288,9 @@ fn beside_datagrams<I: Settle + Icmp>(ctx: &TcContext, step: Step) -> i32 {
 
 // One subprogram for each IP version and direction, so that each has a stack of its own.
 //
-// Those of the path for all packets are global functions (the verifier's word), which the verifier
-// walks once. They take a context, so the loader makes them others for a kernel without BTF.
+// The last four, for packets that the fast path leaves, are global functions (the verifier's word),
+// which the verifier walks once. They take a context, so without BTF the loader makes them static
+// (docs/verifier.md).
 
 #[inline(never)]
 fn fast_egress_v4(skb: *mut __sk_buff) -> i32 {

@@ -18,11 +18,10 @@ use crate::flow::word::Word;
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::cut::was_cut;
 use crate::gateway::nat::nat_of;
-use crate::gateway::source::has_socket;
+use crate::gateway::source::is_for_host;
 use crate::gateway::{rules, sessions};
 use crate::host::counters::count;
 use crate::host::interface::interface;
-use crate::packet::skb::Skb as _;
 
 /// Which inside end is bound to an outside end. Not LRU: a binding lasts. User space sets the
 /// capacity.
@@ -76,10 +75,10 @@ pub fn bind(ctx: &TcContext) -> Bind {
     // SAFETY: no pointers are involved.
     let random = unsafe { bpf_get_prandom_u32() };
     for attempt in 0..ATTEMPTS {
-        if gateway_find_binding(random, attempt) == 0 || is_for_host(ctx) {
+        if gateway_find_end(random, attempt) == 0 || is_for_host(ctx) {
             continue;
         }
-        match gateway_make_binding() {
+        match gateway_bind() {
             YES => {
                 count(interface(ctx), Count::Bound);
                 return Bind::Done;
@@ -168,17 +167,11 @@ fn is_full(inside: End, nat: &Nat) -> bool {
     number(made).wrapping_sub(number(made.gone())) >= nat.max_per_host
 }
 
-/// Whether a socket of this host would get what answers the packet at hand.
-#[inline(never)]
-fn is_for_host(ctx: &TcContext) -> bool {
-    at_hand().is_none_or(|at_hand| has_socket(ctx.raw(), &at_hand.returning))
-}
-
 /// Looks for an outside end for the inside end at hand: 1 if it may be free, else 0. It is at hand
 /// then ([`AtHand::outside`]).
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn gateway_find_binding(random: u32, attempt: u32) -> u32 {
+extern "C" fn gateway_find_end(random: u32, attempt: u32) -> u32 {
     let Some(at_hand) = at_hand() else {
         return 0;
     };
@@ -196,10 +189,10 @@ extern "C" fn gateway_find_binding(random: u32, attempt: u32) -> u32 {
     at_hand.outside_key = OutsideKey::new(at_hand.outside, at_hand.leaving.protocol());
     at_hand.returning = at_hand.leaving.answer(at_hand.outside);
     let now = at_hand.now;
-    let is_used = is_used(at_hand)
+    let is_taken = is_used(at_hand)
         || was_cut(&at_hand.returning, now)
         || sessions::is_taken(&at_hand.returning, &inside, now);
-    (!is_used).into()
+    (!is_taken).into()
 }
 
 /// Whether the outside end at hand is another's: it is bound, or a rule forwards it.
@@ -234,7 +227,7 @@ fn remove(outside_key: &OutsideKey, inside: End) {
     }
 }
 
-/// What [`gateway_make_binding`] returns: the inside end is bound.
+/// What [`gateway_bind`] returns: the inside end is bound.
 const YES: u32 = 0;
 /// See [`YES`]: the port is another's.
 const NO: u32 = 1;
@@ -246,7 +239,7 @@ const AGAIN: u32 = 3;
 /// Binds the inside end to the outside end at hand.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn gateway_make_binding() -> u32 {
+extern "C" fn gateway_bind() -> u32 {
     let Some(at_hand) = at_hand() else {
         return FULL;
     };

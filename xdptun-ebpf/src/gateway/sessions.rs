@@ -57,9 +57,9 @@ fn timers() -> Option<&'static Timers> {
 pub struct Found(*mut Entry);
 
 impl Found {
-    /// What a global function was given.
+    /// The entry that a global function was given; `None` if that is null.
     #[inline(always)]
-    fn new(entry: *mut Entry) -> Option<Self> {
+    fn given(entry: *mut Entry) -> Option<Self> {
         (!entry.is_null()).then_some(Self(entry))
     }
 }
@@ -101,7 +101,7 @@ pub fn can_leave(found: Found) -> bool {
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn gateway_leaves(entry: *mut Entry) -> u32 {
-    let (Some(at_hand), Some(found)) = (at_hand(), Found::new(entry)) else {
+    let (Some(at_hand), Some(found)) = (at_hand(), Found::given(entry)) else {
         return 0;
     };
     at_hand.leaving = at_hand.packet.with_translated(found.to()).at(Side::Out);
@@ -113,7 +113,7 @@ extern "C" fn gateway_leaves(entry: *mut Entry) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn gateway_is_alive(tuple: *const Tuple, entry: *mut Entry, now: u32) -> u32 {
     // SAFETY: null, or what `find` was given.
-    let (Some(tuple), Some(found)) = (unsafe { tuple.as_ref() }, Found::new(entry)) else {
+    let (Some(tuple), Some(found)) = (unsafe { tuple.as_ref() }, Found::given(entry)) else {
         return 0;
     };
     is_alive(tuple, found, Tick(now)).into()
@@ -333,7 +333,7 @@ impl Found {
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn gateway_note_rare(entry: *mut Entry) -> u32 {
-    match (at_hand(), Found::new(entry)) {
+    match (at_hand(), Found::given(entry)) {
         (Some(at_hand), Some(found)) => note_rare(at_hand, found) as u32,
         _ => Noted::GoesOn as u32,
     }
@@ -386,6 +386,7 @@ pub fn tell_binding(is_proof: bool) {
     gateway_tell_binding(is_proof.into());
 }
 
+/// See [`tell_binding`]. A global function (the verifier's word).
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn gateway_tell_binding(is_proof: u32) -> u32 {

@@ -29,9 +29,7 @@ pub fn choose(ctx: &TcContext, at_hand: &AtHand) -> bool {
     // SAFETY: no pointers are involved.
     let random = unsafe { bpf_get_prandom_u32() };
     (0..ATTEMPTS).any(|attempt| {
-        gateway_find_port(random, attempt) != 0
-            && !has_socket(ctx.raw(), &at_hand.returning)
-            && gateway_take_port() != 0
+        gateway_find_port(random, attempt) != 0 && !is_for_host(ctx) && gateway_take_port() != 0
     })
 }
 
@@ -50,10 +48,10 @@ extern "C" fn gateway_find_port(random: u32, attempt: u32) -> u32 {
     let source = End::new(at_hand.back_end.source, port);
     at_hand.returning = at_hand.leaving.answer(source);
     let now = at_hand.now;
-    let is_used = sessions::is_taken(&at_hand.returning, &client, now)
+    let is_taken = sessions::is_taken(&at_hand.returning, &client, now)
         || binding(source, at_hand.returning.protocol(), now).is_some()
         || was_cut(&at_hand.returning, now);
-    (!is_used).into()
+    (!is_taken).into()
 }
 
 /// Enters the session at hand with the port that was found: 1 if it has it now, else 0.
@@ -69,6 +67,12 @@ extern "C" fn gateway_take_port() -> u32 {
     let entered = sessions::enter_new(&at_hand.returning, &client, marks.in_answer(), now)
         && sessions::enter(&at_hand.leaving, &source, marks, now);
     entered.into()
+}
+
+/// Whether a socket of this host would get what answers the packet at hand.
+#[inline(never)]
+pub fn is_for_host(ctx: &TcContext) -> bool {
+    at_hand().is_none_or(|at_hand| has_socket(ctx.raw(), &at_hand.returning))
 }
 
 /// Whether a socket of this host would get a packet that comes in.

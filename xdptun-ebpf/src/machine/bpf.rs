@@ -22,10 +22,11 @@ pub fn opaque(mut value: u64) -> u64 {
     value
 }
 
-/// The same value, of which the verifier knows nothing any more; nor does it of `noise`. What follows is
-/// walked once, and not once for each value.
+/// The same value, which the verifier does not know any more: changed twice by `noise`, which it must
+/// not know either. Unlike [`opaque`], which hides a value from the compiler, this lets the verifier
+/// walk what follows once, and not once for each value.
 #[inline(always)]
-pub fn unlearned(mut value: u64, noise: u64) -> u64 {
+pub fn forget(mut value: u64, noise: u64) -> u64 {
     // SAFETY: changes a register, and changes it back.
     unsafe {
         asm!(

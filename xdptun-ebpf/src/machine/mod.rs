@@ -7,7 +7,7 @@
 mod this;
 
 pub(crate) use this::packet_pointer;
-pub use this::{load, opaque, store, unlearned};
+pub use this::{forget, load, opaque, store};
 
 /// Integers that several CPUs change at once.
 pub trait Atomic: Copy {

@@ -14,7 +14,7 @@ pub fn opaque(value: u64) -> u64 {
 }
 
 /// The same value.
-pub fn unlearned(value: u64, _noise: u64) -> u64 {
+pub fn forget(value: u64, _noise: u64) -> u64 {
     value
 }
 

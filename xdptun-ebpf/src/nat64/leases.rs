@@ -123,8 +123,8 @@ fn begin(ctx: &TcContext, client: [u8; 16]) -> Result<[u8; 4], Outcome> {
     for attempt in 0..ATTEMPTS {
         match nat64_try_address(attempt) {
             NO => {}
-            had @ (YES | BEGAN) => {
-                if had == BEGAN {
+            given @ (YES | BEGAN) => {
+                if given == BEGAN {
                     count(interface(ctx), Count::LeasesBegan);
                 }
                 return address(client).ok_or(Outcome::ToV4DropFull);
@@ -139,7 +139,7 @@ fn begin(ctx: &TcContext, client: [u8; 16]) -> Result<[u8; 4], Outcome> {
 const YES: u32 = 0x100;
 /// See [`YES`]: the address is another's.
 const NO: u32 = 0x101;
-/// See [`YES`]: by a new lease.
+/// See [`YES`]: and the lease is new.
 const BEGAN: u32 = 0x102;
 
 /// Tries an address for the sender at hand: [`YES`], [`NO`], [`BEGAN`], or the index of an outcome. Each attempt

@@ -32,7 +32,7 @@ pub fn nat64_to_v4(skb: *mut __sk_buff) -> u32 {
     number(to_v4(&TcContext::new(skb)), refused_v6)
 }
 
-/// See [`follow`]. A subprogram, so that each caller has its stack.
+/// See [`follow`]. A subprogram, whose stack is gone before the caller goes on.
 #[inline(never)]
 fn follow_apart(skb: *mut __sk_buff, start: u32, first: u32) -> u64 {
     if start as usize > MAX_OFFSET {

@@ -17,8 +17,8 @@ use crate::packet::verifier::bounded;
 
 /// The most bytes that are copied; jumbo frames fit. A bound that the verifier can walk.
 pub const MAX_LEN: usize = 16 * 1024;
-/// Bytes added up in one step.
-const BLOCK: usize = 64;
+/// Bytes that are added up in one step.
+pub const BLOCK: usize = 64;
 
 /// Room for them, and for zeros to the end of the last block.
 #[repr(C, align(8))]
@@ -49,12 +49,12 @@ pub fn copy(skb: *mut __sk_buff, offset: usize, len: usize) -> Option<u32> {
 }
 
 /// The bytes that were copied last.
-pub struct Copied {
-    room: &'static Room,
+pub struct Copied<'a> {
+    room: &'a Room,
     len: usize,
 }
 
-impl Copied {
+impl Copied<'_> {
     /// The first `len` of them.
     #[inline(always)]
     pub fn first(len: u32) -> Option<Self> {
@@ -85,7 +85,7 @@ impl Copied {
     }
 }
 
-impl Bytes for Copied {
+impl Bytes for Copied<'_> {
     #[inline(always)]
     fn read<T: Plain>(&self, offset: usize) -> Option<T> {
         // So that the verifier sees the bound in the register that is used.
@@ -95,5 +95,47 @@ impl Bytes for Copied {
         }
         // SAFETY: in the room by the check above, and `Plain` accepts any bytes.
         Some(unsafe { load(self.room.0.as_ptr() as usize + offset) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::boxed::Box;
+
+    use super::*;
+
+    /// What [`copy`] leaves of so many bytes.
+    fn room(len: usize) -> Box<Room> {
+        let mut room = Box::new(Room([0; MAX_LEN + BLOCK]));
+        for (index, byte) in room.0[..len].iter_mut().enumerate() {
+            *byte = (index * 37 + index / 256 + 1) as u8;
+        }
+        // Of an earlier copy, behind the zeros.
+        if let Some(old) = room.0.get_mut(len + BLOCK..) {
+            old.fill(0xa5);
+        }
+        room
+    }
+
+    #[test]
+    fn a_sum_is_of_all_bytes_and_no_other() {
+        for len in (0..4 * BLOCK).chain(MAX_LEN - BLOCK..=MAX_LEN) {
+            let room = &*room(len);
+            let expected = Sum::new().bytes(&room.0[..len]);
+            let sum = Copied { room, len }.sum();
+            assert_eq!(sum.folded(), expected.folded(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_behind_the_last_byte() {
+        for len in (1..2 * BLOCK).chain([MAX_LEN - 1, MAX_LEN]) {
+            let room = &*room(len);
+            let copied = Copied { room, len };
+            assert_eq!(copied.read(len - 1), Some(room.0[len - 1]), "{len} bytes");
+            assert_eq!(copied.read::<u8>(len), None, "{len} bytes");
+            assert_eq!(copied.read::<u32>(len - 1), None, "{len} bytes");
+            assert_eq!(copied.read::<u32>(usize::MAX - 1), None, "{len} bytes");
+        }
     }
 }

@@ -6,7 +6,7 @@ use xdptun_common::wire::{Ip, Ipv4Header, Ipv6Header};
 
 use crate::packet::access::Packet as _;
 use crate::packet::error::PacketError;
-use crate::packet::resize::{adjust_after_ip, set_len, shrink_after_ip};
+use crate::packet::resize::{adjust_after_ip, make_linear, set_len, shrink_after_ip};
 
 /// Payload bytes that are taken out and put back to settle a pending checksum
 /// (see `settle`): together with the UDP header they must be longer than
@@ -42,6 +42,8 @@ pub fn settle<I: Settle>(
     if payload_len < saved_len {
         set_len(ctx, offset + before + saved_len)?;
     }
+    // The payload may lie in pages of its sender.
+    make_linear(ctx, offset + before + saved_len)?;
     let saved: I::Saved = ctx.read(offset + before).ok_or(PacketError::OutOfBounds)?;
     shrink_after_ip(ctx, before + saved_len)?;
     adjust_after_ip(ctx, (after + saved_len) as i32)?;

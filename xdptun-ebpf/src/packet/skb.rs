@@ -5,7 +5,7 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::bpf_skb_change_type;
 use aya_ebpf::programs::TcContext;
 
-use crate::machine::unlearned;
+use crate::machine::forget;
 use crate::packet::access::Packet as _;
 
 /// Fields of `__sk_buff` that aya's context does not name.
@@ -20,13 +20,12 @@ pub trait Skb {
         unsafe { (*self.raw()).mark }
     }
 
-    /// The same number, of which the verifier knows nothing any more: what follows is walked once,
-    /// and not once for each number that a function returns.
+    /// See [`forget`](crate::machine::forget()); the noise is the packet's length.
     #[inline(always)]
-    fn unlearned(&self, number: u32) -> u32 {
+    fn forget(&self, number: u32) -> u32 {
         // SAFETY: as above.
         let noise = unsafe { (*self.raw()).len };
-        unlearned(number.into(), noise.into()) as u32
+        forget(number.into(), noise.into()) as u32
     }
 
     /// A number that goes with the packet beside its mark: programs and queueing disciplines

@@ -15,11 +15,11 @@ use crate::machine::load;
 pub static SEARCHED: PerCpuArray<AtHand> = PerCpuArray::with_max_entries(1, 0);
 
 /// Bytes of the window, and so many behind them that a word from any place of a pattern is within,
-/// also of one that begins in a group which ends behind the chunk, and that the verifier accepts a
-/// whole window behind what is before the first chunk.
+/// also of one that begins in a group which ends behind the chunk. [`LEAD`] more, as the verifier
+/// allows for a whole window that begins there.
 const MEMORY: usize = LEAD + WINDOW + GROUP * MAX_STRIDE;
 
-const _: () = assert!(LEAD.is_power_of_two(), "the place of a window is a mask");
+const _: () = assert!(LEAD.is_power_of_two(), "`load_window` masks with it");
 
 /// The packet at hand.
 #[repr(C, align(8))]

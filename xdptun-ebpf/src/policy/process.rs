@@ -35,7 +35,8 @@ const DRY_RUN: u32 = 3;
 const DROP: u32 = 4;
 /// See [`UNCONCERNED`].
 const RESET: u32 = 5;
-/// Added to what a rule says if it tells the daemon.
+/// A bit of what [`policy_says`] returns: the rule tells the daemon. In what [`apply`] returns these
+/// bits are the place.
 const TELLS: u32 = 0x100;
 
 /// Where a transport header begins at most: behind the longest chain of IPv6 extension headers.
@@ -55,14 +56,14 @@ pub fn process(
         (None, Direction::In) => look_tagged(ctx.raw()),
         (None, Direction::Out) => 0,
     };
-    let (mut said, mut by) = (ctx.unlearned(UNCONCERNED), ctx.unlearned(0));
+    let (mut said, mut by) = (ctx.forget(UNCONCERNED), ctx.forget(0));
     for number in 0..MAX_RULES as u32 {
         // Of which the compiler knows nothing: it would count to the smaller of both, and keep
         // that where the verifier forgets its bound.
         if opaque(number.into()) >= u64::from(rules) {
             break;
         }
-        let says = ctx.unlearned(apply(ctx, number));
+        let says = ctx.forget(apply(ctx, number));
         let (says, place) = (says & 0xff, says >> 8);
         if says > said {
             (said, by) = (says, place);
@@ -228,21 +229,14 @@ fn apply(ctx: &TcContext, number: u32) -> u32 {
     }
     hit(at, place);
     if says & TELLS != 0 {
-        let kind = match says & 0xff {
-            RESET => Kind::Reset,
-            _ => Kind::Log,
+        let (kind, missed) = match says & 0xff {
+            RESET => (Kind::Reset, Count::Untold),
+            _ => (Kind::Log, Count::Unlogged),
         };
         let has_ports = || at_hand().is_some_and(|at_hand| at_hand.has_ports != 0);
         let is_told = (kind == Kind::Log || has_ports()) && tell(ctx.raw(), place, kind as u32);
         if !is_told {
-            count(
-                at,
-                if kind == Kind::Log {
-                    Count::Unlogged
-                } else {
-                    Count::Untold
-                },
-            );
+            count(at, missed);
         }
     }
     says & 0xff | (place + 1) << 8
@@ -251,7 +245,8 @@ fn apply(ctx: &TcContext, number: u32) -> u32 {
 /// What [`policy_rule`] returns if the rule is not about the packet at hand.
 const NO_RULE: u32 = PLACES as u32;
 
-/// The place of the rule with this number, which is about the packet at hand, or [`NO_RULE`].
+/// Begins with the rule with this number: no match, all steps left. Its place, or [`NO_RULE`] if it is
+/// not about the packet at hand.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn policy_rule(number: u32) -> u32 {

@@ -35,9 +35,9 @@ pub fn search(ctx: &TcContext, place: u32) -> u32 {
     NOTHING
 }
 
-/// Takes the chunk with this number of what the rule at a place searches. What its window holds: in
-/// the lower half how many bytes, above them where in the window, and in the upper half where in the
-/// packet; 0 if there is no such chunk.
+/// Makes the chunk with this number, of what the rule at a place searches, the one at hand. What is to
+/// be loaded, from the lowest bit: how many bytes (16 bits), where in the window (16), where in the
+/// packet (32); 0 if there is no such chunk.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn policy_chunk(place: u32, number: u32) -> u64 {
@@ -54,8 +54,8 @@ extern "C" fn policy_chunk(place: u32, number: u32) -> u64 {
     u64::from(from) << 32 | u64::from(at << 16 | chunk.loaded())
 }
 
-/// Loads the window of a chunk, as [`policy_chunk`] tells it; not if there is none, or if the packet
-/// ends before it, which its headers deny.
+/// Loads what [`policy_chunk`] tells; whether there is a chunk, and the packet is as long as its headers
+/// say.
 #[inline(always)]
 fn load_window(ctx: &TcContext, chunk: u64) -> bool {
     let (Some(len), Some(at_hand)) = (bounded::<WINDOW>(chunk as u32 & 0xffff), at_hand()) else {

@@ -27,7 +27,8 @@ pub fn decide(
         NO_TIMESTAMP
     };
     xdptun_decide(timestamp, key, segment, now, decision);
-    if has_secret() && decision.keeps_no_flow() && host_socket(skb, key) == Socket::Connected {
+    if has_secret() && decision.answers_without_flow() && host_socket(skb, key) == Socket::Connected
+    {
         *decision = decision.with_flow();
     }
 }

@@ -85,7 +85,8 @@ pub struct Arguments {
 
     /// Hide which protocol payloads belong to: cover their first bytes, and pad short datagrams to a
     /// random length of BYTES at most (0 to 256; 0 pads none; 256 if not given). Both hosts need it,
-    /// and the same `--secret`, given once. docs/veil.md lists what it does not hide.
+    /// and the same `--secret`, given once, and kernels with BTF. docs/veil.md lists what it does not
+    /// hide.
     #[arg(
         long,
         value_name = "BYTES",

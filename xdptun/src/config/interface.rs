@@ -69,8 +69,8 @@ pub struct InterfaceConfig {
     #[serde(default)]
     pub secret: Option<Secrets>,
     /// Covers the first bytes of payloads, and pads short datagrams to a random length of so many
-    /// bytes at most (0: none are padded). It needs one `secret`; the peers need `veil` too, with any
-    /// number.
+    /// bytes at most (0: none are padded). It needs one `secret` and a kernel with BTF; the peers need
+    /// `veil` too, with any number.
     #[serde(default)]
     pub veil: Option<Veil>,
     /// What the peers run. A peer can have a `compat` of its own, which replaces the interface's for

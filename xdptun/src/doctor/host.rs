@@ -46,10 +46,7 @@ fn btf() -> Finding {
         "btf",
         match preflight::has_btf() {
             true => format!("{BTF} describes the kernel's types"),
-            false => format!(
-                "{BTF} is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF, which \
-                 only `--veil` needs"
-            ),
+            false => format!("the kernel has no BTF ({BTF}): a veil is refused, all else works"),
         },
     )
 }

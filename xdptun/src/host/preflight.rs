@@ -78,15 +78,15 @@ pub fn check_tai() -> Result<()> {
 /// Where a kernel describes its types (BTF).
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Whether the running kernel was built with BTF. The kernels of Raspberry Pi OS and of OpenWrt are
-/// not.
+/// Whether the running kernel was built with BTF. Those of Raspberry Pi OS (issue 6622 of
+/// raspberrypi/linux) and OpenWrt are not.
 #[must_use]
 pub fn has_btf() -> bool {
     Path::new(BTF).exists()
 }
 
 /// Checks that the verifier can walk the programs of a veil: without BTF it would walk some of their
-/// functions at each call, and that is too much.
+/// functions at each call, which exceeds its limit.
 ///
 /// # Errors
 ///
@@ -95,7 +95,8 @@ pub fn check_btf() -> Result<()> {
     if !has_btf() {
         bail!(
             Unsupported,
-            "a veil needs a kernel that was built with BTF (CONFIG_DEBUG_INFO_BTF), and {BTF} is missing"
+            "a veil needs a kernel with BTF, and {BTF} is missing: attach both hosts without a veil, \
+             run a kernel that was built with CONFIG_DEBUG_INFO_BTF, or mount /sys if it is not there"
         );
     }
     Ok(())

@@ -2,8 +2,8 @@
 # Linux system has, runs the job and switches off.
 set -e
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
-# Parameters of the kernel's command line, if it has them.
-terminal=${terminal:-hvc0} share=$share
+# The command line of User-Mode Linux sets both.
+: "${terminal:=hvc0}" "${share:=}"
 # What the administrator of the host put there is for the host's processor.
 [ "$programs" = own ] || PATH=/usr/local/sbin:/usr/local/bin:$PATH
 

@@ -1,7 +1,7 @@
 //! Debian's kernels, unpacked under `.tools/kernels`.
 //!
 //! One of them is User-Mode Linux: a kernel that runs as a program of this machine, without an
-//! emulator. It was built without BTF and without a JIT for eBPF, as those of small devices are.
+//! emulator. It was built without BTF, as kernels of small devices are, and without a JIT for eBPF.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl Kernel {
     fn user_mode(apt: &Apt, store: &Path) -> Result<Self> {
         ensure!(
             apt.arch() == Arch::X86_64,
-            "{USER_MODE} has this machine's processor"
+            "{USER_MODE} runs on x86-64 only: leave out --arch"
         );
         let root = store.join(USER_MODE);
         if !root.exists() {

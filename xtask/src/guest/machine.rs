@@ -14,7 +14,7 @@ use xdptun_lab::wait;
 
 use super::initramfs;
 use super::job::Job;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, USER_MODE};
 use crate::debian::Arch;
 use crate::shell::Supervised;
 
@@ -215,8 +215,7 @@ impl Hardware<'_> {
     fn user_mode(&self, initramfs: &Path, console: &Path, share: &Path) -> Result<Command> {
         ensure!(
             self.devices.is_empty(),
-            "{} has no devices",
-            self.kernel.release
+            "{USER_MODE} has no emulated devices: choose another --kernel"
         );
         let mut command = Command::new(self.kernel.image());
         command.arg(format!("mem={MEMORY_MIB}M"));

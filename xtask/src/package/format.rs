@@ -26,7 +26,7 @@ pub enum Format {
     Arch,
     /// Alpine
     Alpine,
-    /// OpenWrt until 24.10
+    /// OpenWrt 24.10, and 23.05 on PCs
     OpenwrtIpk,
     /// OpenWrt from 25.12 on
     OpenwrtApk,

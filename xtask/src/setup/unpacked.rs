@@ -20,7 +20,7 @@ struct Unpacked {
     purpose: &'static str,
 }
 
-const ALL: [Unpacked; 7] = [
+const ALL: [Unpacked; 8] = [
     Unpacked {
         package: "coturn",
         program: "usr/bin/turnserver",
@@ -50,6 +50,11 @@ const ALL: [Unpacked; 7] = [
         package: "openvpn",
         program: "usr/sbin/openvpn",
         purpose: "makes tunnels over UDP",
+    },
+    Unpacked {
+        package: "prometheus",
+        program: "usr/bin/prometheus",
+        purpose: "collects metrics",
     },
     Unpacked {
         package: "libndpi-bin",

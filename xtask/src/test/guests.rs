@@ -33,10 +33,10 @@ pub const RUNS_ALL: &str = "cargo xtask vm -- test";
 /// and without a JIT.
 const QUICK_KERNELS: [&str; 3] = ["6.1", "6.12", USER_MODE];
 
-/// What the last one lacks: WireGuard.
-const NOT_IN_USER_MODE: &str = "wireguard_in_the_kernel";
+/// A test of [`QUICK_SUITE`] that [`USER_MODE`] cannot run: that kernel has no WireGuard.
+const NEEDS_WIREGUARD: &str = "wireguard_in_the_kernel";
 
-/// A guest that is still not done after this hangs: two share the cores.
+/// A guest that is still not done after this hangs: three share the cores.
 const QUICK_LIMIT: Duration = Duration::from_secs(600);
 
 /// What came of the suites in one guest.
@@ -68,7 +68,8 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
     }
     let runs: Vec<Result<Run>> = thread::scope(|scope| {
         let in_one = |kernel: &'static str| {
-            let show = move |line: &str| println!("{kernel:>5.5} | {line}");
+            let name = if kernel == USER_MODE { "uml" } else { kernel };
+            let show = move |line: &str| println!("{name:>5} | {line}");
             in_guest(&hypervisor, kernel, &job(kernel), QUICK_LIMIT, show)
         };
         let runs = QUICK_KERNELS.map(|kernel| scope.spawn(move || in_one(kernel)));
@@ -93,7 +94,7 @@ pub fn run_quick(suites: &[Suite], harness: &[String], totals: &mut Totals) -> R
 pub fn harness_in(kernel: &str, harness: &[String]) -> Vec<String> {
     let mut harness = harness.to_vec();
     if kernel == USER_MODE {
-        harness.extend(["--skip", NOT_IN_USER_MODE].map(str::to_owned));
+        harness.extend(["--skip", NEEDS_WIREGUARD].map(str::to_owned));
     }
     harness
 }

@@ -10,4 +10,5 @@ mod flows;
 mod gateway;
 mod json;
 mod metrics;
+mod prometheus;
 mod watch;

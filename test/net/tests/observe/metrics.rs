@@ -6,11 +6,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-use xdptun_lab::{
-    Attached, Direct, Family, Host, Multihomed, Netns, Served, udp, wait, workspace, xdptun,
-};
+use xdptun_lab::{Attached, Direct, Family, Host, Multihomed, Netns, Served, udp, wait, xdptun};
 use xdptun_test_net::cli::run;
+use xdptun_test_net::dashboard::{address, attach_all, queries};
 use xdptun_test_net::exposition::Exposition;
 use xdptun_test_net::groups::{BOTH, ends};
 use xdptun_test_net::http::{connect, request, request_with};
@@ -24,18 +22,8 @@ const LOOPBACK: &str = "127.0.0.1:0";
 fn attach(host: &Host) -> (Attached, SocketAddr) {
     let args = ["--port", "8000", "--metrics", LOOPBACK];
     let attached = mode::TC.attach(host, &args).unwrap();
-    let address = address(&attached);
+    let address = address(&attached).unwrap();
     (attached, address)
-}
-
-/// Where it says that its metrics are.
-fn address(attached: &Attached) -> SocketAddr {
-    let summary = attached.summary();
-    let mut told = summary.iter().filter_map(|line| {
-        let address = line.strip_prefix("metrics: http://")?;
-        address.strip_suffix("/metrics")
-    });
-    told.next().expect("no metrics").parse().unwrap()
 }
 
 fn scrape(netns: &Netns, address: SocketAddr) -> Exposition {
@@ -171,7 +159,7 @@ fn tell_which_interfaces_share_a_table() {
         BOTH.map(|dev| status::flows_on(netns, dev).unwrap().len()) == [1, 1]
     })
     .unwrap();
-    let metrics = scrape(&net.a.netns, address(&near));
+    let metrics = scrape(&net.a.netns, address(&near).unwrap());
     for dev in BOTH {
         let about = [
             ("interface", dev),
@@ -216,7 +204,7 @@ fn tell_what_the_gateway_forwards() {
             attached.explain(exchanged).unwrap();
         }
     }
-    let metrics = scrape(&net.gateway, address(&attached));
+    let metrics = scrape(&net.gateway, address(&attached).unwrap());
     let shown = xdptun::status(&net.gateway).unwrap();
     let gateways = shown["gateways"].as_array().unwrap();
     let on = |dev, name: &str, outcome| {
@@ -419,7 +407,7 @@ fn a_successor_takes_the_address_over() {
     let at = address.to_string();
     let args = ["--port", "8000", "--metrics", &at, "--take-over"];
     let second = mode::TC.attach(&net.a, &args).unwrap();
-    assert_eq!(self::address(&second), address);
+    assert_eq!(self::address(&second).unwrap(), address);
     let ended = || !first.process().is_running().unwrap();
     wait::until(LIMIT, "the first one to end", ended).unwrap();
     let metrics = scrape(&net.a.netns, address);
@@ -433,48 +421,14 @@ fn a_successor_takes_the_address_over() {
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     let net = Served::new().unwrap();
-    let args = ["--port", "8000", "--metrics", LOOPBACK];
-    let tunnel = Attached::start(&net.gateway, Served::WAN, &args).unwrap();
-    let to = net.back_end.socket(Family::V4, 8080).to_string();
-    let args = ["--listen", "7000", "--to", &to];
-    let _gateway = Attached::forward(&net.gateway, Served::WAN, &args).unwrap();
-    let args = ["--direction", "in", "--contains", "STEPH"];
-    let args = [&args[..], &["--action", "count"]].concat();
-    let _policy = Attached::policy(&net.gateway, Served::WAN, &args).unwrap();
-    let args = ["--inside", "fd00:5::/64"];
-    let _nat64 = Attached::nat64(&net.gateway, &args).unwrap();
-    let metrics = scrape(&net.gateway, address(&tunnel));
-    let path = workspace::root().join("docs/grafana-dashboard.json");
-    let text = std::fs::read_to_string(path).unwrap();
-    let dashboard: Value = serde_json::from_str(&text).unwrap();
-    let mut expressions = Vec::new();
-    collect(&dashboard, &mut expressions);
+    let (_attached, address) = attach_all(&net).unwrap();
+    let metrics = scrape(&net.gateway, address);
     let mut used = BTreeSet::new();
-    for (expression, legend) in &expressions {
-        used.extend(check(&metrics, expression, legend));
+    for query in queries().unwrap() {
+        used.extend(check(&metrics, &query.expression, &query.legend));
     }
     let told: BTreeSet<String> = metrics.names().into_iter().map(str::to_owned).collect();
     assert_eq!(used, told, "what the dashboard shows, and what is measured");
-}
-
-/// Expressions with their legends, wherever they are.
-fn collect(value: &Value, expressions: &mut Vec<(String, String)>) {
-    match value {
-        Value::Object(fields) => {
-            let text = |name: &str| fields.get(name).and_then(Value::as_str);
-            for name in ["expr", "definition"] {
-                if let Some(expression) = text(name) {
-                    let legend = text("legendFormat").unwrap_or_default();
-                    expressions.push((expression.to_owned(), legend.to_owned()));
-                }
-            }
-            fields
-                .values()
-                .for_each(|value| collect(value, expressions));
-        }
-        Value::Array(values) => values.iter().for_each(|value| collect(value, expressions)),
-        _ => {}
-    }
 }
 
 /// Checks one expression; returns the names it uses.

@@ -2,7 +2,8 @@
 //! that receive into pages: nothing may go unseen because it lies elsewhere.
 
 use nix::libc;
-use xdptun_lab::{Family, Host, Kind, Offload, Relayed, link, sockopt, udp};
+use socket2::SockRef;
+use xdptun_lab::{Direct, Family, Host, Kind, Offload, Relayed, link, sockopt, udp};
 use xdptun_test_net::mode;
 use xdptun_test_net::packet::{TcpPacket, data};
 use xdptun_test_net::{LIMIT, PORT, socket, status};
@@ -61,6 +62,32 @@ fn segments_are_restored() {
 }
 
 /// With options before them, so that the ports are far behind.
+/// The kernel leaves the payload in the sender's pages, and its checksum to the device.
+#[test]
+fn datagrams_in_the_pages_of_their_sender_are_disguised() {
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_to([&net.a, &net.b]).unwrap();
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
+        client.connect(server.address()).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        sockopt::set_int(&client, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).unwrap();
+        for length in [1, 47, 48, 100, 1000, 1300] {
+            let payload = udp::pattern(length, 5);
+            let sent = SockRef::from(&client).send_with_flags(&payload, libc::MSG_ZEROCOPY);
+            assert_eq!(sent.unwrap(), length);
+            let mut answer = vec![0; length + 1];
+            let received = client.recv(&mut answer);
+            let received = received.unwrap_or_else(|error| {
+                let counters = status::counters(&net.a.netns);
+                panic!("{family}, {length} bytes: {error}; {counters:?}")
+            });
+            assert!(answer[..received] == payload, "{family}, {length} bytes");
+        }
+    }
+}
+
 #[test]
 fn plain_datagrams_do_not_pass() {
     let net = network(|_| {});

@@ -225,7 +225,7 @@ fn a_section_becomes_options_that_attach() {
     let settings = format!(
         "config attach 'wan'\n option enabled '1'\n list device '{}'\n list port '8000'\n \
          list port '8010-8012'\n list peer '192.0.2.0/24'\n list peer '198.51.100.7'\n \
-         option secret '{}'\n list argument '--veil=64'\n list argument '--keepalive=20'\n",
+         option secret '{}'\n list argument '--max-flows=1024'\n list argument '--keepalive=20'\n",
         Host::DEV,
         secret.display()
     );

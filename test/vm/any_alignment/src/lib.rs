@@ -4,8 +4,8 @@
 //! User-Mode Linux is built without `CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`, although the processor
 //! that it runs on has it: its verifier would refuse all programs that read headers by words.
 
-use std::ffi::{CStr, c_long, c_void};
-use std::sync::OnceLock;
+use std::ffi::{c_long, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `BPF_PROG_LOAD`.
 const PROG_LOAD: c_long = 5;
@@ -17,13 +17,15 @@ const ANY_ALIGNMENT: u32 = 1 << 1;
 type Syscall =
     unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
 
-/// The function of the C library, in front of which this one is.
+/// The function of the C library, in front of which this one is. Without a lock, which would call it.
 fn original() -> Option<Syscall> {
-    static ORIGINAL: OnceLock<usize> = OnceLock::new();
-    const NAME: &CStr = c"syscall";
-    // SAFETY: the name is a C string.
-    let found =
-        *ORIGINAL.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) } as usize);
+    static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
+    let mut found = ORIGINAL.load(Ordering::Relaxed);
+    if found == 0 {
+        // SAFETY: the name is a C string.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) } as usize;
+        ORIGINAL.store(found, Ordering::Relaxed);
+    }
     let found = found as *const c_void;
     // SAFETY: the C library has a function of this kind; it reads as many arguments as the call has.
     (!found.is_null()).then(|| unsafe { std::mem::transmute::<*const c_void, Syscall>(found) })

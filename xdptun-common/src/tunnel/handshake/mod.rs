@@ -67,15 +67,15 @@ pub struct Reaction {
 }
 
 impl Reaction {
-    /// Whether a SYN is answered, and no flow made of it: the peer's next segment will make it.
+    /// Whether this answers a SYN and makes no flow of it: the peer's next segment will.
     #[inline(always)]
     #[must_use]
-    pub fn keeps_no_flow(&self) -> bool {
+    pub fn answers_without_flow(&self) -> bool {
         self.endpoint.state == State::Closed && self.reply.kind == Sent::SynAck
     }
 
-    /// The same with the flow of such a SYN: for hosts on which a TCP connection would answer
-    /// the peer's next segment if there is no flow.
+    /// The same, and the flow is made of such a SYN: where a TCP connection of the host would answer
+    /// the peer's next segment.
     #[inline(always)]
     pub fn with_flow(self) -> Self {
         let endpoint = Endpoint {
