@@ -142,8 +142,8 @@ const NO: u32 = 0x101;
 /// See [`YES`]: and the lease is new.
 const BEGAN: u32 = 0x102;
 
-/// Tries an address for the sender at hand: [`YES`], [`NO`], [`BEGAN`], or the index of an outcome. Each attempt
-/// is a call of a global function (the verifier's word), which the verifier walks once.
+/// Tries an address for the sender at hand: [`YES`], [`NO`], [`BEGAN`], or the index of an outcome.
+/// Each attempt is a call of a global function (the verifier's word), which the verifier walks once.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn nat64_try_address(attempt: u32) -> u32 {

@@ -36,11 +36,18 @@ impl Hypervisor {
     /// Downloads all that a guest with this kernel needs and that is not there yet. Guests
     /// that start at the same time must find it there.
     pub fn fetch(&self, kernel: &str) -> Result<()> {
-        if Kernel::get(kernel, &self.apt)?.is_user_mode {
-            build::any_alignment()?;
-        }
+        self.kernel(kernel)?;
         busybox(&self.apt)?;
         programs::get(&self.apt).map(drop)
+    }
+
+    /// A kernel, with what it needs to take the programs.
+    fn kernel(&self, wanted: &str) -> Result<Kernel> {
+        let kernel = Kernel::get(wanted, &self.apt)?;
+        if kernel.is_user_mode {
+            build::any_alignment()?;
+        }
+        Ok(kernel)
     }
 
     /// Builds Jool for a kernel.
@@ -50,8 +57,7 @@ impl Hypervisor {
 
     /// Starts a guest with a job and further arguments of the emulator.
     pub fn boot(&self, kernel: &str, job: &Job, devices: &[OsString]) -> Result<Guest> {
-        self.fetch(kernel)?;
-        let kernel = Kernel::get(kernel, &self.apt)?;
+        let kernel = self.kernel(kernel)?;
         let busybox = busybox(&self.apt)?;
         let programs = programs::get(&self.apt)?;
         let hardware = Hardware {

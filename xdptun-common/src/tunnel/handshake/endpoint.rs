@@ -59,6 +59,17 @@ impl Endpoint {
         }
     }
 
+    /// What a SYN makes of a listener: the other end of the one that sent it. The next number expected
+    /// of that is `rcv_nxt`.
+    #[inline(always)]
+    pub(super) const fn asked(iss: u32, rcv_nxt: u32) -> Self {
+        Self {
+            state: State::SynReceived,
+            rcv_nxt,
+            ..Self::opening(iss)
+        }
+    }
+
     /// The initial number of the flow that follows this one, if `isn` is what
     /// [`crate::tunnel::isn`] has for it now.
     #[inline(always)]

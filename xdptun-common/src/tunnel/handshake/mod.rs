@@ -78,11 +78,7 @@ impl Reaction {
     /// the peer's next segment.
     #[inline(always)]
     pub fn with_flow(self) -> Self {
-        let endpoint = Endpoint {
-            state: State::SynReceived,
-            rcv_nxt: self.reply.acknowledgment,
-            ..Endpoint::opening(self.reply.sequence)
-        };
+        let endpoint = Endpoint::asked(self.reply.sequence, self.reply.acknowledgment);
         Self { endpoint, ..self }
     }
 }
@@ -112,11 +108,7 @@ pub fn listen(segment: &Segment, isn: u32, admission: &impl Admission) -> Reacti
         if !admission.admits(segment) {
             return nothing.turned_away(segment, admission);
         }
-        let asked = Endpoint {
-            state: State::SynReceived,
-            rcv_nxt: segment.sequence.wrapping_add(1),
-            ..Endpoint::opening(isn)
-        };
+        let asked = Endpoint::asked(isn, segment.sequence.wrapping_add(1));
         return nothing.unchanged(Outcome::RxSyn, asked.syn_ack());
     }
     if !segment.flags.intersects(CONTROL)
