@@ -15,7 +15,7 @@ crate::plain!(Owner: 8);
 
 impl Owner {
     /// The layout that this version writes: directories, attachments, flows and counters.
-    pub const LAYOUT: u32 = 13;
+    pub const LAYOUT: u32 = 14;
 }
 
 /// What was set up on one interface, in a pinned map by its index, for other processes to

@@ -4,19 +4,25 @@
 //! a file for each: half a millisecond, which a run of a program is worth a
 //! hundred times over.
 
+use std::collections::BTreeMap;
+use std::mem::replace;
+
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya::util::nr_cpus;
 use xdptun_bpf::{Cursor, lookup_batch};
-use xdptun_common::tunnel::outcome::{COUNTERS, Outcome, Sent};
+use xdptun_common::report::outcome::{Counter, CounterValue, Ending};
+use xdptun_common::tunnel::outcome::{Outcome, Sent};
 
-/// Which counters moved, and how far.
+/// Which counters of the tunnel moved, and how far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// How packets ended.
     pub outcomes: Vec<(Outcome, u64)>,
     /// Control segments.
     pub sent: Vec<(Sent, u64)>,
+    /// The bytes of the packets that ended.
+    pub bytes: u64,
 }
 
 /// The map of counters, and what it held when it was last read.
@@ -24,18 +30,18 @@ pub struct Counters {
     map: MapData,
     cpus: usize,
     /// One counter after the other, each with a value for every CPU.
-    values: Vec<u64>,
-    before: Vec<u64>,
+    values: Vec<CounterValue>,
+    before: Vec<CounterValue>,
 }
 
 impl Counters {
-    /// Takes the map out of a loaded object.
+    /// Takes the map out of a loaded object of which the first `number` counters are read.
     ///
     /// # Panics
     ///
     /// If the object has none.
     #[must_use]
-    pub fn take(ebpf: &mut Ebpf) -> Self {
+    pub fn take(ebpf: &mut Ebpf, number: usize) -> Self {
         let Some(Map::PerCpuArray(map)) = ebpf.take_map("COUNTERS") else {
             panic!("the object has no per-CPU array COUNTERS");
         };
@@ -43,44 +49,90 @@ impl Counters {
         Self {
             map,
             cpus,
-            values: vec![0; COUNTERS as usize * cpus],
-            before: vec![0; COUNTERS as usize],
+            values: vec![CounterValue::default(); number * cpus],
+            before: vec![CounterValue::default(); number],
         }
     }
 
-    /// Which counters moved since the last call, and how far.
+    /// Which counters of the tunnel moved since the last call, and how far.
     ///
     /// # Panics
     ///
     /// If they cannot be read.
     pub fn moved(&mut self) -> Moved {
-        self.read();
-        let now = self.values.chunks_exact(self.cpus);
-        let mut deltas = now.zip(&mut self.before).map(|(cpus, before)| {
-            let now = cpus.iter().sum();
-            now - std::mem::replace(before, now)
-        });
-        // The order of the map: outcomes first.
+        let moved = self.differences();
         Moved {
-            outcomes: nonzero(Outcome::ALL, &mut deltas),
-            sent: nonzero(Sent::ALL, &mut deltas),
+            outcomes: nonzero(Outcome::ALL, &moved),
+            sent: nonzero(Sent::ALL, &moved),
+            bytes: moved.iter().map(|value| value.bytes).sum(),
         }
     }
 
+    /// Which counters of a function with these two kinds moved since the last call, and how far.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    pub fn named<E: Ending, C: Counter>(&mut self) -> BTreeMap<&'static str, u64> {
+        by_name::<E, C>(&self.differences())
+    }
+
+    /// The same after one packet, of which `after` came.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read, or if the packet ended and other bytes than its own were counted.
+    #[track_caller]
+    pub fn named_of<E: Ending, C: Counter>(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
+        let moved = self.differences();
+        let ended = !nonzero(E::ALL, &moved).is_empty();
+        let bytes: u64 = moved.iter().map(|value| value.bytes).sum();
+        let expected = if ended { after.len() as u64 } else { 0 };
+        let moved = by_name::<E, C>(&moved);
+        assert_eq!(bytes, expected, "bytes; counted {moved:?}");
+        moved
+    }
+
+    /// How far each moved, by index.
+    fn differences(&mut self) -> Vec<CounterValue> {
+        self.read();
+        let now = self.values.chunks_exact(self.cpus);
+        let differences = now.zip(&mut self.before).map(|(cpus, before)| {
+            let now: CounterValue = cpus.iter().copied().sum();
+            let before = replace(before, now);
+            CounterValue {
+                count: now.count - before.count,
+                bytes: now.bytes - before.bytes,
+            }
+        });
+        differences.collect()
+    }
+
     fn read(&mut self) {
-        let mut keys = [0u32; COUNTERS as usize];
+        let mut keys = vec![0u32; self.before.len()];
         let mut start = Cursor::default();
-        // SAFETY: keys are numbers of four bytes, and values of eight; there is room for a
+        // SAFETY: keys are numbers of four bytes, and values those of counters; there is room for a
         // value of each counter for every CPU.
         let read = unsafe { lookup_batch(self.map.fd(), &mut start, &mut keys, &mut self.values) };
         assert!(
             matches!(read, Ok((count, _)) if count == keys.len()),
-            "cannot read the counters: {read:?} of {COUNTERS}"
+            "cannot read the counters: {read:?} of {}",
+            keys.len()
         );
     }
 }
 
-fn nonzero<T: Copy>(counters: &[T], deltas: &mut impl Iterator<Item = u64>) -> Vec<(T, u64)> {
-    let moved = counters.iter().copied().zip(deltas);
-    moved.filter(|(_, delta)| *delta != 0).collect()
+fn by_name<E: Ending, C: Counter>(moved: &[CounterValue]) -> BTreeMap<&'static str, u64> {
+    let endings = nonzero(E::ALL, moved).into_iter();
+    let endings = endings.map(|(ending, by)| (ending.name(), by));
+    let counts = nonzero(C::ALL, moved).into_iter();
+    endings
+        .chain(counts.map(|(count, by)| (count.name(), by)))
+        .collect()
+}
+
+fn nonzero<C: Counter>(counters: &[C], moved: &[CounterValue]) -> Vec<(C, u64)> {
+    let all = counters.iter();
+    let all = all.map(|counter| (*counter, moved[counter.index() as usize].count));
+    all.filter(|(_, count)| *count != 0).collect()
 }

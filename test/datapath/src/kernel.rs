@@ -237,7 +237,7 @@ impl Datapath {
             interfaces: take(&mut ebpf, "INTERFACES"),
             remembered: Remembered::take(&mut ebpf),
             flows: take(&mut ebpf, "FLOWS"),
-            counters: Counters::take(&mut ebpf),
+            counters: Counters::take(&mut ebpf, COUNTERS as usize),
             buckets: take(&mut ebpf, "RATE_LIMITS"),
             fragments: take(&mut ebpf, "FRAGMENTS"),
             calls: take(&mut ebpf, "CALLS"),
@@ -667,7 +667,7 @@ impl Datapath {
     ///
     /// If they cannot be read.
     pub fn counted(&mut self) -> Counted {
-        let Moved { outcomes, sent } = self.moved();
+        let Moved { outcomes, sent, .. } = self.moved();
         self.has_answered |= sent.iter().any(|(sent, _)| *sent == Sent::SynAck);
         let outcomes = outcomes.iter().map(|(outcome, by)| (outcome.name(), *by));
         let sent = sent.iter().map(|(sent, by)| (sent.name(), *by));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use xdptun_common::global::LINK_LEN;
@@ -18,6 +18,7 @@ use xdptun_common::wire::LINK_ETHERNET;
 use xdptun_lab::workspace;
 
 use crate::case::Verdict;
+use crate::counters::Counters;
 use crate::diff;
 use crate::kernel::{Record, require_root, take, within};
 use crate::program::{Program, Skb};
@@ -63,8 +64,7 @@ pub struct Nat64 {
     ebpf: Ebpf,
     is_loaded: bool,
     translator: Translator,
-    counters: PerCpuArray<MapData, u64>,
-    counted: BTreeMap<&'static str, u64>,
+    counters: Counters,
     leases: HashMap<MapData, [u8; 4], Record<Lease>>,
     clients: HashMap<MapData, [u8; 16], [u8; 4]>,
     numbers: Array<MapData, u32>,
@@ -86,8 +86,7 @@ impl Nat64 {
             .load_file(workspace::object("nat64"))
             .unwrap_or_else(|error| panic!("cannot load the object: {error:?}"));
         let mut nat64 = Self {
-            counters: take(&mut ebpf, "COUNTERS"),
-            counted: BTreeMap::new(),
+            counters: Counters::take(&mut ebpf, Outcome::ALL.len() + Count::ALL.len()),
             leases: take(&mut ebpf, "LEASES"),
             clients: take(&mut ebpf, "CLIENTS"),
             numbers: take(&mut ebpf, "LEASE_NUMBERS"),
@@ -249,18 +248,17 @@ impl Nat64 {
     ///
     /// If they cannot be read.
     pub fn moved(&mut self) -> BTreeMap<&'static str, u64> {
-        let outcomes = Outcome::ALL.iter().map(|one| (one.index(), one.name()));
-        let counts = Count::ALL.iter().map(|one| (one.index(), one.name()));
-        let mut moved = BTreeMap::new();
-        for (index, name) in outcomes.chain(counts) {
-            let value = self.counters.get(&index, 0).expect("it can be read");
-            let value = value.iter().sum::<u64>();
-            let before = self.counted.insert(name, value).unwrap_or(0);
-            if value != before {
-                moved.insert(name, value - before);
-            }
-        }
-        moved
+        self.counters.named::<Outcome, Count>()
+    }
+
+    /// The same after one packet, of which `after` came.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read, or other bytes than those of the packet were counted.
+    #[track_caller]
+    pub fn moved_of(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
+        self.counters.named_of::<Outcome, Count>(after)
     }
 
     /// Begins a step: this packet is met.
@@ -324,7 +322,7 @@ impl Step<'_> {
     #[track_caller]
     fn judge(self, verdict: Verdict, counters: &[&str]) -> Vec<u8> {
         let (value, after) = self.nat64.run(&self.packet, self.skb);
-        let moved = self.nat64.moved();
+        let moved = self.nat64.moved_of(&after);
         let found = Verdict::of(Program::Egress, value);
         assert_eq!(found, Some(verdict), "verdict; counted {moved:?}");
         let expected = counters.iter().map(|name| (*name, 1)).collect();

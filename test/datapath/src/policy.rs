@@ -18,6 +18,7 @@ use xdptun_common::wire::LINK_ETHERNET;
 use xdptun_lab::workspace;
 
 use crate::case::Verdict;
+use crate::counters::Counters;
 use crate::kernel::{Record, require_root, take, within};
 use crate::program::{Program, Skb};
 
@@ -64,8 +65,7 @@ pub fn folded(action: Action, patterns: &[&[u8]], ignore_case: bool) -> Box<Rule
 pub struct Policy {
     ebpf: Ebpf,
     loaded: [bool; 2],
-    counters: PerCpuArray<MapData, u64>,
-    counted: BTreeMap<&'static str, u64>,
+    counters: Counters,
     hits: PerCpuArray<MapData, u64>,
     events: RingBuf<MapData>,
 }
@@ -114,8 +114,7 @@ impl Policy {
             .set(member::slot(LOOPBACK, 0), Record(member), 0)
             .expect("the interfaces can be written");
         let mut policy = Self {
-            counters: take(&mut ebpf, "COUNTERS"),
-            counted: BTreeMap::new(),
+            counters: Counters::take(&mut ebpf, Outcome::ALL.len() + Count::ALL.len()),
             hits: take(&mut ebpf, "HITS"),
             events: take(&mut ebpf, "POLICY_EVENTS"),
             loaded: [false; 2],
@@ -225,7 +224,7 @@ impl Policy {
         assert!(data_out == packet, "the packet was changed");
         Ended {
             verdict: Verdict::of(Program::Ingress, result.return_value),
-            counted: self.moved(),
+            counted: self.counters.named_of::<Outcome, Count>(&data_out),
         }
     }
 
@@ -246,20 +245,5 @@ impl Policy {
     /// What comes of a packet that leaves.
     pub fn leaves(&mut self, packet: impl Into<Vec<u8>>) -> Ended {
         self.meets(Direction::Out, &packet.into(), Skb::default())
-    }
-
-    fn moved(&mut self) -> BTreeMap<&'static str, u64> {
-        let outcomes = Outcome::ALL.iter().map(|one| (one.index(), one.name()));
-        let counts = Count::ALL.iter().map(|one| (one.index(), one.name()));
-        let mut moved = BTreeMap::new();
-        for (index, name) in outcomes.chain(counts) {
-            let value = self.counters.get(&index, 0).expect("it can be read");
-            let value = value.iter().sum::<u64>();
-            let before = self.counted.insert(name, value).unwrap_or(0);
-            if value != before {
-                moved.insert(name, value - before);
-            }
-        }
-        moved
     }
 }

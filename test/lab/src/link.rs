@@ -1,5 +1,6 @@
 //! Virtual Ethernet links between namespaces.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -153,10 +154,16 @@ pub fn set_ethernet_address_quietly(netns: &Netns, dev: &str, address: [u8; 6]) 
     Ok(())
 }
 
-/// Whether a host knows an Ethernet address as that of a neighbour at one of its interfaces.
-pub fn has_neighbour(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<bool> {
+/// The IP addresses that a host sends to this Ethernet address at one of its interfaces.
+pub fn neighbours_at(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<Vec<IpAddr>> {
+    let address = in_words(address);
     let neighbours = netns.run("ip", ["neighbour", "show", "dev", dev])?;
-    Ok(neighbours.contains(&in_words(address)))
+    let at = neighbours.lines().filter(|line| line.contains(&address));
+    at.map(|line| {
+        let of = line.split_whitespace().next().unwrap_or_default();
+        of.parse().with_context(|| format!("a neighbour: {line}"))
+    })
+    .collect()
 }
 
 fn in_words(ethernet_address: [u8; 6]) -> String {

@@ -1,7 +1,7 @@
 //! What changes on a host, its link or the router while flows go on. Once the change is made,
 //! none of their datagrams may be lost.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::Duration;
 
@@ -44,21 +44,30 @@ pub fn mac(world: &World, peer: usize, at_router: bool, pause: Duration) -> Resu
         ends.reverse();
     }
     let [(netns, dev), neighbour] = ends;
+    // The router still knows what the host was called before it roamed.
+    let host = host(world, peer);
+    let left = |one: &IpAddr| !at_router && *one != host.v4 && *one != host.v6;
     let old = link::ethernet_address(netns, dev)?;
     let mut new = old;
     new[5] ^= 1;
     link::set_ethernet_address(netns, dev, new)?;
-    forgets(world, neighbour, old)?;
+    forgets(world, neighbour, old, left)?;
     rest(world, pause, &world.ledger.journal);
     link::set_ethernet_address(netns, dev, old)?;
-    forgets(world, neighbour, new)
+    forgets(world, neighbour, new, left)
 }
 
-/// Waits until a neighbour no longer sends to an Ethernet address.
-fn forgets(world: &World, (netns, dev): (&Netns, &str), address: [u8; 6]) -> Result<()> {
+/// Waits until a neighbour no longer sends to an Ethernet address, except for IP addresses that were
+/// left.
+fn forgets(
+    world: &World,
+    (netns, dev): (&Netns, &str),
+    address: [u8; 6],
+    is_left: impl Fn(&IpAddr) -> bool,
+) -> Result<()> {
     let forgotten = wait::until_some(LEARNED, "the new Ethernet address", || {
-        let known = link::has_neighbour(netns, dev, address)?;
-        Ok((!known).then_some(()))
+        let known = link::neighbours_at(netns, dev, address)?;
+        Ok(known.iter().all(&is_left).then_some(()))
     });
     let forgotten = forgotten.with_context(|| format!("{dev} of {}", netns.name()));
     world.ledger.journal.check(Flaw::SlowRecovery, forgotten);

@@ -7,7 +7,31 @@
 /// does not depend on how many a function has.
 pub const IN_ROW: u32 = 128;
 
-/// A number that a function counts up.
+/// The value of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CounterValue {
+    /// How many packets, or whatever it counts.
+    pub count: u64,
+    /// The bytes of packets that ended so, as they were at the end, with the link header as
+    /// `ip -s link` counts them. Zero for anything else.
+    pub bytes: u64,
+}
+
+crate::plain::plain! {
+    CounterValue: 16,
+}
+
+impl core::iter::Sum for CounterValue {
+    fn sum<I: Iterator<Item = Self>>(values: I) -> Self {
+        values.fold(Self::default(), |sum, one| Self {
+            count: sum.count + one.count,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
+
+/// What a function counts up.
 pub trait Counter: Copy + 'static {
     /// Every counter of this kind, in the order of their indexes.
     const ALL: &'static [Self];

@@ -17,7 +17,7 @@ use xdptun_common::wire::{EtherType, IpVersion};
 
 use xdptun_ebpf::host::again::unmark;
 use xdptun_ebpf::host::capture::{EveryPacket, note_answer, recorded};
-use xdptun_ebpf::host::counters::count;
+use xdptun_ebpf::host::counters::{count, count_packet};
 use xdptun_ebpf::host::interface::{enter, interface};
 use xdptun_ebpf::host::redirect::send_up;
 use xdptun_ebpf::host::verdict::end_at_tc;
@@ -55,7 +55,7 @@ fn egress_v6(ctx: &TcContext) -> i32 {
         && nat64_refuse(ctx.raw(), code.into()) == 0
     {
         let at = interface(ctx);
-        count(at, outcome);
+        count_packet(at, outcome, ctx.len());
         count(at, Count::Refusals);
         note_answer(ctx, outcome);
         return send_up(at.index());

@@ -22,8 +22,9 @@ use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::host::again;
-use xdptun_ebpf::host::capture::{self, recorded};
-use xdptun_ebpf::host::interface::{enter, interface_of_frame};
+use xdptun_ebpf::host::capture::{self, noted, recorded};
+use xdptun_ebpf::host::counters::count_bytes;
+use xdptun_ebpf::host::interface::{enter, interface, interface_of_frame};
 use xdptun_ebpf::host::{split, verdict};
 use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
 use xdptun_ebpf::packet::direction::Direction;
@@ -139,8 +140,9 @@ fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
     let Some(outcome) = outcome else {
         return xdp_action::XDP_PASS;
     };
-    capture::left_by_xdp::<Tunnel>(ctx, at, met, outcome, len);
-    verdict::end_at_xdp(at, outcome)
+    let left = len - xdptun_ebpf::tunnel::xdp::shortened_by(outcome);
+    capture::left_by_xdp(ctx, at, met, outcome, left);
+    verdict::end_at_xdp(at, outcome, left)
 }
 
 /// The verdict of the fast path, or that of the path for all packets, which alone writes a line of
@@ -253,9 +255,13 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
     };
     let goes_on = step == Step::PASS || join::is_under_way(ctx);
     match step {
-        Step::Done(_) if has_stashed && goes_on => {
-            options::put_back::<I>(ctx).map_or_else(end, |()| step)
-        }
+        Step::Done(_) if has_stashed && goes_on => match options::put_back::<I>(ctx) {
+            Ok(len) => {
+                count_bytes(interface(ctx), noted(ctx), len);
+                step
+            }
+            Err(error) => end(error),
+        },
         step => step,
     }
 }

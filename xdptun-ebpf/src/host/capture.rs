@@ -15,7 +15,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{PerCpuArray, PerfEventArray};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::report::copy::{ANSWERED, DETAIL, Hook, MET, Record};
-use xdptun_common::report::outcome::Ending;
+use xdptun_common::report::outcome::{Ending, IN_ROW};
 
 use crate::host::interface::{Interface, interface};
 use crate::packet::direction::Direction;
@@ -47,8 +47,6 @@ fn record() -> Option<u32> {
 pub trait Scope {
     /// How they end.
     type Ending: Ending;
-    /// By how many bytes a frame at XDP is shorter once it has ended so.
-    fn shortens(ending: Self::Ending) -> usize;
     /// Whether a packet at a tc hook is one.
     fn has_skb(ctx: &TcContext, direction: Direction) -> bool;
     /// Whether a frame at XDP is one.
@@ -60,11 +58,6 @@ pub struct EveryPacket<E>(PhantomData<E>);
 
 impl<E: Ending> Scope for EveryPacket<E> {
     type Ending = E;
-
-    #[inline(always)]
-    fn shortens(_ending: E) -> usize {
-        0
-    }
 
     #[inline(always)]
     fn has_skb(ctx: &TcContext, _direction: Direction) -> bool {
@@ -90,12 +83,16 @@ pub fn recorded<S: Scope>(ctx: &TcContext, hook: Hook, process: impl FnOnce() ->
     verdict
 }
 
-/// Notes how the packet at hand ended.
+/// Notes how the packet at hand ended: no slower than to ask whether that is recorded.
 #[inline(always)]
 pub fn note<E: Ending>(ctx: &TcContext, ending: E) {
-    if record().is_some() {
-        Notes(ctx.raw()).set_end(end_of(ending));
-    }
+    Notes(ctx.raw()).set_end(end_of(ending));
+}
+
+/// The index of the counter in which the packet at hand ended, after [`note`].
+#[inline(always)]
+pub fn noted(ctx: &TcContext) -> u32 {
+    Notes(ctx.raw()).end().wrapping_sub(1) % IN_ROW
 }
 
 /// Notes that the packet at hand was turned into an answer.
@@ -210,19 +207,12 @@ fn copy_met_by_xdp<S: Scope>(context: *mut xdp_md, interface: u32, len: u32) -> 
     }
 }
 
-/// A packet that was met at that time, `len` bytes long, ends at XDP.
+/// A packet that was met at that time ends at XDP, with `len` bytes.
 #[inline(always)]
-pub fn left_by_xdp<S: Scope>(
-    ctx: &XdpContext,
-    at: Interface,
-    met: u64,
-    ending: S::Ending,
-    len: usize,
-) {
+pub fn left_by_xdp(ctx: &XdpContext, at: Interface, met: u64, ending: impl Ending, len: usize) {
     if record().is_none() {
         return;
     }
-    let len = len - S::shortens(ending);
     copy_left_by_xdp(ctx.ctx, at.index(), met, end_of(ending), len as u32);
 }
 

@@ -3,13 +3,13 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::PerCpuArray;
 use xdptun_common::member::ROWS;
-use xdptun_common::report::outcome::{Counter, IN_ROW};
+use xdptun_common::report::outcome::{Counter, CounterValue, Ending, IN_ROW};
 
 use crate::host::interface::Interface;
 
 /// The counters of a function: a row for each interface, in it by [`Counter::index`].
 #[map]
-pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(ROWS * IN_ROW, 0);
+pub static COUNTERS: PerCpuArray<CounterValue> = PerCpuArray::with_max_entries(ROWS * IN_ROW, 0);
 
 /// Counts one more.
 #[inline(always)]
@@ -20,8 +20,28 @@ pub fn count<C: Counter>(at: Interface, counter: C) {
 /// Counts so many more.
 #[inline(always)]
 pub fn count_all<C: Counter>(at: Interface, counter: C, number: u32) {
-    if let Some(count) = COUNTERS.get_ptr_mut(at.row() * IN_ROW + counter.index()) {
+    add(at, counter.index(), number, 0);
+}
+
+/// Counts a packet of `len` bytes, with its link header, that ends so.
+#[inline(always)]
+pub fn count_packet<E: Ending>(at: Interface, ending: E, len: u32) {
+    add(at, ending.index(), 1, len);
+}
+
+/// Counts bytes that a packet got after it had been counted in the counter with this index.
+#[inline(always)]
+pub fn count_bytes(at: Interface, index: u32, bytes: u32) {
+    add(at, index, 0, bytes);
+}
+
+#[inline(always)]
+fn add(at: Interface, index: u32, number: u32, bytes: u32) {
+    if let Some(value) = COUNTERS.get_ptr_mut(at.row() * IN_ROW + index) {
         // SAFETY: a per-CPU value, which only this program run touches.
-        unsafe { *count += u64::from(number) }
+        unsafe {
+            (*value).count += u64::from(number);
+            (*value).bytes += u64::from(bytes);
+        }
     }
 }

@@ -7,7 +7,7 @@ use xdptun_common::wire::EtherType;
 
 use crate::host::again;
 use crate::host::capture::note;
-use crate::host::counters::count;
+use crate::host::counters::count_packet;
 use crate::host::interface::{Interface, interface};
 use crate::host::redirect::{send_up, swallow};
 use crate::host::split::hand_over;
@@ -39,7 +39,7 @@ const fn action(fate: Fate) -> Action {
 #[inline(always)]
 pub fn end_at_tc<E: Ending>(ctx: &TcContext, ending: E, ether_type: EtherType) -> i32 {
     let at = interface(ctx);
-    count(at, ending);
+    count_packet(at, ending, ctx.len());
     note(ctx, ending);
     match action(ending.fate()) {
         Action::Pass => TC_ACT_UNSPEC,
@@ -55,11 +55,11 @@ pub fn end_at_tc<E: Ending>(ctx: &TcContext, ending: E, ether_type: EtherType) -
     }
 }
 
-/// Counts how a packet ended at XDP, and gives the verdict. XDP can send nothing to the
+/// Counts how a packet of `len` bytes ended at XDP, and gives the verdict. XDP can send nothing to the
 /// splitter or back, and has no sender to please.
 #[inline(always)]
-pub fn end_at_xdp<E: Ending>(at: Interface, ending: E) -> u32 {
-    count(at, ending);
+pub fn end_at_xdp<E: Ending>(at: Interface, ending: E, len: usize) -> u32 {
+    count_packet(at, ending, len as u32);
     match action(ending.fate()) {
         Action::Pass => xdp_action::XDP_PASS,
         Action::Split | Action::ComeIn | Action::Return | Action::Swallow | Action::Drop => {
@@ -71,7 +71,7 @@ pub fn end_at_xdp<E: Ending>(at: Interface, ending: E) -> u32 {
 /// Counts and drops.
 #[inline(always)]
 pub fn drop<E: Ending>(ctx: &TcContext, ending: E) -> i32 {
-    count(interface(ctx), ending);
+    count_packet(interface(ctx), ending, ctx.len());
     note(ctx, ending);
     TC_ACT_SHOT
 }

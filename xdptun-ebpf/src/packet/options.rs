@@ -77,9 +77,9 @@ pub fn take<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
     store(ctx, link_len(), &plain)
 }
 
-/// Puts the options back that [`take`] has just taken.
+/// Puts the options back that [`take`] has just taken. Returns how many bytes they have.
 #[inline(never)]
-pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
+pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<u32, PacketError> {
     let at = link_len() + I::LEN;
     let ip: I = ctx.read(link_len()).ok_or(PacketError::OutOfBounds)?;
     let transport_len = ip.payload_len().ok_or(PacketError::OutOfBounds)? as u16;
@@ -113,5 +113,6 @@ pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
         ctx,
         link_len(),
         &ip.with_options(next, len as usize, options, transport_len),
-    )
+    )?;
+    Ok(len)
 }

@@ -3,7 +3,6 @@
 use aya_ebpf::programs::{TcContext, XdpContext};
 use xdptun_common::parse::{Chains, Shape, is_extension, locate};
 use xdptun_common::tunnel::outcome::Outcome;
-use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Icmp, IpVersion, Ipv4Header, Ipv6Header, Protocol};
 
 use crate::host::capture::Scope;
@@ -18,14 +17,6 @@ pub struct Tunnel;
 
 impl Scope for Tunnel {
     type Ending = Outcome;
-
-    #[inline(always)]
-    fn shortens(ending: Outcome) -> usize {
-        match ending {
-            Outcome::RxRestored => GROWTH,
-            _ => 0,
-        }
-    }
 
     #[inline(always)]
     fn has_skb(ctx: &TcContext, direction: Direction) -> bool {

@@ -7,7 +7,7 @@ use xdptun_common::wire::Ip;
 
 use crate::host::again;
 use crate::host::capture::note_answer;
-use crate::host::counters::count;
+use crate::host::counters::count_packet;
 use crate::host::interface::interface;
 use crate::host::redirect::send_out;
 use crate::host::verdict::end_at_tc;
@@ -82,7 +82,7 @@ impl Verdict {
             Self::Message => Step::Message,
             Self::Answered(outcome) => {
                 let at = interface(ctx);
-                count(at, outcome);
+                count_packet(at, outcome, ctx.len());
                 note_answer(ctx, outcome);
                 again::mark(ctx);
                 Step::Done(send_out(at.index()))

@@ -8,6 +8,7 @@ use aya_ebpf::programs::XdpContext;
 use xdptun_common::attachment::IngressMode;
 use xdptun_common::parse::{Located, Shape, locate};
 use xdptun_common::tunnel::outcome::Outcome;
+use xdptun_common::tunnel::translate::GROWTH;
 use xdptun_common::wire::{Ip, Protocol};
 
 use crate::host::interface::Interface;
@@ -33,6 +34,15 @@ pub fn process<I: Ip>(ctx: &XdpContext, at: Interface, len: usize) -> Option<Out
                 .then_some(Outcome::RxDropPlainUdp)
         }
         _ => None,
+    }
+}
+
+/// By how many bytes a packet is shorter once it has ended so.
+#[inline(always)]
+pub const fn shortened_by(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::RxRestored => GROWTH,
+        _ => 0,
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::cmp::Ordering;
 use std::io::{self, Write as _};
-use std::net::ToSocketAddrs as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ipnet::IpNet;
 use serde::Serialize;
 
+use super::peers::{Wanted, WithPeers};
 use super::report::{FlowRow, flow_table, say_if_no_tunnel};
-use crate::config::Peer;
 use crate::observe::status::{FlowStatus, Status};
 
 /// Show the flows in this network namespace.
@@ -21,9 +19,8 @@ pub struct Arguments {
     #[arg(long, short, value_name = "NAME")]
     iface: Option<String>,
 
-    /// Show only flows with this peer (address, CIDR or host name); may be repeated.
-    #[arg(long, value_name = "PEER", value_delimiter = ',')]
-    peer: Vec<Peer>,
+    #[command(flatten)]
+    with: WithPeers,
 
     /// What to sort by; the largest number comes first.
     #[arg(long, value_enum, default_value = "remote")]
@@ -95,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.json {
         say_if_no_tunnel(&mut out, &status)?;
     }
-    let flows = select(status, &networks(&arguments.peer)?, arguments.sort);
+    let flows = select(status, &arguments.with.wanted()?, arguments.sort);
     if arguments.json {
         serde_json::to_writer(&mut out, &flows)?;
         writeln!(out)?;
@@ -107,29 +104,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The addresses of peers. Names are looked up now, once.
-fn networks(peers: &[Peer]) -> Result<Vec<IpNet>> {
-    let mut networks = Vec::new();
-    for peer in peers {
-        match peer {
-            Peer::Net(network) => networks.push(*network),
-            Peer::Host(name) => {
-                let found = (name.as_str(), 0).to_socket_addrs();
-                let found = found.with_context(|| format!("--peer {name}: no address is known"))?;
-                networks.extend(found.map(|address| IpNet::from(address.ip())));
-            }
-        }
-    }
-    Ok(networks)
-}
-
-fn select(status: Status, peers: &[IpNet], sort: Order) -> Flows {
-    let wanted = |flow: &FlowStatus| {
-        peers.is_empty() || peers.iter().any(|peer| peer.contains(&flow.remote.ip()))
-    };
+fn select(status: Status, wanted: &Wanted, sort: Order) -> Flows {
     let interfaces = status.interfaces.into_iter().map(|interface| {
         let mut flows = interface.flows;
-        flows.retain(wanted);
+        flows.retain(|flow| wanted.has(flow));
         flows.sort_by(|a, b| sort.compare(a, b));
         InterfaceFlows {
             function: interface.attachment.function,

@@ -8,6 +8,7 @@ use comfy_table::CellAlignment;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::State;
 
+use super::peers::WithPeers;
 use super::report::{FlowRow, flow_table, join, join_some, say_if_nothing, table};
 use crate::control;
 use crate::control::ReportedState;
@@ -22,9 +23,16 @@ use crate::observe::status::{
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
+    /// Show only this interface.
+    #[arg(long, short, value_name = "NAME")]
+    iface: Option<String>,
+
     /// Leave the flows out; their number is shown.
     #[arg(long)]
     no_flows: bool,
+
+    #[command(flatten)]
+    with: WithPeers,
 
     /// Print JSON.
     #[arg(long)]
@@ -34,7 +42,8 @@ pub struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   xdptun status
-  xdptun status --no-flows
+  xdptun status --iface eth0 --no-flows
+  xdptun status --peer 203.0.113.7
   xdptun status --json | jq '.interfaces[].flows'";
 
 /// How many flows of an interface are shown.
@@ -42,11 +51,12 @@ const MOST_FLOWS: usize = 20;
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let wanted = arguments.with.wanted()?;
     let mut status = Status::read()?;
-    if arguments.no_flows {
-        for interface in &mut status.interfaces {
-            interface.flows.clear();
-        }
+    for interface in &mut status.interfaces {
+        interface
+            .flows
+            .retain(|flow| !arguments.no_flows && wanted.has(flow));
     }
     super::block_on(async {
         match control::status().await {
@@ -55,6 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         Ok(())
     })?;
+    if let Some(name) = &arguments.iface {
+        status = status.of(name)?;
+    }
     let mut out = io::stdout().lock();
     if arguments.json {
         serde_json::to_writer(&mut out, &status)?;
@@ -355,10 +368,12 @@ fn print_flows(out: &mut impl io::Write, flows: &[FlowStatus]) -> Result<()> {
 }
 
 fn print_counters(out: &mut impl io::Write, attachment: &AttachmentStatus) -> Result<()> {
-    let mut counters = table(["COUNTER", "PACKETS"], 1);
-    let counts = attachment.counters.iter();
-    for (counter, value) in counts.filter(|(_, value)| *value != 0) {
-        counters.add_row([counter.name.to_owned(), value.to_string()]);
+    let mut counters = table(["COUNTER", "PACKETS", "BYTES"], 1);
+    let values = attachment.counters.values();
+    for (counter, value) in values.filter(|(_, value)| value.count != 0) {
+        let bytes = counter.has_bytes().then(|| value.bytes.to_string());
+        let count = value.count.to_string();
+        counters.add_row([counter.name.to_owned(), count, bytes.unwrap_or_default()]);
     }
     if counters.row_iter().next().is_some() {
         writeln!(out, "{counters}")?;

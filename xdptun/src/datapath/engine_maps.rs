@@ -7,7 +7,7 @@ use std::path::Path;
 use aya::maps::{Array, HashMap, MapData, MapError, MapType, PerCpuArray, PerCpuValues};
 use xdptun_common::attachment::{Attachment, Owner};
 use xdptun_common::member::{Member, PROBES, ROWS, slot};
-use xdptun_common::report::outcome::IN_ROW;
+use xdptun_common::report::outcome::{CounterValue, IN_ROW};
 
 use super::map::{Shape, Source, absent};
 use super::pod::AsPod;
@@ -27,7 +27,7 @@ pub struct EngineMaps {
     owner: Array<MapData, AsPod<Owner>>,
     attachments: HashMap<MapData, u32, AsPod<Attachment>>,
     interfaces: Array<MapData, AsPod<Member>>,
-    counters: PerCpuArray<MapData, u64>,
+    counters: PerCpuArray<MapData, AsPod<CounterValue>>,
 }
 
 impl EngineMaps {
@@ -37,7 +37,11 @@ impl EngineMaps {
     ///
     /// If one is missing or not what its name says.
     pub fn open(source: &mut Source<'_>) -> Result<Self> {
-        let counters = Shape(MapType::PerCpuArray, size_of::<u32>(), size_of::<u64>());
+        let counters = Shape(
+            MapType::PerCpuArray,
+            size_of::<u32>(),
+            size_of::<CounterValue>(),
+        );
         Ok(Self {
             owner: source.map(OWNER, Shape::array::<Owner>())?.try_into()?,
             attachments: source
@@ -182,9 +186,9 @@ impl EngineMaps {
     /// # Errors
     ///
     /// If the map cannot be read.
-    pub fn counter(&self, row: u32, index: u32) -> Result<u64, MapError> {
+    pub fn counter(&self, row: u32, index: u32) -> Result<CounterValue, MapError> {
         let counter = self.counters.get(&(row * IN_ROW + index), 0)?;
-        Ok(counter.iter().sum())
+        Ok(counter.iter().map(|of_cpu| of_cpu.0).sum())
     }
 
     /// Sets the counters of a row to zero, for another interface.
@@ -195,7 +199,7 @@ impl EngineMaps {
     pub fn clear_row(&mut self, row: u32) -> Result<()> {
         for index in row * IN_ROW..(row + 1) * IN_ROW {
             let cpus = self.counters.get(&index, 0)?.len();
-            let zeros = PerCpuValues::try_from(vec![0; cpus])?;
+            let zeros = PerCpuValues::try_from(vec![AsPod(CounterValue::default()); cpus])?;
             self.counters.set(index, zeros, 0)?;
         }
         Ok(())

@@ -24,7 +24,7 @@ pub fn check(pinned: &Pinned) -> Result<Finding> {
     // Segments of one flow may leave by one interface of a group and arrive by another.
     let of_group = |index| -> Result<u64> {
         let rows = pinned.group.members.values().map(|one| one.row);
-        rows.map(|row| Ok(pinned.group.engine.counter(row, index)?))
+        rows.map(|row| Ok(pinned.group.engine.counter(row, index)?.count))
             .sum()
     };
     let count = |outcome: Outcome| of_group(outcome.index());

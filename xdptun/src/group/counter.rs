@@ -1,7 +1,7 @@
 //! What a function counts on each interface.
 
-use serde::{Serialize, Serializer};
-use xdptun_common::report::outcome::{self, Ending, Fate};
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use xdptun_common::report::outcome::{self, CounterValue, Ending, Fate};
 
 /// A counter of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,12 @@ impl Counter {
             metric,
         }
     }
+
+    /// Whether the programs count the bytes of its packets as well.
+    #[must_use]
+    pub fn has_bytes(&self) -> bool {
+        self.metric == &PACKETS
+    }
 }
 
 /// A metric that has a sample for each of some counters.
@@ -59,10 +65,9 @@ pub fn of_endings<E: Ending>() -> impl Iterator<Item = Counter> + Clone {
     all.map(|ending| Counter::kept_by_programs(*ending, ending.fate().into(), &PACKETS))
 }
 
-/// The counters of an interface with their values, in the order of status output; in JSON a
-/// map from names to values.
+/// The counters of an interface with their values, in the order of status output.
 #[derive(Clone, Debug, Default)]
-pub struct Counts(Vec<(Counter, u64)>);
+pub struct Counts(Vec<(Counter, CounterValue)>);
 
 impl Counts {
     /// The value of a counter, if there is one with this name.
@@ -73,20 +78,44 @@ impl Counts {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (&Counter, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Counter, u64)> + Clone {
+        self.values().map(|(counter, value)| (counter, value.count))
+    }
+
+    /// The bytes of packets, for each [counter that has them](Counter::has_bytes).
+    pub fn bytes(&self) -> impl Iterator<Item = (&Counter, u64)> + Clone {
+        let counted = self.values().filter(|(counter, _)| counter.has_bytes());
+        counted.map(|(counter, value)| (counter, value.bytes))
+    }
+
+    /// All of them, with all that was counted.
+    pub fn values(&self) -> impl Iterator<Item = (&Counter, CounterValue)> + Clone {
         self.0.iter().map(|(counter, value)| (counter, *value))
     }
 }
 
-impl FromIterator<(Counter, u64)> for Counts {
-    fn from_iter<I: IntoIterator<Item = (Counter, u64)>>(counts: I) -> Self {
+impl FromIterator<(Counter, CounterValue)> for Counts {
+    fn from_iter<I: IntoIterator<Item = (Counter, CounterValue)>>(counts: I) -> Self {
         Self(counts.into_iter().collect())
     }
 }
 
+/// Two fields, `counters` and `bytes`, each a map from names to values.
 impl Serialize for Counts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter().map(|(counter, value)| (counter.name, value)))
+        let mut fields = serializer.serialize_struct("Counts", 2)?;
+        fields.serialize_field("counters", &Values(self.iter()))?;
+        fields.serialize_field("bytes", &Values(self.bytes()))?;
+        fields.end()
+    }
+}
+
+/// Some counters with values.
+struct Values<I>(I);
+
+impl<'a, I: Iterator<Item = (&'a Counter, u64)> + Clone> Serialize for Values<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.clone().map(|(counter, value)| (counter.name, value)))
     }
 }
 

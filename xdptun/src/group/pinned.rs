@@ -8,6 +8,7 @@ use aya::programs::SchedClassifier;
 use nix::net::if_::if_nameindex;
 use nix::unistd::Pid;
 use xdptun_common::attachment::{Attachment, Filters, IngressMode};
+use xdptun_common::report::outcome::CounterValue;
 
 use super::counter::{Counter, Counts, KeptIn};
 use super::function::Function;
@@ -152,7 +153,10 @@ impl<F: Function> Pinned<F> {
         let value = |counter: Counter| {
             let value = match counter.kept_in {
                 KeptIn::Row(index) => self.group.engine.counter(self.attachment.row, index)?,
-                KeptIn::Attachment => self.attachment.lost_in_queue,
+                KeptIn::Attachment => CounterValue {
+                    count: self.attachment.lost_in_queue,
+                    bytes: 0,
+                },
             };
             Ok((counter, value))
         };

@@ -47,6 +47,7 @@ impl FromStr for PortRange {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let port = |part: &str| match part.parse::<u16>() {
             Ok(port) if port != 0 => Ok(port),
+            _ if part.is_empty() => Err(PortError::NotAPort(text.to_owned())),
             _ => Err(PortError::NotAPort(part.to_owned())),
         };
         Self::new(port(first)?, port(last)?)

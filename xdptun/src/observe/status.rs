@@ -80,8 +80,9 @@ pub struct AttachmentStatus {
     /// Time since it was attached; `attached_s`, seconds, in JSON.
     #[serde(rename = "attached_s", serialize_with = "as_seconds")]
     pub attached: Duration,
-    /// Packets of this interface by counter, since it was attached; `xdptun explain` tells
-    /// the meaning of each.
+    /// Packets of this interface by counter, and their bytes, since it was attached;
+    /// `xdptun explain` tells the meaning of each. Two fields in JSON, `counters` and `bytes`.
+    #[serde(flatten)]
     pub counters: Counts,
 }
 
@@ -241,7 +242,10 @@ impl Status {
     /// Whether nothing is attached.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.interfaces.is_empty() && self.gateways.is_empty() && self.nat64.is_none()
+        self.interfaces.is_empty()
+            && self.gateways.is_empty()
+            && self.policies.is_empty()
+            && self.nat64.is_none()
     }
 
     /// Keeps only the attachment of one interface.
@@ -254,6 +258,9 @@ impl Status {
             .retain(|found| found.attachment.name == interface);
         self.nat64
             .take_if(|found| found.attachment.name != interface);
+        if let Some(reports) = &mut self.service {
+            reports.retain(|report| report.name == interface);
+        }
     }
 
     /// The attachment of one interface.

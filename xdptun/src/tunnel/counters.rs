@@ -1,5 +1,7 @@
 //! The counters of the tunnel.
 
+#[cfg(test)]
+use xdptun_common::report::outcome::CounterValue;
 use xdptun_common::tunnel::outcome::{GroStep, Outcome, Sent};
 
 #[cfg(test)]
@@ -68,6 +70,12 @@ pub fn with_values(values: &[(&str, u64)]) -> Counts {
     let counter = |name| all().find(|counter| counter.name == name).unwrap();
     values
         .iter()
-        .map(|(name, value)| (counter(*name), *value))
+        .map(|(name, count)| {
+            let value = CounterValue {
+                count: *count,
+                bytes: 0,
+            };
+            (counter(*name), value)
+        })
         .collect()
 }

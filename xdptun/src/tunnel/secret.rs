@@ -144,7 +144,8 @@ fn read(path: &Path, veils: bool) -> Result<KeyPair> {
         Ok(Some(group)) if group.gid.as_raw() == metadata.gid() => 0o007,
         _ => 0o077,
     };
-    if metadata.permissions().mode() & others != 0 {
+    // Neither a pipe nor `/dev/null` wants other permissions.
+    if metadata.is_file() && metadata.permissions().mode() & others != 0 {
         warn!("{name}: other users may read this secret; `chmod 600 {name}`");
     }
     let mut bytes = Vec::new();

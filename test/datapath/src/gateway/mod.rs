@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use xdptun_common::address::{Local, address_bytes};
@@ -30,6 +30,7 @@ use xdptun_common::member::{self, Member};
 use xdptun_common::wire::{LINK_ETHERNET, Protocol};
 use xdptun_lab::workspace;
 
+use crate::counters::Counters;
 use crate::kernel::{Record, require_root, take, within};
 use crate::moment::Remembered;
 use crate::path::Family;
@@ -100,8 +101,7 @@ pub struct Gateway {
     met_at: u32,
     loaded: [bool; 2],
     remembered: Remembered<2>,
-    counters: PerCpuArray<MapData, u64>,
-    counted: BTreeMap<&'static str, u64>,
+    counters: Counters,
     sessions: HashMap<MapData, Record<Tuple>, Record<Entry>>,
     embryonic: HashMap<MapData, Record<Tuple>, Record<Entry>>,
     lasting: Array<MapData, u64>,
@@ -148,8 +148,7 @@ impl Gateway {
         }
         let mut gateway = Self {
             remembered: Remembered::take(&mut ebpf),
-            counters: take(&mut ebpf, "COUNTERS"),
-            counted: BTreeMap::new(),
+            counters: Counters::take(&mut ebpf, Outcome::ALL.len() + Count::ALL.len()),
             sessions: take(&mut ebpf, "SESSIONS"),
             embryonic: take(&mut ebpf, "EMBRYONIC"),
             lasting: take(&mut ebpf, "LASTING"),
@@ -361,18 +360,17 @@ impl Gateway {
     ///
     /// If they cannot be read.
     pub fn moved(&mut self) -> BTreeMap<&'static str, u64> {
-        let outcomes = Outcome::ALL.iter().map(|one| (one.index(), one.name()));
-        let counts = Count::ALL.iter().map(|one| (one.index(), one.name()));
-        let mut moved = BTreeMap::new();
-        for (index, name) in outcomes.chain(counts) {
-            let value = self.counters.get(&index, 0).expect("it can be read");
-            let value = value.iter().sum::<u64>();
-            let before = self.counted.insert(name, value).unwrap_or(0);
-            if value != before {
-                moved.insert(name, value - before);
-            }
-        }
-        moved
+        self.counters.named::<Outcome, Count>()
+    }
+
+    /// The same after one packet, of which `after` came.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read, or other bytes than those of the packet were counted.
+    #[track_caller]
+    pub fn moved_of(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
+        self.counters.named_of::<Outcome, Count>(after)
     }
 
     /// Begins a step: this packet is met on this side.

@@ -435,6 +435,23 @@ fn status_shows_what_is_attached() {
     ] {
         assert!(text.contains(word), "no {word} in\n{text}");
     }
+    for (iface, shows) in [("eth0", true), ("lo", false)] {
+        let text = run(&net.a.netns, &["status", "--iface", iface, "--no-flows"]).unwrap();
+        let text = text.stdout.join("\n");
+        assert_eq!(text.contains("tx_disguised"), shows, "{iface}: {text}");
+        assert!(!text.contains("[fd00::2]:8000"), "{iface}: {text}");
+    }
+    // `localhost` is a name that every host knows, and no peer has.
+    for (peer, shows) in [
+        ("fd00::2", true),
+        ("10.0.0.0/24", false),
+        ("localhost", false),
+    ] {
+        let text = run(&net.a.netns, &["status", "--peer", peer]).unwrap();
+        let text = text.stdout.join("\n");
+        assert_eq!(text.contains("[fd00::2]:8000"), shows, "{peer}: {text}");
+        assert!(text.contains("flows  1 established"), "{peer}: {text}");
+    }
     attached.stop().unwrap();
     assert_eq!(status(), serde_json::json!({"schema": 1, "interfaces": []}));
 }

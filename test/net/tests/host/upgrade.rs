@@ -121,6 +121,26 @@ fn a_running_one_is_replaced_without_loss() {
     }
 }
 
+/// A port that the successor does not have takes its flows with it.
+#[test]
+fn a_successor_tells_what_it_does_not_carry() {
+    let net = Direct::new().unwrap();
+    let old = mode::TC.attach(&net.a, &["--port", "8000,8001"]).unwrap();
+    let _far = mode::TC.attach(&net.b, &["--port", "8000,8001"]).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    for port in [8000, 8001] {
+        let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, port)).unwrap();
+        udp::exchange(&socket, echo.address(), b"opens a flow", LIMIT).unwrap();
+    }
+    let arguments = ["--port", "8000", "--take-over"];
+    let new = mode::TC.attach(&net.a, &arguments).unwrap();
+    says(&new, "took over what was attached, with 2 flows");
+    let left = "flows of ports or peers that are not carried any more: 1; they end without a FIN";
+    says(&new, left);
+    new.stop().unwrap();
+    drop(old);
+}
+
 #[test]
 fn ports_and_peers_can_change_but_not_what_flows_depend_on() {
     let net = Direct::new().unwrap();

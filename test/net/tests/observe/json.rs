@@ -9,7 +9,8 @@ use xdptun_test_net::service::File;
 use xdptun_test_net::{LIMIT, PORT, mode, raw};
 
 /// Objects whose names are data, and what the document writes for one of them.
-const MAPS: [(&str, &str); 3] = [
+const MAPS: [(&str, &str); 4] = [
+    ("interfaces[].bytes", "NAME"),
     ("interfaces[].counters", "NAME"),
     ("interfaces[].flow_states", "STATE"),
     ("interfaces[].drops", "NAME"),

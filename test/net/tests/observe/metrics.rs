@@ -76,14 +76,17 @@ fn tell_what_status_tells() {
         let labels = labels.into_iter().chain(outcome);
         metrics.value(name, &labels.collect::<Vec<_>>())
     };
-    for (name, direction, count) in [
-        ("tx_disguised", "transmit", COUNT + UNANSWERED),
-        ("rx_restored", "receive", COUNT),
+    // The headers of Ethernet, IPv6 and TCP, or UDP.
+    let (segment, datagram) = (14 + 40 + 20 + 100, 14 + 40 + 8 + 100);
+    for (name, count, len) in [
+        ("tx_disguised", COUNT + UNANSWERED, segment),
+        ("rx_restored", COUNT, datagram),
     ] {
         let counted = of_attachment("xdptun_packets_total", Some(name));
         assert_eq!(counted, Some(count as f64), "{name}");
-        let bytes = value("xdptun_flows_payload_bytes", Some(("direction", direction)));
-        assert_eq!(bytes, Some((count * 100) as f64), "{direction}");
+        let bytes = of_attachment("xdptun_packet_bytes_total", Some(name));
+        assert_eq!(bytes, Some((count * len) as f64), "{name}");
+        assert_eq!(shown["bytes"][name].as_f64(), bytes, "{name}");
     }
     let counters = shown["counters"].as_object().unwrap();
     for (name, count) in counters {
@@ -106,6 +109,11 @@ fn tell_what_status_tells() {
     ];
     let outcomes = names.map(|name| metrics.label_values(name, "outcome").len());
     assert_eq!(outcomes.iter().sum::<usize>(), counters.len());
+    let bytes = metrics.label_values("xdptun_packet_bytes_total", "outcome");
+    assert_eq!(
+        bytes,
+        metrics.label_values("xdptun_packets_total", "outcome")
+    );
 
     let state = |name| value("xdptun_flows", Some(("state", name)));
     assert_eq!(state("established"), Some(1.0));

@@ -199,7 +199,10 @@ fn a_second_process_is_refused() {
     let second = [&second[..], &["--contains", "x", "--action", "drop"]].concat();
     let refused = cli::run(&net.b.netns, &second).unwrap();
     refused.assert_one_line(&["already attached", "file of `xdptun run`", "--take-over"]);
-    let text = xdptun::run_in(&net.b.netns, &["status"]).unwrap();
-    assert!(text.contains("in contains `STEPH`: count"), "{text}");
+    for arguments in [&["status"][..], &["status", "--iface", Host::DEV]] {
+        let text = xdptun::run_in(&net.b.netns, arguments).unwrap();
+        assert!(text.contains("in contains `STEPH`: count"), "{text}");
+        assert!(!text.contains("nothing is attached"), "{text}");
+    }
     attached.stop().unwrap();
 }

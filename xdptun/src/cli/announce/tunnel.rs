@@ -64,11 +64,20 @@ fn say_attachment(
         carried.ingress.name()
     )?;
     if attached.adopted {
-        let flows = attached.maps.flows()?.len();
+        let flows = attached.maps.flows()?;
         writeln!(
             out,
-            "{name}: took over what was attached, with {flows} flows"
+            "{name}: took over what was attached, with {} flows",
+            flows.len()
         )?;
+        let left = flows.iter().filter(|(key, _)| !settings.carry(key));
+        if let left @ 1.. = left.count() {
+            writeln!(
+                out,
+                "{name}: flows of ports or peers that are not carried any more: {left}; they end \
+                 without a FIN"
+            )?;
+        }
     }
     if let Some(refusal) = &carried.xdp_refusal {
         writeln!(out, "{name}: no native XDP: {refusal}")?;

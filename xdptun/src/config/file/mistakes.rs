@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
+use toml::de::{DeArray, DeTable, Deserializer};
 
+use super::places::{holds, key, list_at, removed};
 use super::words::{in_words, missing};
 use crate::error::{Error, Kind, Result};
 
@@ -68,13 +69,21 @@ impl<'a> Reading<'a> {
             };
             let message = error.message();
             let place = error.span();
+            let of_elements = place
+                .as_ref()
+                .map(|place| wrong_elements::<T>(&rest, place));
             let path = place.as_ref().and_then(|place| removed(&mut rest, place));
             // What was wrong with it has been said.
             let is_told = missing(message).is_some_and(|name| gone.iter().any(|one| one == name));
             if !is_told {
                 let parent = path.as_ref().and_then(|path| path.split_last());
                 let parent = parent.map_or(&[][..], |(_, parent)| parent);
-                self.add(place, in_words(message, parent));
+                match of_elements.unwrap_or_default() {
+                    all if all.is_empty() => self.add(place, in_words(message, parent)),
+                    all => all
+                        .into_iter()
+                        .for_each(|(place, what)| self.add(Some(place), in_words(&what, parent))),
+                }
             }
             match path.and_then(|mut path| path.pop()) {
                 Some(name) => gone.push(name),
@@ -176,46 +185,36 @@ impl Mistake {
     }
 }
 
-/// Removes what is at a place; its path, `None` if there is nothing.
-fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<Vec<String>> {
-    let is_at = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
-    let mut at = None;
-    for (key, value) in table.iter_mut() {
-        let mut has = is_at(key.span()) || is_at(value.span());
-        let inner = match value.get_mut() {
-            _ if is_at(key.span()) => None,
-            DeValue::Table(inner) => removed(inner, place),
-            DeValue::Array(elements) => {
-                // Those of `[[name]]` lie apart.
-                has |= elements.iter().any(|one| is_at(one.span()));
-                elements.iter_mut().find_map(|one| match one.get_mut() {
-                    DeValue::Table(inner) => removed(inner, place),
-                    _ => None,
-                })
-            }
-            _ => None,
+/// The mistakes of the elements of the list that a place is in. Its reader stops at the first, and may
+/// not say where that is, so each element is read as the only one.
+fn wrong_elements<T: DeserializeOwned>(
+    table: &DeTable<'_>,
+    place: &Range<usize>,
+) -> Vec<(Range<usize>, String)> {
+    let mut table = table.clone();
+    let elements = list_at(&mut table, place).cloned();
+    let mut wrong = Vec::new();
+    for element in elements.into_iter().flatten() {
+        let span = element.span();
+        let Some(list) = list_at(&mut table, place) else {
+            break;
         };
-        if let Some(mut path) = inner {
-            path.insert(0, key.get_ref().to_string());
-            return Some(path);
-        }
-        if has {
-            at = Some(key.get_ref().to_string());
-        }
+        *list = DeArray::new();
+        list.push(element);
+        let whole = Spanned::new(0..place.end, table.clone());
+        let error = T::deserialize(Deserializer::from(whole)).err();
+        let found = error.as_ref().and_then(toml::de::Error::span);
+        wrong.extend(found.zip(error).and_then(|(found, error)| {
+            let is_its = found == *place || holds(&span, &found);
+            let found = if holds(&span, &found) {
+                found
+            } else {
+                span.clone()
+            };
+            is_its.then(|| (found, error.message().to_owned()))
+        }));
     }
-    let name = at?;
-    table.remove(name.as_str()).map(|_| vec![name])
-}
-
-/// The place of the last name of a path.
-fn key(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
-    let (name, rest) = path.split_first()?;
-    let (key, value) = table.get_key_value(*name)?;
-    match (rest, value.get_ref()) {
-        ([], _) => Some(key.span()),
-        (rest, DeValue::Table(inner)) => self::key(inner, rest),
-        _ => None,
-    }
+    wrong
 }
 
 #[cfg(test)]
@@ -249,6 +248,24 @@ mod tests {
             7 | ingress = \"xpd\"\n  \
               |           ^^^^^";
         assert_eq!(mistakes(text), expected);
+    }
+
+    #[test]
+    fn every_mistake_of_a_list_is_shown() {
+        let told = mistakes("[interface.eth0]\nports = [5555, \"x-1\", 70000, \"1-\"]\n");
+        let places: Vec<_> = told
+            .lines()
+            .filter(|line| line.starts_with("line"))
+            .collect();
+        let [text, number, range] = places[..] else {
+            panic!("{told}")
+        };
+        assert!(text.starts_with("line 2, column 16: "), "{told}");
+        assert!(number.starts_with("line 2, column 23: "), "{told}");
+        assert!(range.starts_with("line 2, column 30: "), "{told}");
+        let two = "\"10.0.0.1\", \"a b\", \"10.0.0.0/33\"";
+        let told = mistakes(&format!("[interface.eth0]\nports = [1]\npeers = [{two}]\n"));
+        assert!(told.starts_with("2 mistakes\n"), "{told}");
     }
 
     #[test]

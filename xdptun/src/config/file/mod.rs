@@ -1,6 +1,7 @@
 //! The configuration file.
 
 mod mistakes;
+mod places;
 mod words;
 
 use std::collections::BTreeMap;

@@ -71,9 +71,9 @@ fn mistakes_are_shown_where_they_are() {
         ),
         ("ports = []", 9, "no port"),
         ("ports = 8000", 9, "expected a list like [51820]"),
-        ("ports = [0]", 9, "ports are 1 to 65535"),
-        ("ports = [70000]", 9, "ports are 1 to 65535"),
-        ("ports = [\"9-8\"]", 9, "write 8-9"),
+        ("ports = [0]", 10, "ports are 1 to 65535"),
+        ("ports = [70000]", 10, "ports are 1 to 65535"),
+        ("ports = [\"9-8\"]", 10, "write 8-9"),
         (
             "ports = [1]\npeers = [\"10.0.0.0/33\"]",
             10,

@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::family::{Descriptor, Families, Labelled, group, labelled};
-use crate::group::counter::Metric;
+use crate::group::counter::{Counter, Counts, Metric};
 use crate::observe::status::AttachmentStatus;
 
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl Collector for Attachments {
         for metric in metrics(&self.0) {
             families.counters(metric)?;
         }
+        families.bytes()?;
         families.state()
     }
 }
@@ -71,25 +72,40 @@ impl Families<'_, '_, AttachmentStatus> {
         )
     }
 
-    fn counters(&mut self, wanted: &Metric) -> fmt::Result {
-        self.each(
-            (wanted.name, wanted.help, None),
-            MetricType::Counter,
-            |metric, name, status| {
-                let counts = status.counters.iter();
-                for (counter, value) in counts.filter(|(counter, _)| counter.metric == wanted) {
-                    let labels = [
-                        ("interface", name),
-                        ("function", status.function),
-                        ("outcome", counter.name),
-                    ];
-                    metric
-                        .encode_family(&labels)?
-                        .encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
-                }
-                Ok(())
-            },
-        )
+    fn counters(&mut self, wanted: &'static Metric) -> fmt::Result {
+        self.by_outcome((wanted.name, wanted.help, None), |counts| {
+            let counts = counts.iter();
+            Box::new(counts.filter(move |(counter, _)| counter.metric == wanted))
+        })
+    }
+
+    fn bytes(&mut self) -> fmt::Result {
+        let help = "Bytes of packets by how they ended, as they were then, with the link header, \
+                    as `ip -s link` counts.";
+        self.by_outcome(("xdptun_packet", help, Some(&Unit::Bytes)), |counts| {
+            Box::new(counts.bytes())
+        })
+    }
+
+    /// The values of some counters, for each attachment.
+    fn by_outcome(
+        &mut self,
+        descriptor: Descriptor<'_>,
+        values: impl Fn(&Counts) -> Box<dyn Iterator<Item = (&Counter, u64)> + '_>,
+    ) -> fmt::Result {
+        self.each(descriptor, MetricType::Counter, |metric, name, status| {
+            for (counter, value) in values(&status.counters) {
+                let labels = [
+                    ("interface", name),
+                    ("function", status.function),
+                    ("outcome", counter.name),
+                ];
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, u64, f64>(&value, None)?;
+            }
+            Ok(())
+        })
     }
 
     fn state(&mut self) -> fmt::Result {

@@ -76,6 +76,8 @@ mod tests {
     use std::iter;
     use std::time::Duration;
 
+    use xdptun_common::report::outcome::CounterValue;
+
     use super::*;
     use crate::gateway::Gateway;
     use crate::group::Function as _;
@@ -109,11 +111,15 @@ mod tests {
     /// Each of its counters has the value `count`, and so many sessions are open.
     fn gateway(name: &str, group: &[&str], attached_s: u64, count: usize) -> GatewayStatus {
         let counters = Gateway::counters().into_iter();
+        let value = CounterValue {
+            count: count as u64,
+            bytes: 100 * count as u64,
+        };
         GatewayStatus {
             attachment: AttachmentStatus {
                 function: "gateway",
                 group: group.iter().copied().map(str::to_owned).collect(),
-                counters: counters.map(|one| (one, count as u64)).collect(),
+                counters: counters.map(|one| (one, value)).collect(),
                 ..attachment(name, 2, attached_s, 0).attachment
             },
             forwards: Vec::new(),
@@ -173,8 +179,9 @@ mod tests {
         let line =
             r#"xdptun_packets_total{interface="eth0",function="tunnel",outcome="tx_disguised"} 7"#;
         assert_holds(&text, line);
+        // Each has packets and bytes.
         let disguised = text.matches("outcome=\"tx_disguised\"").count();
-        assert_eq!(disguised, 2, "{text}");
+        assert_eq!(disguised, 2 * 2, "{text}");
         // Gone: there is no MTU.
         let gone = rendered(vec![attachment("eth0", 2, 60, 0)]);
         assert!(!gone.contains("xdptun_interface_mtu_bytes{"), "{gone}");

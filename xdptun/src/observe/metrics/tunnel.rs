@@ -5,10 +5,9 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 
 use super::family::{Families, Labelled, labelled};
-use crate::observe::status::{FlowStatus, InterfaceStatus};
+use crate::observe::status::InterfaceStatus;
 
 #[derive(Debug)]
 pub struct Tunnels(Vec<Labelled<InterfaceStatus>>);
@@ -26,8 +25,7 @@ impl Collector for Tunnels {
             attachments: &self.0,
         };
         families.about()?;
-        families.flows()?;
-        families.payload()
+        families.flows()
     }
 }
 
@@ -65,26 +63,6 @@ impl Families<'_, '_, InterfaceStatus> {
                 metric
                     .encode_family(&[("interface", name)])?
                     .encode_gauge(&status.max_flows)
-            },
-        )
-    }
-
-    fn payload(&mut self) -> fmt::Result {
-        let help = "Payload that the flows in the table have carried; less again \
-                    when one leaves it, or sends by another interface.";
-        self.each(
-            ("xdptun_flows_payload", help, Some(&Unit::Bytes)),
-            MetricType::Gauge,
-            |metric, name, status| {
-                let bytes = |of: fn(&FlowStatus) -> u64| status.flows.iter().map(of).sum::<u64>();
-                for (direction, bytes) in [
-                    ("receive", bytes(|flow| flow.rx_bytes)),
-                    ("transmit", bytes(|flow| flow.tx_bytes)),
-                ] {
-                    let labels = [("interface", name), ("direction", direction)];
-                    metric.encode_family(&labels)?.encode_gauge(&bytes)?;
-                }
-                Ok(())
             },
         )
     }

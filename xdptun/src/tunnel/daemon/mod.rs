@@ -155,7 +155,7 @@ impl Sources {
 fn refused(attached: &Attached) -> Result<u64, MapError> {
     let refused = |one: &Carried| {
         let index = Outcome::RxRefused.index();
-        attached.engine.counter(one.row, index)
+        Ok(attached.engine.counter(one.row, index)?.count)
     };
     attached.interfaces.iter().map(refused).sum()
 }

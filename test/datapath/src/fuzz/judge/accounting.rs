@@ -15,8 +15,13 @@ use crate::fuzz::scene::Scene;
 use crate::path::{Family, mac};
 use crate::program::Program;
 
-/// The outcome and the control segment that were counted.
-pub fn counted_once(seen: &Seen) -> Judgement<(Option<Outcome>, Option<Sent>)> {
+/// What the kernel puts in the first buffer of a frame for a test of XDP: a page without the room before
+/// the frame (256 bytes) and what it keeps behind it (320).
+const FIRST_BUFFER: usize = 4096 - 256 - 320;
+
+/// The outcome and the control segment that were counted, once, and with the bytes of what came
+/// of the packet.
+pub fn counted_once(program: Program, seen: &Seen) -> Judgement<(Option<Outcome>, Option<Sent>)> {
     let counted = || format!("{:?}", seen.moved);
     let (outcome, sent) = match (&seen.moved.outcomes[..], &seen.moved.sent[..]) {
         ([], []) => return Ok((None, None)),
@@ -27,6 +32,13 @@ pub fn counted_once(seen: &Seen) -> Judgement<(Option<Outcome>, Option<Sent>)> {
             return Ok((None, None));
         }
     };
+    let len = seen.ran.packet.len();
+    // Without `frags` a program meets no more than the first buffer, and no driver gives it more.
+    let is_whole = program != Program::Xdp || len <= FIRST_BUFFER;
+    let is_right = seen.moved.bytes == len as u64 || !is_whole;
+    rule("its bytes are counted", is_right, || {
+        format!("{}; it has {len}", counted())
+    })?;
     Ok((Some(outcome), sent))
 }
 
