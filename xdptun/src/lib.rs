@@ -25,16 +25,23 @@
 //!
 //! | to | take |
 //! |---|---|
-//! | attach | [`group::Group::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`group::Group::run`] carries datagrams |
+//! | attach | [`group::Group::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`group::Group::run_until`] carries datagrams |
 //! | hear of events | a [`tunnel::daemon::Observer`] |
-//! | change it, detach | [`group::Handle`]; [`group::detach::detach`] for what another process attached |
+//! | change it while it runs | [`group::Group::run`] with the orders of a [`group::Handle`] |
+//! | detach | the end of both; [`group::detach::detach`] for what another process attached |
 //! | look at it | [`observe::status::Status::read`] |
 //! | act on what fails | [`error::Error::kind`] |
 //! | carry all of a file | [`service::run`], as `xdptun run` does |
 //!
 //! It needs root, or `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_PERFMON`; and a
 //! tokio runtime with one thread, as `#[tokio::main(flavor = "current_thread")]` makes it.
-//! A whole program, `xdptun/examples/embed.rs`:
+//! The shortest useful program, `xdptun/examples/carry.rs`:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/carry.rs")]
+//! ```
+//!
+//! One that hears of its flows and tells what they carried, `xdptun/examples/embed.rs`:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/embed.rs")]

@@ -21,8 +21,8 @@ pub struct Moved {
     pub outcomes: Vec<(Outcome, u64)>,
     /// Control segments.
     pub sent: Vec<(Sent, u64)>,
-    /// The bytes of the packets that ended.
-    pub bytes: u64,
+    /// The bytes of the packets that ended so.
+    pub bytes: Vec<(Outcome, u64)>,
 }
 
 /// The map of counters, and what it held when it was last read.
@@ -62,9 +62,9 @@ impl Counters {
     pub fn moved(&mut self) -> Moved {
         let moved = self.differences();
         Moved {
-            outcomes: nonzero(Outcome::ALL, &moved),
-            sent: nonzero(Sent::ALL, &moved),
-            bytes: moved.iter().map(|value| value.bytes).sum(),
+            outcomes: nonzero(Outcome::ALL, &moved, |value| value.count),
+            sent: nonzero(Sent::ALL, &moved, |value| value.count),
+            bytes: nonzero(Outcome::ALL, &moved, |value| value.bytes),
         }
     }
 
@@ -73,24 +73,33 @@ impl Counters {
     /// # Panics
     ///
     /// If they cannot be read.
-    pub fn named<E: Ending, C: Counter>(&mut self) -> BTreeMap<&'static str, u64> {
+    pub fn moved_by_name<E: Ending, C: Counter>(&mut self) -> BTreeMap<&'static str, u64> {
         by_name::<E, C>(&self.differences())
     }
 
-    /// The same after one packet, of which `after` came.
+    /// The same for one packet that became `after`.
     ///
     /// # Panics
     ///
-    /// If they cannot be read, or if the packet ended and other bytes than its own were counted.
+    /// If they cannot be read, or if other bytes were counted than those of `after`, where the packet
+    /// ended.
     #[track_caller]
-    pub fn named_of<E: Ending, C: Counter>(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
+    pub fn moved_by_packet<E: Ending, C: Counter>(
+        &mut self,
+        after: &[u8],
+    ) -> BTreeMap<&'static str, u64> {
         let moved = self.differences();
-        let ended = !nonzero(E::ALL, &moved).is_empty();
-        let bytes: u64 = moved.iter().map(|value| value.bytes).sum();
-        let expected = if ended { after.len() as u64 } else { 0 };
-        let moved = by_name::<E, C>(&moved);
-        assert_eq!(bytes, expected, "bytes; counted {moved:?}");
-        moved
+        let ended = nonzero(E::ALL, &moved, |value| value.count);
+        let bytes: Vec<_> = ended
+            .iter()
+            .map(|(ending, _)| (ending.name(), after.len() as u64))
+            .collect();
+        let counted: Vec<_> = nonzero(E::ALL, &moved, |value| value.bytes)
+            .iter()
+            .map(|(ending, bytes)| (ending.name(), *bytes))
+            .collect();
+        assert_eq!(counted, bytes, "bytes");
+        by_name::<E, C>(&moved)
     }
 
     /// How far each moved, by index.
@@ -123,16 +132,20 @@ impl Counters {
 }
 
 fn by_name<E: Ending, C: Counter>(moved: &[CounterValue]) -> BTreeMap<&'static str, u64> {
-    let endings = nonzero(E::ALL, moved).into_iter();
+    let endings = nonzero(E::ALL, moved, |value| value.count).into_iter();
     let endings = endings.map(|(ending, by)| (ending.name(), by));
-    let counts = nonzero(C::ALL, moved).into_iter();
+    let counts = nonzero(C::ALL, moved, |value| value.count).into_iter();
     endings
         .chain(counts.map(|(count, by)| (count.name(), by)))
         .collect()
 }
 
-fn nonzero<C: Counter>(counters: &[C], moved: &[CounterValue]) -> Vec<(C, u64)> {
+fn nonzero<C: Counter>(
+    counters: &[C],
+    moved: &[CounterValue],
+    number: impl Fn(&CounterValue) -> u64,
+) -> Vec<(C, u64)> {
     let all = counters.iter();
-    let all = all.map(|counter| (*counter, moved[counter.index() as usize].count));
-    all.filter(|(_, count)| *count != 0).collect()
+    let all = all.map(|counter| (*counter, number(&moved[counter.index() as usize])));
+    all.filter(|(_, number)| *number != 0).collect()
 }

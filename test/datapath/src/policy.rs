@@ -224,7 +224,7 @@ impl Policy {
         assert!(data_out == packet, "the packet was changed");
         Ended {
             verdict: Verdict::of(Program::Ingress, result.return_value),
-            counted: self.counters.named_of::<Outcome, Count>(&data_out),
+            counted: self.counters.moved_by_packet::<Outcome, Count>(&data_out),
         }
     }
 

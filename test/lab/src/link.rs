@@ -155,15 +155,16 @@ pub fn set_ethernet_address_quietly(netns: &Netns, dev: &str, address: [u8; 6]) 
 }
 
 /// The IP addresses that a host sends to this Ethernet address at one of its interfaces.
-pub fn neighbours_at(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<Vec<IpAddr>> {
+pub fn addresses_of_neighbour(netns: &Netns, dev: &str, address: [u8; 6]) -> Result<Vec<IpAddr>> {
     let address = in_words(address);
     let neighbours = netns.run("ip", ["neighbour", "show", "dev", dev])?;
-    let at = neighbours.lines().filter(|line| line.contains(&address));
-    at.map(|line| {
-        let of = line.split_whitespace().next().unwrap_or_default();
-        of.parse().with_context(|| format!("a neighbour: {line}"))
-    })
-    .collect()
+    let lines = neighbours.lines().filter(|line| line.contains(&address));
+    lines
+        .map(|line| {
+            let ip = line.split_whitespace().next().unwrap_or_default();
+            ip.parse().with_context(|| format!("a neighbour: {line}"))
+        })
+        .collect()
 }
 
 fn in_words(ethernet_address: [u8; 6]) -> String {

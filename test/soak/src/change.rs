@@ -44,30 +44,29 @@ pub fn mac(world: &World, peer: usize, at_router: bool, pause: Duration) -> Resu
         ends.reverse();
     }
     let [(netns, dev), neighbour] = ends;
-    // The router still knows what the host was called before it roamed.
+    // The router may still hold the addresses that the host had before it roamed.
     let host = host(world, peer);
-    let left = |one: &IpAddr| !at_router && *one != host.v4 && *one != host.v6;
+    let is_stale = |one: &IpAddr| !at_router && *one != host.v4 && *one != host.v6;
     let old = link::ethernet_address(netns, dev)?;
     let mut new = old;
     new[5] ^= 1;
     link::set_ethernet_address(netns, dev, new)?;
-    forgets(world, neighbour, old, left)?;
+    forgets(world, neighbour, old, is_stale)?;
     rest(world, pause, &world.ledger.journal);
     link::set_ethernet_address(netns, dev, old)?;
-    forgets(world, neighbour, new, left)
+    forgets(world, neighbour, new, is_stale)
 }
 
-/// Waits until a neighbour no longer sends to an Ethernet address, except for IP addresses that were
-/// left.
+/// Waits until a neighbour no longer sends to an Ethernet address, except for stale IP addresses.
 fn forgets(
     world: &World,
     (netns, dev): (&Netns, &str),
     address: [u8; 6],
-    is_left: impl Fn(&IpAddr) -> bool,
+    is_stale: impl Fn(&IpAddr) -> bool,
 ) -> Result<()> {
     let forgotten = wait::until_some(LEARNED, "the new Ethernet address", || {
-        let known = link::neighbours_at(netns, dev, address)?;
-        Ok(known.iter().all(&is_left).then_some(()))
+        let known = link::addresses_of_neighbour(netns, dev, address)?;
+        Ok(known.iter().all(&is_stale).then_some(()))
     });
     let forgotten = forgotten.with_context(|| format!("{dev} of {}", netns.name()));
     world.ledger.journal.check(Flaw::SlowRecovery, forgotten);

@@ -17,8 +17,10 @@ use crate::report::{Datagrams, Recoveries, Report};
 use crate::traffic::Stream;
 use crate::world::{CLIENTS, World};
 
-/// How long a client may wait for its next answer on an idle machine.
-pub const RECOVERY: Duration = Duration::from_secs(3);
+/// How long a client may wait for its next answer on an idle machine. The longest wait that xdptun
+/// means: a second of silence, two of probes if a repeated SYN opened the flow and it was opened again
+/// in the minute before (`ASKED_AGAIN`), and the handshake.
+pub const RECOVERY: Duration = Duration::from_secs(4);
 
 /// How long a run waits for a late answer, to report how late it was: longer than any
 /// timer of xdptun.

@@ -7,14 +7,14 @@
 /// does not depend on how many a function has.
 pub const IN_ROW: u32 = 128;
 
-/// The value of a counter.
+/// What a counter holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CounterValue {
-    /// How many packets, or whatever it counts.
+    /// Packets, or what else it counts.
     pub count: u64,
-    /// The bytes of packets that ended so, as they were at the end, with the link header as
-    /// `ip -s link` counts them. Zero for anything else.
+    /// The bytes of packets that ended so, link header included, with the length that they ended
+    /// with; zero if it counts anything else.
     pub bytes: u64,
 }
 

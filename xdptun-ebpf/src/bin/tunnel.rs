@@ -22,8 +22,8 @@ use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::wire::{Icmp, Ip, IpVersion, Ipv4Header, Ipv6Header};
 
 use xdptun_ebpf::host::again;
-use xdptun_ebpf::host::capture::{self, noted, recorded};
-use xdptun_ebpf::host::counters::count_bytes;
+use xdptun_ebpf::host::capture::{self, noted_counter, recorded};
+use xdptun_ebpf::host::counters::add_bytes;
 use xdptun_ebpf::host::interface::{enter, interface, interface_of_frame};
 use xdptun_ebpf::host::{split, verdict};
 use xdptun_ebpf::packet::access::{Packet as _, buffers_len};
@@ -140,9 +140,9 @@ fn restore_at_xdp(ctx: &XdpContext, len: usize) -> u32 {
     let Some(outcome) = outcome else {
         return xdp_action::XDP_PASS;
     };
-    let left = len - xdptun_ebpf::tunnel::xdp::shortened_by(outcome);
-    capture::left_by_xdp(ctx, at, met, outcome, left);
-    verdict::end_at_xdp(at, outcome, left)
+    let len_after = len - xdptun_ebpf::tunnel::xdp::shortened_by(outcome);
+    capture::left_by_xdp(ctx, at, met, outcome, len_after);
+    verdict::end_at_xdp(at, outcome, len_after)
 }
 
 /// The verdict of the fast path, or that of the path for all packets, which alone writes a line of
@@ -243,6 +243,7 @@ fn uncover_and_unpad<I: Ip>(ctx: &TcContext, process: impl Fn() -> i32) -> Step 
 fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
     let end = |error| Step::Done(verdict::drop(ctx, refused(error, direction)));
     let mut has_stashed = false;
+    capture::forget(ctx);
     // One call: of two the compiler makes a function, whose frame does not fit on the stack.
     let step = loop {
         match Step::from_raw(process()) {
@@ -257,7 +258,9 @@ fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn
     match step {
         Step::Done(_) if has_stashed && goes_on => match options::put_back::<I>(ctx) {
             Ok(len) => {
-                count_bytes(interface(ctx), noted(ctx), len);
+                if let Some(counter) = noted_counter(ctx) {
+                    add_bytes(interface(ctx), counter, len);
+                }
                 step
             }
             Err(error) => end(error),

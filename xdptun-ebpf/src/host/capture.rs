@@ -1,6 +1,6 @@
 //! Copies of packets for `xdptun capture`, before they are changed and after.
 //!
-//! If no capture runs, the verifier removes this code. All of it is in subprograms,
+//! If no capture runs, the verifier removes the copies. They are in subprograms,
 //! which the entry points call where nothing else is on the stack. Notes between the two
 //! copies are in `skb->cb`: the acknowledgement's clone runs egress in between and would
 //! overwrite a per-CPU map.
@@ -83,23 +83,33 @@ pub fn recorded<S: Scope>(ctx: &TcContext, hook: Hook, process: impl FnOnce() ->
     verdict
 }
 
-/// Notes how the packet at hand ended: no slower than to ask whether that is recorded.
+/// Notes how the packet at hand ended, always: the store costs no more than to ask whether a capture
+/// runs.
 #[inline(always)]
 pub fn note<E: Ending>(ctx: &TcContext, ending: E) {
     Notes(ctx.raw()).set_end(end_of(ending));
 }
 
-/// The index of the counter in which the packet at hand ended, after [`note`].
-#[inline(always)]
-pub fn noted(ctx: &TcContext) -> u32 {
-    Notes(ctx.raw()).end().wrapping_sub(1) % IN_ROW
-}
-
 /// Notes that the packet at hand was turned into an answer.
 #[inline(always)]
 pub fn note_answer<E: Ending>(ctx: &TcContext, ending: E) {
-    if record().is_some() {
-        Notes(ctx.raw()).set_end(end_of(ending) | ANSWERED);
+    Notes(ctx.raw()).set_end(end_of(ending) | ANSWERED);
+}
+
+/// Forgets what was noted, perhaps by another program: nobody clears the words of a packet.
+#[inline(always)]
+pub fn forget(ctx: &TcContext) {
+    Notes(ctx.raw()).set_end(MET);
+}
+
+/// The index of the counter in which the packet at hand ended; `None` if it has not since [`forget`],
+/// or was turned into an answer.
+#[inline(always)]
+pub fn noted_counter(ctx: &TcContext) -> Option<u32> {
+    match Notes(ctx.raw()).end() {
+        MET => None,
+        end if end & ANSWERED != 0 => None,
+        end => Some((end - 1) % IN_ROW),
     }
 }
 

@@ -29,9 +29,9 @@ pub fn count_packet<E: Ending>(at: Interface, ending: E, len: u32) {
     add(at, ending.index(), 1, len);
 }
 
-/// Counts bytes that a packet got after it had been counted in the counter with this index.
+/// Adds the bytes by which a packet grew after the counter with this index had counted it.
 #[inline(always)]
-pub fn count_bytes(at: Interface, index: u32, bytes: u32) {
+pub fn add_bytes(at: Interface, index: u32, bytes: u32) {
     add(at, index, 0, bytes);
 }
 

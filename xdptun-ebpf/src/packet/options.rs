@@ -77,7 +77,7 @@ pub fn take<I: Ip>(ctx: &TcContext) -> Result<(), PacketError> {
     store(ctx, link_len(), &plain)
 }
 
-/// Puts the options back that [`take`] has just taken. Returns how many bytes they have.
+/// Puts the options back that [`take`] has just taken. Returns their length in bytes.
 #[inline(never)]
 pub fn put_back<I: Ip>(ctx: &TcContext) -> Result<u32, PacketError> {
     let at = link_len() + I::LEN;

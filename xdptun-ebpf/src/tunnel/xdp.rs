@@ -37,7 +37,7 @@ pub fn process<I: Ip>(ctx: &XdpContext, at: Interface, len: usize) -> Option<Out
     }
 }
 
-/// By how many bytes a packet is shorter once it has ended so.
+/// The bytes by which this outcome shortens a packet.
 #[inline(always)]
 pub const fn shortened_by(outcome: Outcome) -> usize {
     match outcome {

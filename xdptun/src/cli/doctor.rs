@@ -1,11 +1,13 @@
 //! `xdptun doctor`: find problems on this host, and the commands that fix them.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+use super::output::output;
+use super::report::print_json;
 use crate::doctor::{self, Finding, Level, NOT_LOOKED_AT};
 use crate::host::ports::PortRange;
 use crate::observe::status::SCHEMA;
@@ -59,18 +61,14 @@ struct Report<'a> {
 /// Runs the verb; returns whether nothing fails.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let findings = doctor::examine(arguments.iface.as_deref(), &arguments.port);
-    let mut out = io::stdout().lock();
     if arguments.json {
-        serde_json::to_writer(
-            &mut out,
-            &Report {
-                schema: SCHEMA,
-                findings: &findings,
-                not_looked_at: NOT_LOOKED_AT,
-            },
-        )?;
-        writeln!(out)?;
+        print_json(&Report {
+            schema: SCHEMA,
+            findings: &findings,
+            not_looked_at: NOT_LOOKED_AT,
+        })?;
     } else {
+        let mut out = output();
         for finding in &findings {
             writeln!(out, "{}", line(finding))?;
         }

@@ -5,6 +5,7 @@ use std::io;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use super::output::output;
 use crate::gateway::Gateway;
 use crate::group::Function as _;
 use crate::group::counter::Counter;
@@ -34,7 +35,7 @@ pub fn all_counters() -> impl Iterator<Item = Counter> {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output();
     let Some(wanted) = &arguments.counter else {
         for entry in all_counters() {
             print(&mut out, &entry)?;

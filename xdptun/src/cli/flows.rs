@@ -1,14 +1,15 @@
 //! `xdptun flows`: the flows alone, filtered and sorted.
 
 use std::cmp::Ordering;
-use std::io::{self, Write as _};
+use std::io;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::peers::{Wanted, WithPeers};
-use super::report::{FlowRow, flow_table, say_if_no_tunnel};
+use super::output::output;
+use super::peers::{PeerFilter, PeerOption};
+use super::report::{FlowRow, flow_table, print_json, say_if_no_tunnel};
 use crate::observe::status::{FlowStatus, Status};
 
 /// Show the flows in this network namespace.
@@ -20,7 +21,7 @@ pub struct Arguments {
     iface: Option<String>,
 
     #[command(flatten)]
-    with: WithPeers,
+    peers: PeerOption,
 
     /// What to sort by; the largest number comes first.
     #[arg(long, value_enum, default_value = "remote")]
@@ -88,15 +89,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(name) = &arguments.iface {
         status = status.of(name)?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = output();
     if !arguments.json {
         say_if_no_tunnel(&mut out, &status)?;
     }
-    let flows = select(status, &arguments.with.wanted()?, arguments.sort);
+    let flows = select(status, arguments.peers.look_up()?.as_ref(), arguments.sort);
     if arguments.json {
-        serde_json::to_writer(&mut out, &flows)?;
-        writeln!(out)?;
-        return Ok(());
+        return print_json(&flows);
     }
     for interface in &flows.interfaces {
         print(&mut out, interface)?;
@@ -104,10 +103,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn select(status: Status, wanted: &Wanted, sort: Order) -> Flows {
+fn select(status: Status, peers: Option<&PeerFilter>, sort: Order) -> Flows {
     let interfaces = status.interfaces.into_iter().map(|interface| {
         let mut flows = interface.flows;
-        flows.retain(|flow| wanted.has(flow));
+        flows.retain(|flow| peers.is_none_or(|peers| peers.has(flow.remote.ip())));
         flows.sort_by(|a, b| sort.compare(a, b));
         InterfaceFlows {
             function: interface.attachment.function,

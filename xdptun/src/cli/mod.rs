@@ -16,6 +16,7 @@ mod limit;
 mod nat;
 mod nat64;
 mod once;
+mod output;
 mod peers;
 mod policy;
 #[cfg(test)]

@@ -1,27 +1,26 @@
-//! Which flows are shown: those with some peers, or all.
+//! The option `--peer`: which flows and sessions are listed.
 
-use std::net::ToSocketAddrs as _;
+use std::net::{IpAddr, ToSocketAddrs as _};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use ipnet::IpNet;
 
 use crate::config::Peer;
-use crate::observe::status::FlowStatus;
 
 /// The peers that were named.
 #[derive(Args)]
-pub struct WithPeers {
-    /// Show only flows with this peer (address, CIDR or host name); may be repeated.
-    #[arg(long, value_name = "PEER", value_delimiter = ',')]
-    peer: Vec<Peer>,
+pub struct PeerOption {
+    /// List only flows, or sessions, with this peer (address, CIDR or host name); may be repeated.
+    #[arg(long = "peer", value_name = "PEER", value_delimiter = ',')]
+    peers: Vec<Peer>,
 }
 
-impl WithPeers {
-    /// The flows to show. Looks names up, once.
-    pub fn wanted(&self) -> Result<Wanted> {
+impl PeerOption {
+    /// The addresses of the peers; `None` if none was named. Names are looked up now, once.
+    pub fn look_up(&self) -> Result<Option<PeerFilter>> {
         let mut networks = Vec::new();
-        for peer in &self.peer {
+        for peer in &self.peers {
             match peer {
                 Peer::Net(network) => networks.push(*network),
                 Peer::Host(name) => {
@@ -32,17 +31,16 @@ impl WithPeers {
                 }
             }
         }
-        Ok(Wanted(networks))
+        Ok((!self.peers.is_empty()).then_some(PeerFilter(networks)))
     }
 }
 
-/// Networks whose flows are shown; if there are none, all flows.
-pub struct Wanted(Vec<IpNet>);
+/// The networks of some peers.
+pub struct PeerFilter(Vec<IpNet>);
 
-impl Wanted {
-    /// Whether a flow is shown.
-    pub fn has(&self, flow: &FlowStatus) -> bool {
-        let remote = flow.remote.ip();
-        self.0.is_empty() || self.0.iter().any(|network| network.contains(&remote))
+impl PeerFilter {
+    /// Whether an address is that of one of the peers.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
     }
 }

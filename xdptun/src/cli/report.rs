@@ -1,12 +1,14 @@
 //! Output that several verbs share: tables, short numbers, and the line for an empty
 //! result.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
 
+use super::output::columns;
 use crate::gateway::Gateway;
 use crate::group::pinned;
 use crate::nat64::Nat64;
@@ -14,7 +16,7 @@ use crate::observe::status::{FlowStatus, Status};
 use crate::policy::Policy;
 use crate::tunnel::Tunnel;
 
-/// The widest table, in columns: it fits beside another window, and into a mail.
+/// The widest table where there is no terminal, in columns: it fits into a mail.
 const WIDTH: usize = 100;
 
 /// A row of a table of flows.
@@ -38,69 +40,82 @@ impl<'a> FlowRow<'a> {
     }
 }
 
-/// A table of flows. If one line per flow would be too wide, as with long IPv6
-/// addresses, a flow takes two: the remote end below the local one, and the other
-/// columns on the second line.
+/// A table of flows that fits.
 pub fn flow_table(rows: &[FlowRow<'_>]) -> String {
-    let lines = one_line_each(rows);
-    if lines.lines().all(|line| line.trim_end().len() <= WIDTH) {
-        lines.to_string()
-    } else {
-        two_lines_each(rows).to_string()
-    }
-}
-
-fn one_line_each(rows: &[FlowRow<'_>]) -> Table {
     let header = [
         "LOCAL", "REMOTE", "STATE", "SENT", "RECEIVED", "AGE", "IDLE",
     ];
-    let mut table = table(header, 3);
-    for FlowRow {
-        flow,
-        sent,
-        received,
-    } in rows
-    {
-        table.add_row([
-            flow.local.to_string(),
-            flow.remote.to_string(),
-            flow.state.name().to_owned(),
-            sent.clone(),
-            received.clone(),
-            duration(flow.age),
-            duration(flow.idle),
-        ]);
-    }
-    table
+    let rows = rows.iter().map(|row| {
+        [
+            row.flow.local.to_string(),
+            row.flow.remote.to_string(),
+            row.flow.state.name().to_owned(),
+            row.sent.clone(),
+            row.received.clone(),
+            duration(row.flow.age),
+            duration(row.flow.idle),
+        ]
+    });
+    fitting(header, rows.collect(), 3, &[2, 1, 2, 2])
 }
 
-fn two_lines_each(rows: &[FlowRow<'_>]) -> Table {
-    let header = ["LOCAL\nREMOTE", "STATE", "SENT\nRECEIVED", "AGE\nIDLE"];
-    let mut table = table(header, 2);
-    for FlowRow {
-        flow,
-        sent,
-        received,
-    } in rows
-    {
-        table.add_row([
-            format!("{}\n{}", flow.local, flow.remote),
-            flow.state.name().to_owned(),
-            format!("{sent}\n{received}"),
-            format!("{}\n{}", duration(flow.age), duration(flow.idle)),
-        ]);
+/// A table that fits: a line for each row, or if that would be too wide, as with long IPv6 addresses,
+/// as many as its longest group has columns. Those of a group, which has so many, stand below each
+/// other.
+pub fn fitting<const N: usize>(
+    header: [&str; N],
+    rows: Vec<[String; N]>,
+    first_number: usize,
+    groups: &[usize],
+) -> String {
+    let width = columns().unwrap_or(WIDTH);
+    let fits = |table: &str| table.lines().all(|line| line.trim_end().len() <= width);
+    let mut flat = table(&header, first_number);
+    flat.add_rows(&rows);
+    let flat = flat.to_string();
+    if fits(&flat) {
+        return flat;
     }
+    let stacked = |cells: &[String]| {
+        let mut rest = cells;
+        let groups = groups.iter().map(|columns| {
+            let (group, behind) = rest.split_at(*columns);
+            rest = behind;
+            group.join("\n")
+        });
+        groups.collect::<Vec<_>>()
+    };
+    let mut before = 0;
+    let numbers = groups.iter().take_while(|columns| {
+        before += **columns;
+        before <= first_number
+    });
+    let header = stacked(&header.map(str::to_owned));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut table = table(&header, numbers.count());
+    table.add_rows(rows.iter().map(|row| stacked(row)));
+    if !fits(&table.to_string()) {
+        fit(&mut table, width);
+    }
+    table.to_string()
+}
+
+/// Breaks the texts of a table's cells, so that it is no wider.
+pub fn fit(table: &mut Table, width: usize) {
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
     table
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width);
 }
 
 /// A table whose columns hold numbers from `first_number` on.
-pub fn table<const N: usize>(header: [&str; N], first_number: usize) -> Table {
+pub fn table(header: &[&str], first_number: usize) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header);
-    for column in first_number..N {
+    for column in first_number..header.len() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -146,6 +161,13 @@ pub fn say_if_no_tunnel(out: &mut impl io::Write, status: &Status) -> Result<()>
     Ok(())
 }
 
+/// Prints an object as one line of JSON.
+pub fn print_json(object: &impl Serialize) -> Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, object)?;
+    Ok(writeln!(out)?)
+}
+
 /// Values in a row.
 pub fn join(values: &[impl ToString]) -> String {
     let texts: Vec<String> = values.iter().map(ToString::to_string).collect();
@@ -167,7 +189,7 @@ pub fn traffic(packets: u64, bytes: u64) -> String {
 }
 
 /// Bytes with a binary prefix and three digits at most.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -1,15 +1,16 @@
 //! `xdptun sessions`: the sessions of the gateway.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::report::{duration, table, traffic};
+use super::output::output;
+use super::peers::{PeerFilter, PeerOption};
+use super::report::{duration, fitting, print_json, traffic};
 use crate::gateway::Pinned;
 use crate::gateway::session::{self, Began, Ends, Session};
 use crate::nat64;
@@ -28,9 +29,8 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     function: Option<Function>,
 
-    /// Only those of which one end has this address.
-    #[arg(long, value_name = "ADDRESS")]
-    peer: Option<IpAddr>,
+    #[command(flatten)]
+    peers: PeerOption,
 
     /// Print JSON.
     #[arg(long)]
@@ -74,7 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .into_iter()
         .map(|pinned| (pinned.group.directory.clone(), pinned.group))
         .collect();
-    let clients = clients(arguments)?;
+    let peers = arguments.peers.look_up()?;
+    let clients = clients(arguments, peers.as_ref())?;
     let nothing = match groups.is_empty() && clients.is_none() {
         true => "nothing is forwarded or translated in this network namespace",
         false => "no sessions",
@@ -83,30 +84,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for group in groups.values() {
         sessions.extend(session::all(&group.maps)?);
     }
-    if let Some(peer) = arguments.peer {
-        sessions.retain(|one| one.ends.has(peer));
+    if let Some(peers) = &peers {
+        sessions.retain(|one| one.ends.addresses().iter().any(|end| peers.has(*end)));
     }
     if let Some(function) = arguments.function {
         sessions.retain(|one| Function::of(&one.ends) == function);
     }
-    let mut out = io::stdout().lock();
     if arguments.json {
-        let output = Output {
+        return print_json(&Output {
             schema: SCHEMA,
             sessions,
             clients,
-        };
-        serde_json::to_writer(&mut out, &output)?;
-        writeln!(out)?;
-        return Ok(());
+        });
     }
+    let mut out = output();
     let clients = clients.unwrap_or_default();
     if sessions.is_empty() && clients.is_empty() {
         writeln!(out, "{nothing}")?;
         return Ok(());
     }
-    let mut forwarded = table(FORWARDED, 5);
-    let mut translated = table(TRANSLATED, 5);
+    let (mut forwarded, mut translated) = (Vec::new(), Vec::new());
     for one in &sessions {
         match one.ends {
             Ends::Forward {
@@ -121,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     listen.to_string(),
                     format!("{back_end}{source}"),
                 ];
-                forwarded.add_row(row(one, ends, [true, false]));
+                forwarded.push(row(one, ends, [true, false]));
             }
             Ends::Nat {
                 inside,
@@ -136,31 +133,42 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 };
                 let ends = [inside.to_string(), outside.to_string(), remote];
                 let calls = began == Began::Inside;
-                translated.add_row(row(one, ends, [calls, !calls]));
+                translated.push(row(one, ends, [calls, !calls]));
             }
         }
     }
-    let mut with_address = table(CLIENTS, 3);
-    for one in &clients {
+    let with_address = clients.iter().map(|one| {
         let time = |time: Option<Duration>| time.map_or("-".to_owned(), duration);
-        with_address.add_row([
+        [
             one.client.to_string(),
             one.address.to_string(),
             one.state.name().to_owned(),
             time(one.idle),
             time(one.expires),
-        ]);
-    }
-    for rows in [forwarded, translated, with_address] {
-        if !rows.is_empty() {
-            writeln!(out, "{rows}")?;
-        }
+        ]
+    });
+    let ends = [1, 3, 1, 2, 2];
+    print(&mut out, FORWARDED, forwarded, 5, &ends)?;
+    print(&mut out, TRANSLATED, translated, 5, &ends)?;
+    print(&mut out, CLIENTS, with_address.collect(), 3, &[2, 1, 2])
+}
+
+/// Prints a table, unless it is empty.
+fn print<const N: usize>(
+    out: &mut impl Write,
+    header: [&str; N],
+    rows: Vec<[String; N]>,
+    first_number: usize,
+    groups: &[usize],
+) -> Result<()> {
+    if !rows.is_empty() {
+        writeln!(out, "{}", fitting(header, rows, first_number, groups))?;
     }
     Ok(())
 }
 
 /// The clients of NAT64 that are asked for; none if it translates nothing, or is not asked for.
-fn clients(arguments: &Arguments) -> Result<Option<Vec<Client>>> {
+fn clients(arguments: &Arguments, peers: Option<&PeerFilter>) -> Result<Option<Vec<Client>>> {
     if arguments
         .function
         .is_some_and(|only| only != Function::Nat64)
@@ -171,8 +179,8 @@ fn clients(arguments: &Arguments) -> Result<Option<Vec<Client>>> {
         return Ok(None);
     };
     let mut clients = nat64::session::all(&pinned.group.maps)?;
-    if let Some(peer) = arguments.peer {
-        clients.retain(|one| one.has(peer));
+    if let Some(peers) = peers {
+        clients.retain(|one| peers.has(one.client.into()) || peers.has(one.address.into()));
     }
     Ok(Some(clients))
 }

@@ -83,16 +83,15 @@ pub enum Began {
 }
 
 impl Ends {
-    /// Whether one of the ends has an address.
+    /// The addresses of the two that it connects.
     #[must_use]
-    pub fn has(&self, address: IpAddr) -> bool {
-        let ends = match self {
+    pub fn addresses(&self) -> [IpAddr; 2] {
+        match self {
             Self::Forward {
                 client, back_end, ..
-            } => [client, back_end],
-            Self::Nat { inside, remote, .. } => [inside, remote],
-        };
-        ends.iter().any(|end| end.ip() == address)
+            } => [client.ip(), back_end.ip()],
+            Self::Nat { inside, remote, .. } => [inside.ip(), remote.ip()],
+        }
     }
 }
 

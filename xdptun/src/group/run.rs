@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::pin::pin;
 
 use tracing::{info, warn};
 
 use super::attached::Attached;
 use super::function::Function;
-use super::handle::Reason;
+use super::handle::{Handle, Reason};
 use super::members::stays_attached;
-use super::orders::{End, Orders};
+use super::orders::{End, Order, Orders};
 use super::pinned::name_bytes;
 use super::recording::Recording;
 use super::take_over::{Incumbent, take_group};
@@ -164,6 +165,21 @@ impl<F: Function> Group<F> {
             recording: None,
             _lock: lock,
         }
+    }
+
+    /// Carries packets until `stop` completes, and detaches.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub async fn run_until(self, observer: &F::Observer, stop: impl Future) -> Result<()> {
+        let (handle, mut orders) = Handle::new();
+        let mut running = pin!(self.run(&mut orders, observer, |_| Ok(())));
+        tokio::select! {
+            ended = &mut running => return ended,
+            _ = stop => handle.order(Order::Stop),
+        }
+        running.await
     }
 
     /// Carries packets until an order ends that. Calls `tell` each time it begins to carry

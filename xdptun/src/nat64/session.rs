@@ -1,7 +1,7 @@
 //! Leases as `xdptun sessions` and `xdptun status` show them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -68,12 +68,6 @@ impl State {
 }
 
 impl Client {
-    /// Whether one of its addresses is this.
-    #[must_use]
-    pub fn has(&self, address: IpAddr) -> bool {
-        address == IpAddr::V6(self.client) || address == IpAddr::V4(self.address)
-    }
-
     fn of(address: [u8; 4], lease: &Lease, translator: &Translator, now: Tick) -> Self {
         let state = State::of(lease);
         let idle = now.since(lease.seen);

@@ -263,14 +263,15 @@ impl Status {
         }
     }
 
-    /// The attachment of one interface.
+    /// What there is of one interface.
     ///
     /// # Errors
     ///
-    /// If there is nothing, of [kind](crate::error::Kind) `NotAttached`.
+    /// If that is nothing, of [kind](crate::error::Kind) `NotAttached`.
     pub fn of(mut self, interface: &str) -> Result<Self> {
         self.retain(interface);
-        if self.is_empty() {
+        // One that `xdptun run` waits for, or gave up, has no attachment.
+        if self.is_empty() && self.service.iter().flatten().next().is_none() {
             bail!(
                 NotAttached,
                 "{interface}: nothing is attached; `xdptun status` shows what is, and where"

@@ -360,17 +360,17 @@ impl Gateway {
     ///
     /// If they cannot be read.
     pub fn moved(&mut self) -> BTreeMap<&'static str, u64> {
-        self.counters.named::<Outcome, Count>()
+        self.counters.moved_by_name::<Outcome, Count>()
     }
 
-    /// The same after one packet, of which `after` came.
+    /// The same for one packet that became `after`.
     ///
     /// # Panics
     ///
-    /// If they cannot be read, or other bytes than those of the packet were counted.
+    /// If they cannot be read, or other bytes were counted than those of `after`.
     #[track_caller]
-    pub fn moved_of(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
-        self.counters.named_of::<Outcome, Count>(after)
+    pub fn moved_by_packet(&mut self, after: &[u8]) -> BTreeMap<&'static str, u64> {
+        self.counters.moved_by_packet::<Outcome, Count>(after)
     }
 
     /// Begins a step: this packet is met on this side.

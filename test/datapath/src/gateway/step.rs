@@ -123,7 +123,7 @@ impl<'a> Step<'a> {
         self.gateway.meet_at(self.interface);
         let (value, after) = self.gateway.run(self.side, &self.packet, self.skb);
         let found = Verdict::of(Program::Ingress, value);
-        let moved = self.gateway.moved_of(&after);
+        let moved = self.gateway.moved_by_packet(&after);
         assert_eq!(found, Some(verdict), "verdict; counted {moved:?}");
         if let Some(expected) = packet {
             assert!(expected == after, "{}", diff::hexdump(&expected, &after));

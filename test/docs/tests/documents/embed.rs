@@ -1,5 +1,4 @@
-//! The example of the library carries datagrams, hears of its flows, and leaves
-//! nothing.
+//! The examples of the library carry datagrams, hear of their flows, and leave nothing.
 
 use nix::sys::signal::Signal;
 use xdptun_lab::{Attached, Direct, Family, Host, WireStats, udp, wait};
@@ -7,6 +6,7 @@ use xdptun_test_net::traces::Traces;
 use xdptun_test_net::wire::Wire;
 use xdptun_test_net::{LIMIT, PORT, cli};
 
+const CARRY: &str = env!("CARGO_BIN_EXE_carry");
 const EMBED: &str = env!("CARGO_BIN_EXE_embed");
 
 fn attach(host: &Host, more: &[&str]) -> Attached {
@@ -54,6 +54,26 @@ fn another_program_attaches_tells_what_it_carries_and_detaches() {
         assert_ne!(stats.fin, 0, "{stats:#?}");
         assert_eq!(Traces::of(&net.a).unwrap(), before);
     }
+}
+
+#[test]
+fn the_shortest_program_carries_until_it_is_interrupted() {
+    let net = Direct::new().unwrap();
+    let before = Traces::of(&net.a).unwrap();
+    let mut command = net.a.netns.command(CARRY);
+    let carry = Attached::by(&net.a.netns, Host::DEV, &mut command).unwrap();
+    let _peer = attach_peer(&net.b);
+    let wire = Wire::watch(&[&net.a]).unwrap();
+    let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V4, PORT)).unwrap();
+    let socket = udp::bind(&net.a.netns, net.a.socket(Family::V4, 0)).unwrap();
+    udp::exchange(&socket, echo.address(), b"hello", LIMIT).unwrap();
+    carry.process().signal(Signal::SIGINT).unwrap();
+    let has_ended = || !carry.process().is_running().unwrap();
+    wait::until(LIMIT, "its end", has_ended).unwrap();
+    let stats = WireStats::of(PORT, &wire.stop().unwrap());
+    assert_eq!((stats.udp_datagrams, stats.syn), (0, 1), "{stats:#?}");
+    assert_ne!(stats.fin, 0, "{stats:#?}");
+    assert_eq!(Traces::of(&net.a).unwrap(), before);
 }
 
 #[test]

@@ -8,3 +8,4 @@ mod removal;
 mod rename;
 mod replug;
 mod upgrade;
+mod without_btf;

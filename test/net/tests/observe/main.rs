@@ -12,3 +12,4 @@ mod json;
 mod metrics;
 mod prometheus;
 mod watch;
+mod width;

@@ -1,7 +1,8 @@
 //! What the gateway does on an interface.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
+use crate::cli::output::output;
 use crate::error::Result;
 use crate::gateway::session;
 use crate::gateway::{Attached, Plan};
@@ -10,7 +11,7 @@ use crate::group::Carried;
 /// Prints what was attached, and what is done there.
 pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &str) -> Result<()> {
     let name = &carried.kept_as;
-    let mut out = io::stdout().lock();
+    let mut out = output();
     let tc = if carried.tcx { "TCX" } else { "clsact" };
     let Some(forwards) = plan.forwards.get(name) else {
         writeln!(

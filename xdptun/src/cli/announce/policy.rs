@@ -1,7 +1,8 @@
 //! What the policy does on an interface.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
+use crate::cli::output::output;
 use crate::error::Result;
 use crate::group::Carried;
 use crate::policy::{Attached, Plan};
@@ -9,7 +10,7 @@ use crate::policy::{Attached, Plan};
 /// Prints what was attached, and by which rules packets are searched there.
 pub fn announce(attached: &Attached, carried: &Carried, plan: &Plan, way_out: &str) -> Result<()> {
     let name = &carried.kept_as;
-    let mut out = io::stdout().lock();
+    let mut out = output();
     let tc = if carried.tcx { "TCX" } else { "clsact" };
     writeln!(out, "{name}: tc ingress and tc egress ({tc})")?;
     if attached.adopted {

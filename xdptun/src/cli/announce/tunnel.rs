@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use tracing::debug;
 
+use crate::cli::output::output;
+use crate::cli::report::join_some;
 use crate::config::Veil;
 use crate::error::Result;
 use crate::group::Carried;
@@ -23,7 +25,7 @@ pub fn announce(
     let interface = &carried.interface;
     let name = &interface.name;
     let ports = attached.maps.ports()?;
-    let mut out = io::stdout().lock();
+    let mut out = output();
     say_attachment(&mut out, attached, carried, settings)?;
     say_mtu(&mut out, name, interface.mtu)?;
     say_tcp(&mut out, name, settings, &ports)?;
@@ -64,27 +66,13 @@ fn say_attachment(
         carried.ingress.name()
     )?;
     if attached.adopted {
-        let flows = attached.maps.flows()?;
-        writeln!(
-            out,
-            "{name}: took over what was attached, with {} flows",
-            flows.len()
-        )?;
-        let left = flows.iter().filter(|(key, _)| !settings.carry(key));
-        if let left @ 1.. = left.count() {
-            writeln!(
-                out,
-                "{name}: flows of ports or peers that are not carried any more: {left}; they end \
-                 without a FIN"
-            )?;
-        }
+        say_taken_over(out, attached, carried, settings)?;
     }
     if let Some(refusal) = &carried.xdp_refusal {
         writeln!(out, "{name}: no native XDP: {refusal}")?;
     }
     if settings.only_peers {
-        let peers: Vec<String> = settings.peers.iter().map(ToString::to_string).collect();
-        writeln!(out, "{name}: only for {}", peers.join(", "))?;
+        writeln!(out, "{name}: only for {}", join_some(&settings.peers))?;
     }
     match settings.veil.map(Veil::pads_to) {
         None => {}
@@ -100,6 +88,35 @@ fn say_attachment(
     } else if phantuns.some {
         let networks: Vec<String> = phantuns.networks.iter().map(ToString::to_string).collect();
         writeln!(out, "{name}: takes for phantuns: {}", networks.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Prints what was taken over. The interfaces of a group share flows, so the first tells what becomes of
+/// them.
+fn say_taken_over(
+    out: &mut impl Write,
+    attached: &Attached,
+    carried: &Carried,
+    settings: &Settings,
+) -> Result<()> {
+    let name = &carried.interface.name;
+    let flows = attached.maps.flows()?;
+    writeln!(
+        out,
+        "{name}: took over what was attached, with {} flows",
+        flows.len()
+    )?;
+    if attached.indices().first() != Some(&carried.interface.index) {
+        return Ok(());
+    }
+    let dropped = flows.iter().filter(|(key, _)| !settings.carry(key));
+    if let dropped @ 1.. = dropped.count() {
+        writeln!(
+            out,
+            "{name}: flows of ports or peers that are not carried any more: {dropped}; they end \
+             without a FIN"
+        )?;
     }
     Ok(())
 }

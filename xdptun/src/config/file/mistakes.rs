@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, Deserializer};
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
-use super::places::{holds, key, list_at, removed};
+use super::places::{contains, key, list_at, removed, with_list};
 use super::words::{in_words, missing};
 use crate::error::{Error, Kind, Result};
 
@@ -69,21 +69,22 @@ impl<'a> Reading<'a> {
             };
             let message = error.message();
             let place = error.span();
-            let of_elements = place
-                .as_ref()
-                .map(|place| wrong_elements::<T>(&rest, place));
-            let path = place.as_ref().and_then(|place| removed(&mut rest, place));
             // What was wrong with it has been said.
             let is_told = missing(message).is_some_and(|name| gone.iter().any(|one| one == name));
-            if !is_told {
-                let parent = path.as_ref().and_then(|path| path.split_last());
-                let parent = parent.map_or(&[][..], |(_, parent)| parent);
-                match of_elements.unwrap_or_default() {
-                    all if all.is_empty() => self.add(place, in_words(message, parent)),
-                    all => all
-                        .into_iter()
-                        .for_each(|(place, what)| self.add(Some(place), in_words(&what, parent))),
+            let list = match &place {
+                Some(place) if !is_told => wrong_elements::<T>(&rest, place),
+                _ => None,
+            };
+            let at = list.as_ref().map(|(at, _)| at).or(place.as_ref());
+            let path = at.and_then(|at| removed(&mut rest, at));
+            let parent = path.as_ref().and_then(|path| path.split_last());
+            let parent = parent.map_or(&[][..], |(_, parent)| parent);
+            if let Some((_, wrong)) = list {
+                for (place, what) in wrong {
+                    self.add(Some(place), in_words(&what, parent));
                 }
+            } else if !is_told {
+                self.add(place, in_words(message, parent));
             }
             match path.and_then(|mut path| path.pop()) {
                 Some(name) => gone.push(name),
@@ -185,36 +186,35 @@ impl Mistake {
     }
 }
 
-/// The mistakes of the elements of the list that a place is in. Its reader stops at the first, and may
-/// not say where that is, so each element is read as the only one.
+/// A list that elements are wrong in: where it stands, and each mistake with its place.
+type WrongList = (Range<usize>, Vec<(Range<usize>, String)>);
+
+/// The mistakes of the elements of the list that a place is in, and one more than are shown at most. serde
+/// stops at the first, and says of an untagged enum where the list is, not the element; so each element
+/// is read alone.
 fn wrong_elements<T: DeserializeOwned>(
     table: &DeTable<'_>,
     place: &Range<usize>,
-) -> Vec<(Range<usize>, String)> {
-    let mut table = table.clone();
-    let elements = list_at(&mut table, place).cloned();
-    let mut wrong = Vec::new();
-    for element in elements.into_iter().flatten() {
-        let span = element.span();
-        let Some(list) = list_at(&mut table, place) else {
-            break;
+) -> Option<WrongList> {
+    let (at, list) = list_at(table, place)?;
+    // Not all of a large file for each element.
+    let around = with_list(table, &at, &DeArray::new())?;
+    let mistake = |element: &Spanned<DeValue<'_>>| {
+        let mut only = DeArray::new();
+        only.push(element.clone());
+        let whole = Spanned::new(0..at.end, with_list(&around, &at, &only)?);
+        let error = T::deserialize(Deserializer::from(whole)).err()?;
+        let found = error.span()?;
+        let place = match contains(&element.span(), &found) {
+            true => found,
+            false if found == at => element.span(),
+            // It is about what was left out.
+            false => return None,
         };
-        *list = DeArray::new();
-        list.push(element);
-        let whole = Spanned::new(0..place.end, table.clone());
-        let error = T::deserialize(Deserializer::from(whole)).err();
-        let found = error.as_ref().and_then(toml::de::Error::span);
-        wrong.extend(found.zip(error).and_then(|(found, error)| {
-            let is_its = found == *place || holds(&span, &found);
-            let found = if holds(&span, &found) {
-                found
-            } else {
-                span.clone()
-            };
-            is_its.then(|| (found, error.message().to_owned()))
-        }));
-    }
-    wrong
+        Some((place, error.message().to_owned()))
+    };
+    let wrong: Vec<_> = list.iter().filter_map(mistake).take(MOST + 1).collect();
+    (!wrong.is_empty()).then_some((at, wrong))
 }
 
 #[cfg(test)]
@@ -266,6 +266,35 @@ mod tests {
         let two = "\"10.0.0.1\", \"a b\", \"10.0.0.0/33\"";
         let told = mistakes(&format!("[interface.eth0]\nports = [1]\npeers = [{two}]\n"));
         assert!(told.starts_with("2 mistakes\n"), "{told}");
+    }
+
+    #[test]
+    fn every_mistake_in_tables_of_a_list_is_shown() {
+        let peers = "[{ peer = \"bad!\" }, { peer = \"bad2!\" }, \"c d\"]";
+        let told = mistakes(&format!("[interface.eth0]\nports = [1]\npeers = {peers}\n"));
+        assert!(told.starts_with("3 mistakes\n"), "{told}");
+        // Of two kinds.
+        let told = mistakes("[interface.eth0]\nports = [99999999999999999999999, \"x\"]\n");
+        assert!(told.starts_with("2 mistakes\n"), "{told}");
+        let rule = "[[interface.eth0.forward]]\nto = \"10.0.0.1:1\"\nlisten = ";
+        let told = mistakes(&format!("[interface.eth0]\n{rule}0\n{rule}\"x\"\n"));
+        assert!(told.starts_with("2 mistakes\n"), "{told}");
+    }
+
+    /// A typo in a large file must not stall who reads it.
+    #[test]
+    fn a_large_list_is_read_in_proportion() {
+        let good: Vec<_> = (0..1020)
+            .map(|n| format!("\"10.0.{}.{}\"", n / 256, n % 256))
+            .collect();
+        let interface = |number: usize, peers: &str| {
+            format!("[interface.eth{number}]\nports = [1]\npeers = [{peers}]\n")
+        };
+        let good = good.join(", ");
+        let mut text: String = (0..200).map(|number| interface(number, &good)).collect();
+        text += &interface(200, &format!("{good}, \"a b\""));
+        let told = mistakes(&text);
+        assert!(told.starts_with("line 603, "), "{told}");
     }
 
     #[test]

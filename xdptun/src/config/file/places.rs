@@ -5,9 +5,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// Removes what is at a place; its path, `None` if there is nothing.
+/// Removes what is at a place; its path, `None` if there is nothing. Of a list, the element goes that
+/// holds the place, if there are others.
 pub(super) fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<Vec<String>> {
-    let is_at = |span: Range<usize>| holds(&span, place);
+    let is_at = |span: Range<usize>| contains(&span, place);
     let mut at = None;
     for (key, value) in table.iter_mut() {
         let mut has = is_at(key.span()) || is_at(value.span());
@@ -17,10 +18,11 @@ pub(super) fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<V
             DeValue::Array(elements) => {
                 // Those of `[[name]]` lie apart.
                 has |= elements.iter().any(|one| is_at(one.span()));
-                elements.iter_mut().find_map(|one| match one.get_mut() {
+                let inner = elements.iter_mut().find_map(|one| match one.get_mut() {
                     DeValue::Table(inner) => removed(inner, place),
                     _ => None,
-                })
+                });
+                inner.or_else(|| remove_element(elements, place))
             }
             _ => None,
         };
@@ -36,39 +38,71 @@ pub(super) fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<V
     table.remove(name.as_str()).map(|_| vec![name])
 }
 
-/// The list that a place is in, or that stands there, unless it is in a table of that list.
-pub(super) fn list_at<'t, 'a>(
-    table: &'t mut DeTable<'a>,
-    place: &Range<usize>,
-) -> Option<&'t mut DeArray<'a>> {
-    let mut values = table.iter_mut().map(|(_, value)| value);
-    values.find_map(|value| list_in(value, place))
+/// Removes the element that holds a place, unless it is the only one. It has no name.
+fn remove_element(elements: &mut DeArray<'_>, place: &Range<usize>) -> Option<Vec<String>> {
+    let mut others = DeArray::new();
+    for one in elements.iter().filter(|one| !contains(&one.span(), place)) {
+        others.push(one.clone());
+    }
+    let is_one_less = !others.is_empty() && others.len() < elements.len();
+    is_one_less.then(|| {
+        *elements = others;
+        Vec::new()
+    })
 }
 
-fn list_in<'t, 'a>(
-    value: &'t mut Spanned<DeValue<'a>>,
+/// The innermost list that holds a place, and where it stands; `None` if there is none, or if a table
+/// in it holds the place.
+pub(super) fn list_at<'t, 'a>(
+    table: &'t DeTable<'a>,
     place: &Range<usize>,
-) -> Option<&'t mut DeArray<'a>> {
-    let is_there = holds(&value.span(), place);
-    match value.get_mut() {
+) -> Option<(Range<usize>, &'t DeArray<'a>)> {
+    table.iter().find_map(|(_, value)| match value.get_ref() {
         DeValue::Table(inner) => list_at(inner, place),
         DeValue::Array(list) => {
-            if let Some(inner) = list
-                .iter_mut()
-                .position(|one| list_in(one, place).is_some())
-            {
-                return list.get_mut(inner).and_then(|one| list_in(one, place));
-            }
-            let in_table =
-                |one: &Spanned<DeValue<'_>>| one.get_ref().is_table() && holds(&one.span(), place);
-            (is_there && !list.iter().any(in_table)).then_some(list)
+            let inner = tables(list).find_map(|(_, inner)| list_at(inner, place));
+            let in_table = tables(list).any(|(span, _)| contains(&span, place));
+            let is_there = contains(&value.span(), place) && !in_table;
+            inner.or_else(|| is_there.then(|| (value.span(), list)))
         }
         _ => None,
-    }
+    })
 }
 
-/// Whether a place is within `span`.
-pub(super) fn holds(span: &Range<usize>, place: &Range<usize>) -> bool {
+/// A table that has the list at a place with these elements, and nothing else beside what leads there.
+pub(super) fn with_list<'a>(
+    table: &DeTable<'a>,
+    place: &Range<usize>,
+    elements: &DeArray<'a>,
+) -> Option<DeTable<'a>> {
+    table.iter().find_map(|(key, value)| {
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => DeValue::Table(with_list(inner, place, elements)?),
+            DeValue::Array(_) if value.span() == *place => DeValue::Array(elements.clone()),
+            DeValue::Array(list) => tables(list).find_map(|(span, inner)| {
+                let inner = DeValue::Table(with_list(inner, place, elements)?);
+                let mut only = DeArray::new();
+                only.push(Spanned::new(span, inner));
+                Some(DeValue::Array(only))
+            })?,
+            _ => return None,
+        };
+        let mut only = DeTable::new();
+        only.insert(key.clone(), Spanned::new(value.span(), inner));
+        Some(only)
+    })
+}
+
+/// The tables among the elements of a list, and where they stand.
+fn tables<'t, 'a>(list: &'t DeArray<'a>) -> impl Iterator<Item = (Range<usize>, &'t DeTable<'a>)> {
+    list.iter().filter_map(|one| match one.get_ref() {
+        DeValue::Table(table) => Some((one.span(), table)),
+        _ => None,
+    })
+}
+
+/// Whether all of `place` lies in `span`.
+pub(super) fn contains(span: &Range<usize>, place: &Range<usize>) -> bool {
     span.start <= place.start && place.end <= span.end
 }
 

@@ -80,8 +80,8 @@ impl Families<'_, '_, AttachmentStatus> {
     }
 
     fn bytes(&mut self) -> fmt::Result {
-        let help = "Bytes of packets by how they ended, as they were then, with the link header, \
-                    as `ip -s link` counts.";
+        let help = "Bytes of packets by how they ended, link header included, with the length that \
+                    they ended with; `xdptun explain OUTCOME` tells what it means.";
         self.by_outcome(("xdptun_packet", help, Some(&Unit::Bytes)), |counts| {
             Box::new(counts.bytes())
         })

@@ -41,3 +41,8 @@ pub trait Observer {
     /// Something happened to a flow.
     fn flow(&self, flow: &FlowKey, news: News);
 }
+
+/// Receives news, and does nothing with it.
+impl Observer for () {
+    fn flow(&self, _flow: &FlowKey, _news: News) {}
+}

@@ -111,7 +111,7 @@ fn judge(
     seen: &Seen,
     verdict: Verdict,
 ) -> Judgement<(Option<Outcome>, Option<Sent>)> {
-    let (outcome, sent) = accounting::counted_once(scene.program, seen)?;
+    let (outcome, sent) = accounting::counted_once(scene, seen)?;
     accounting::flows_are_left_alone(scene, seen)?;
     match (scene.program, outcome) {
         (Program::Splitter, _) => splitter::judge(scene, seen, verdict)?,

@@ -73,7 +73,7 @@ impl Seen {
 fn run(nat64: &mut Nat64, frame: &[u8]) -> Judgement<Seen> {
     nat64.moved();
     let (verdict, after) = nat64.run(frame, Skb::default());
-    let mut moved = nat64.moved_of(&after);
+    let mut moved = nat64.moved_by_packet(&after);
     let outcomes: Vec<_> = Outcome::ALL
         .iter()
         .filter_map(|one| Some((*one, moved.remove(one.name())?)))
