@@ -28,7 +28,7 @@
 //! | attach | [`group::Group::attach`] with a [`tunnel::Plan`], made of a [`config::InterfaceConfig`]; then [`group::Group::run_until`] carries datagrams |
 //! | hear of events | a [`tunnel::daemon::Observer`] |
 //! | change it while it runs | [`group::Group::run`] with the orders of a [`group::Handle`] |
-//! | detach | the end of both; [`group::detach::detach`] for what another process attached |
+//! | detach | `run` and `run_until` do at their end; [`group::detach::detach`] for what another process attached |
 //! | look at it | [`observe::status::Status::read`] |
 //! | act on what fails | [`error::Error::kind`] |
 //! | carry all of a file | [`service::run`], as `xdptun run` does |

@@ -243,7 +243,7 @@ fn uncover_and_unpad<I: Ip>(ctx: &TcContext, process: impl Fn() -> i32) -> Step 
 fn around_options<I: Ip>(ctx: &TcContext, direction: Direction, process: impl Fn() -> i32) -> Step {
     let end = |error| Step::Done(verdict::drop(ctx, refused(error, direction)));
     let mut has_stashed = false;
-    capture::forget(ctx);
+    capture::clear_note(ctx);
     // One call: of two the compiler makes a function, whose frame does not fit on the stack.
     let step = loop {
         match Step::from_raw(process()) {

@@ -96,13 +96,13 @@ pub fn note_answer<E: Ending>(ctx: &TcContext, ending: E) {
     Notes(ctx.raw()).set_end(end_of(ending) | ANSWERED);
 }
 
-/// Forgets what was noted, perhaps by another program: nobody clears the words of a packet.
+/// Clears what was noted, perhaps by another program: nobody else clears the words of a packet.
 #[inline(always)]
-pub fn forget(ctx: &TcContext) {
+pub fn clear_note(ctx: &TcContext) {
     Notes(ctx.raw()).set_end(MET);
 }
 
-/// The index of the counter in which the packet at hand ended; `None` if it has not since [`forget`],
+/// The index of the counter in which the packet at hand ended; `None` if it has not since [`clear_note`],
 /// or was turned into an answer.
 #[inline(always)]
 pub fn noted_counter(ctx: &TcContext) -> Option<u32> {

@@ -90,6 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         status = status.of(name)?;
     }
     let mut out = output();
+    let columns = out.columns();
     if !arguments.json {
         say_if_no_tunnel(&mut out, &status)?;
     }
@@ -98,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return print_json(&flows);
     }
     for interface in &flows.interfaces {
-        print(&mut out, interface)?;
+        print(&mut out, columns, interface)?;
     }
     Ok(())
 }
@@ -121,7 +122,11 @@ fn select(status: Status, peers: Option<&PeerFilter>, sort: Order) -> Flows {
     }
 }
 
-fn print(out: &mut impl io::Write, interface: &InterfaceFlows) -> Result<()> {
+fn print(
+    out: &mut impl io::Write,
+    columns: Option<usize>,
+    interface: &InterfaceFlows,
+) -> Result<()> {
     let InterfaceFlows { name, flows, .. } = interface;
     if flows.is_empty() {
         writeln!(out, "{name}: no flows")?;
@@ -130,7 +135,7 @@ fn print(out: &mut impl io::Write, interface: &InterfaceFlows) -> Result<()> {
     let plural = if flows.len() == 1 { "" } else { "s" };
     writeln!(out, "{name}: {} flow{plural}", flows.len())?;
     let rows: Vec<_> = flows.iter().map(FlowRow::total).collect();
-    writeln!(out, "{}", flow_table(&rows))?;
+    writeln!(out, "{}", flow_table(columns, &rows))?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ mod terminal;
 mod toward;
 mod watch;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -130,7 +130,8 @@ pub fn main() -> ExitCode {
         // The reader of the pipe has closed it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xdptun: {error:#}");
+            // If nobody reads it, the exit status says enough.
+            let _unread = writeln!(output::error_output(), "xdptun: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -8,7 +8,6 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
-use super::output::columns;
 use crate::gateway::Gateway;
 use crate::group::pinned;
 use crate::nat64::Nat64;
@@ -40,8 +39,8 @@ impl<'a> FlowRow<'a> {
     }
 }
 
-/// A table of flows that fits.
-pub fn flow_table(rows: &[FlowRow<'_>]) -> String {
+/// A table of flows for a terminal of so many columns; without one, for a mail.
+pub fn flow_table(columns: Option<usize>, rows: &[FlowRow<'_>]) -> String {
     let header = [
         "LOCAL", "REMOTE", "STATE", "SENT", "RECEIVED", "AGE", "IDLE",
     ];
@@ -56,19 +55,25 @@ pub fn flow_table(rows: &[FlowRow<'_>]) -> String {
             duration(row.flow.idle),
         ]
     });
-    fitting(header, rows.collect(), 3, &[2, 1, 2, 2])
+    table_within(
+        columns.unwrap_or(WIDTH),
+        header,
+        rows.collect(),
+        3,
+        &[2, 1, 2, 2],
+    )
 }
 
-/// A table that fits: a line for each row, or if that would be too wide, as with long IPv6 addresses,
-/// as many as its longest group has columns. Those of a group, which has so many, stand below each
-/// other.
-pub fn fitting<const N: usize>(
+/// A table no wider than `width`. Each row is a line; if that is too wide, as with long IPv6 addresses,
+/// the columns of each of the `groups`, which name how many they have, stand below each other.
+pub fn table_within<const N: usize>(
+    width: usize,
     header: [&str; N],
     rows: Vec<[String; N]>,
     first_number: usize,
     groups: &[usize],
 ) -> String {
-    let width = columns().unwrap_or(WIDTH);
+    debug_assert_eq!(groups.iter().sum::<usize>(), N);
     let fits = |table: &str| table.lines().all(|line| line.trim_end().len() <= width);
     let mut flat = table(&header, first_number);
     flat.add_rows(&rows);
@@ -95,13 +100,13 @@ pub fn fitting<const N: usize>(
     let mut table = table(&header, numbers.count());
     table.add_rows(rows.iter().map(|row| stacked(row)));
     if !fits(&table.to_string()) {
-        fit(&mut table, width);
+        limit_width(&mut table, width);
     }
     table.to_string()
 }
 
 /// Breaks the texts of a table's cells, so that it is no wider.
-pub fn fit(table: &mut Table, width: usize) {
+pub fn limit_width(table: &mut Table, width: usize) {
     let width = u16::try_from(width).unwrap_or(u16::MAX);
     table
         .set_content_arrangement(ContentArrangement::Dynamic)
@@ -265,7 +270,7 @@ mod tests {
     }
 
     fn lines(flow: &FlowStatus) -> Vec<String> {
-        let table = flow_table(&[FlowRow::total(flow)]);
+        let table = flow_table(None, &[FlowRow::total(flow)]);
         table
             .lines()
             .map(|line| line.trim_end().to_owned())

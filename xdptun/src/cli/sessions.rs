@@ -1,16 +1,16 @@
 //! `xdptun sessions`: the sessions of the gateway.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Stdout, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::output::output;
+use super::output::{Fitted, output};
 use super::peers::{PeerFilter, PeerOption};
-use super::report::{duration, fitting, print_json, traffic};
+use super::report::{duration, print_json, table_within, traffic};
 use crate::gateway::Pinned;
 use crate::gateway::session::{self, Began, Ends, Session};
 use crate::nat64;
@@ -155,14 +155,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Prints a table, unless it is empty.
 fn print<const N: usize>(
-    out: &mut impl Write,
+    out: &mut Fitted<Stdout>,
     header: [&str; N],
     rows: Vec<[String; N]>,
     first_number: usize,
     groups: &[usize],
 ) -> Result<()> {
     if !rows.is_empty() {
-        writeln!(out, "{}", fitting(header, rows, first_number, groups))?;
+        // Other programs read a line for each.
+        let width = out.columns().unwrap_or(usize::MAX);
+        let table = table_within(width, header, rows, first_number, groups);
+        writeln!(out, "{table}")?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::output::columns;
 use super::report::{FlowRow, flow_table, say_if_nothing};
 use crate::config::parse_duration;
 use crate::observe::policy::PolicyRates;
@@ -314,7 +315,7 @@ fn print_interface(out: &mut impl io::Write, interface: &InterfaceRates) -> Resu
     print_drops(out, &interface.drops)?;
     if !interface.busiest.is_empty() {
         let rows: Vec<_> = interface.busiest.iter().map(row).collect();
-        writeln!(out, "{}", flow_table(&rows))?;
+        writeln!(out, "{}", flow_table(columns(), &rows))?;
     }
     Ok(())
 }

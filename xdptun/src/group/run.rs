@@ -167,7 +167,8 @@ impl<F: Function> Group<F> {
         }
     }
 
-    /// Carries packets until `stop` completes, and detaches.
+    /// Carries packets until `stop` completes, and detaches. Dropped before its end, it leaves everything
+    /// attached.
     ///
     /// # Errors
     ///

@@ -92,6 +92,12 @@ fn interfaces_that_are_given_up_are_told_and_can_be_cured() {
         "eth3: `xdptun run` waits for the interface".to_owned(),
     ];
     assert_eq!(shown[shown.len() - 3..], end, "{shown:#?}");
+    // Its own line, and no word of the others.
+    let of_one = run(netns, &["status", "--iface", "eth3"]).unwrap();
+    assert_eq!(of_one.stdout, end[2..]);
+    run(netns, &["status", "--iface", "eth9"])
+        .unwrap()
+        .assert_one_line(&["eth9: nothing is attached"]);
     assert_eq!(attached(netns), ["eth0", "eth1", "eth2"]);
 
     // Out of the file, it is taken away; with what it can do, it is carried again.

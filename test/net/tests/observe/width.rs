@@ -1,11 +1,11 @@
-//! At a terminal no line is wider than it; elsewhere lines stay whole.
+//! At a terminal no line is wider than it, except for commands to copy; elsewhere lines stay whole.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 
 use nix::libc::EIO;
 use nix::pty::{Winsize, openpty};
-use xdptun_lab::{Attached, Direct, Family, Host, Netns, udp, xdptun as product};
+use xdptun_lab::{Attached, Direct, Family, Host, Netns, scratch::Scratch, udp, xdptun as product};
 use xdptun_test_net::cli::run;
 use xdptun_test_net::{LIMIT, PORT, mode};
 
@@ -19,7 +19,11 @@ fn at_terminal(netns: &Netns, columns: u16, verb: &[&str]) -> Vec<String> {
     };
     let terminal = openpty(Some(&size), None).unwrap();
     let mut command = netns.command(product::binary().unwrap());
-    command.args(verb).stdout(terminal.slave);
+    let error_output = terminal.slave.try_clone().unwrap();
+    command
+        .args(verb)
+        .stdout(terminal.slave)
+        .stderr(error_output);
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut bytes = Vec::new();
@@ -61,17 +65,23 @@ fn no_line_is_wider_than_the_terminal() {
     let echo = udp::Server::echo(&net.b.netns, net.b.socket(Family::V6, PORT)).unwrap();
     let socket = udp::bind(&net.a.netns, net.a.socket(Family::V6, 0)).unwrap();
     udp::exchange(&socket, echo.address(), &[7; 100], LIMIT).unwrap();
+    let scratch = Scratch::new().unwrap();
+    let file = scratch.path().join("config.toml");
+    let mistakes = "[interface.eth0]\nports = [0]\npeers = [\"not a name\"]\n";
+    fs::write(&file, mistakes).unwrap();
     for (verb, word) in [
         (&["status"][..], "[fd00::2]:8000"),
         (&["flows"], "[fd00::2]:8000"),
         (&["explain"], "tx_disguised"),
         (&["doctor", "--iface", Host::DEV], "flows"),
+        (&["check", file.to_str().unwrap()], "2 mistakes"),
     ] {
         for columns in [60, 80, 132] {
             let lines = at_terminal(&net.a.netns, columns, verb);
             let context = format!("{verb:?} in {columns} columns: {lines:#?}");
             assert!(lines.iter().any(|line| line.contains(word)), "{context}");
-            let is_wide = |line: &&String| line.chars().count() > usize::from(columns);
+            let is_wide =
+                |line: &&String| line.chars().count() > usize::from(columns) && !line.contains('`');
             assert_eq!(lines.iter().find(is_wide), None, "{context}");
         }
     }

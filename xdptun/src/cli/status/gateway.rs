@@ -18,7 +18,7 @@ pub fn print(out: &mut impl Write, gateway: &GatewayStatus) -> Result<()> {
         attachment.name
     );
     let words = Words {
-        shared: "sessions",
+        shared: Some("sessions"),
         no_hooks: Some("nothing is forwarded"),
         no_daemon: &no_daemon,
     };

@@ -10,7 +10,7 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 
-use super::output::output;
+use super::output::{error_output, output};
 use super::peers::PeerOption;
 use super::report::{join, print_json, say_if_nothing, size, table};
 use crate::control;
@@ -58,7 +58,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     super::block_on(async {
         match control::status().await {
             Ok(service) => status.service = service,
-            Err(error) => eprintln!("xdptun: {error:#}"),
+            Err(error) => {
+                let _unread = writeln!(error_output(), "xdptun: {error:#}");
+            }
         }
         Ok(())
     })?;
@@ -69,15 +71,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return print_json(&status);
     }
     let mut out = output();
-    say_if_nothing(&mut out, &status)?;
+    let columns = out.columns();
+    if arguments.iface.is_none() {
+        say_if_nothing(&mut out, &status)?;
+    }
     for interface in &status.interfaces {
-        tunnel::print(&mut out, interface, peers.is_some())?;
+        tunnel::print(&mut out, columns, interface, peers.is_some())?;
     }
     for gateway in &status.gateways {
         gateway::print(&mut out, gateway)?;
     }
     for policy in &status.policies {
-        policy::print(&mut out, policy)?;
+        policy::print(&mut out, columns, policy)?;
     }
     if let Some(nat64) = &status.nat64 {
         nat64::print(&mut out, nat64)?;
@@ -101,8 +106,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// What a function says of an attachment that lacks something.
 struct Words<'a> {
-    /// What the interfaces of a group share.
-    shared: &'a str,
+    /// What the interfaces of a group share; `None` if that is nothing.
+    shared: Option<&'a str>,
     /// What it means that no program is attached; `None` if that needs no word.
     no_hooks: Option<&'a str>,
     /// What it means that no daemon runs, and how to start one.
@@ -117,8 +122,7 @@ fn print_attachment(
 ) -> Result<()> {
     let group = attachment.group.iter();
     let others: Vec<_> = group.filter(|name| **name != attachment.name).collect();
-    if !others.is_empty() {
-        let shared = words.shared;
+    if let (Some(shared), [_, ..]) = (words.shared, &others[..]) {
         writeln!(out, "  group  shares its {shared} with {}", join(&others))?;
     }
     match (&attachment.hooks[..], words.no_hooks) {

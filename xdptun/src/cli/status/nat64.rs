@@ -18,7 +18,7 @@ pub fn print(out: &mut impl Write, nat64: &Nat64Status) -> Result<()> {
         attachment.name
     );
     let words = Words {
-        shared: "clients",
+        shared: Some("clients"),
         no_hooks: Some("nothing is translated"),
         no_daemon: &no_daemon,
     };

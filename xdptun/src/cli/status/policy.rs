@@ -6,16 +6,15 @@ use anyhow::Result;
 use comfy_table::CellAlignment;
 
 use super::{Words, print_attachment, print_counters};
-use crate::cli::output::columns;
-use crate::cli::report::{fit, table};
+use crate::cli::report::{limit_width, table};
 use crate::observe::policy::PolicyStatus;
 
 /// Prints an attachment of the policy.
-pub fn print(out: &mut impl Write, policy: &PolicyStatus) -> Result<()> {
+pub fn print(out: &mut impl Write, columns: Option<usize>, policy: &PolicyStatus) -> Result<()> {
     let attachment = &policy.attachment;
     writeln!(out, "{}  policy", attachment.name)?;
     let words = Words {
-        shared: "rules",
+        shared: None,
         no_hooks: Some("nothing is searched"),
         no_daemon: "rules count and drop, nothing is logged, no end is told of a reset; the same \
                     command goes on with them",
@@ -28,8 +27,8 @@ pub fn print(out: &mut impl Write, policy: &PolicyStatus) -> Result<()> {
     for rule in &policy.rules {
         rules.add_row([rule.name.clone(), rule.hits.to_string(), rule.rule.clone()]);
     }
-    if let Some(columns) = columns() {
-        fit(&mut rules, columns);
+    if let Some(columns) = columns {
+        limit_width(&mut rules, columns);
     }
     writeln!(out, "{rules}")?;
     print_counters(out, attachment)

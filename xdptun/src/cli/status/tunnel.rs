@@ -15,13 +15,18 @@ use crate::observe::status::{FlowStatus, InterfaceStatus};
 const MOST_FLOWS: usize = 20;
 
 /// Prints an attachment of the tunnel, perhaps with the flows of some peers only.
-pub fn print(out: &mut impl Write, interface: &InterfaceStatus, of_some_peers: bool) -> Result<()> {
+pub fn print(
+    out: &mut impl Write,
+    columns: Option<usize>,
+    interface: &InterfaceStatus,
+    of_some_peers: bool,
+) -> Result<()> {
     let attachment = &interface.attachment;
     writeln!(
         out,
         "{}  ports {}  ingress {}",
         attachment.name,
-        join_some(&interface.ports),
+        join(&interface.ports),
         attachment.ingress
     )?;
     let no_daemon = format!(
@@ -30,7 +35,7 @@ pub fn print(out: &mut impl Write, interface: &InterfaceStatus, of_some_peers: b
         attachment.group.join(",")
     );
     let words = Words {
-        shared: "flows",
+        shared: Some("flows"),
         // Of one that is gone, another line says so.
         no_hooks: attachment.mtu.map(|_| "datagrams leave as UDP"),
         no_daemon: &no_daemon,
@@ -61,9 +66,9 @@ pub fn print(out: &mut impl Write, interface: &InterfaceStatus, of_some_peers: b
     print_states(out, interface)?;
     print_counters(out, attachment)?;
     if of_some_peers && interface.flows.is_empty() {
-        writeln!(out, "  no flow with that peer")?;
+        writeln!(out, "  no flow with those peers")?;
     }
-    print_flows(out, &interface.flows)
+    print_flows(out, columns, &interface.flows)
 }
 
 /// Prints what fragments cost, if datagrams left in some.
@@ -92,7 +97,7 @@ fn print_states(out: &mut impl Write, interface: &InterfaceStatus) -> Result<()>
 }
 
 /// Prints the flows, of many only those that carried data last.
-fn print_flows(out: &mut impl Write, flows: &[FlowStatus]) -> Result<()> {
+fn print_flows(out: &mut impl Write, columns: Option<usize>, flows: &[FlowStatus]) -> Result<()> {
     if flows.is_empty() {
         return Ok(());
     }
@@ -103,7 +108,7 @@ fn print_flows(out: &mut impl Write, flows: &[FlowStatus]) -> Result<()> {
         shown.truncate(MOST_FLOWS);
     }
     let rows: Vec<_> = shown.into_iter().map(FlowRow::total).collect();
-    writeln!(out, "{}", flow_table(&rows))?;
+    writeln!(out, "{}", flow_table(columns, &rows))?;
     if flows.len() > MOST_FLOWS {
         writeln!(
             out,
@@ -178,7 +183,7 @@ mod tests {
             .map(|port| flow(port, u64::from(port) % 7))
             .collect();
         let mut out = Vec::new();
-        print_flows(&mut out, &flows).unwrap();
+        print_flows(&mut out, None, &flows).unwrap();
         String::from_utf8(out).unwrap()
     }
 

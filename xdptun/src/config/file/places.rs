@@ -6,23 +6,33 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 /// Removes what is at a place; its path, `None` if there is nothing. Of a list, the element goes that
-/// holds the place, if there are others.
-pub(super) fn removed(table: &mut DeTable<'_>, place: &Range<usize>) -> Option<Vec<String>> {
+/// holds the place, if there are others. The place of a list of `[[name]]` is that of its first table,
+/// which goes alone if `is_table`.
+pub(super) fn removed(
+    table: &mut DeTable<'_>,
+    place: &Range<usize>,
+    is_table: bool,
+) -> Option<Vec<String>> {
     let is_at = |span: Range<usize>| contains(&span, place);
     let mut at = None;
     for (key, value) in table.iter_mut() {
-        let mut has = is_at(key.span()) || is_at(value.span());
+        let span = value.span();
+        let mut has = is_at(key.span()) || is_at(span.clone());
         let inner = match value.get_mut() {
             _ if is_at(key.span()) => None,
-            DeValue::Table(inner) => removed(inner, place),
+            DeValue::Table(inner) => removed(inner, place, is_table),
             DeValue::Array(elements) => {
                 // Those of `[[name]]` lie apart.
                 has |= elements.iter().any(|one| is_at(one.span()));
                 let inner = elements.iter_mut().find_map(|one| match one.get_mut() {
-                    DeValue::Table(inner) => removed(inner, place),
+                    DeValue::Table(inner) => removed(inner, place, is_table),
                     _ => None,
                 });
-                inner.or_else(|| remove_element(elements, place))
+                let is_list = span == *place && !is_table;
+                match inner {
+                    None if !is_list => remove_element(elements, place),
+                    inner => inner,
+                }
             }
             _ => None,
         };
@@ -114,5 +124,29 @@ pub(super) fn key(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
         ([], _) => Some(key.span()),
         (rest, DeValue::Table(inner)) => self::key(inner, rest),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize as _;
+    use toml::de::Deserializer;
+
+    use super::*;
+
+    /// A list of a large file is read again without the rest.
+    #[test]
+    fn what_leads_to_a_list_stands_alone() {
+        let text = "a = 1\n[b]\nc = [1]\n[[d.e]]\nf = 2\n[[d.e]]\ng = [3, 4]\nh = [5]\n";
+        let table = DeTable::parse(text).unwrap().into_inner();
+        let four = text.find('4').unwrap();
+        let (at, list) = list_at(&table, &(four..four + 1)).unwrap();
+        assert_eq!((&text[at.clone()], list.len()), ("[3, 4]", 2));
+        let only = with_list(&table, &at, &DeArray::new()).unwrap();
+        let expected = DeTable::parse("d = { e = [{ g = [] }] }").unwrap();
+        let value = |table: DeTable<'_>| {
+            toml::Table::deserialize(Deserializer::from(Spanned::new(0..0, table))).unwrap()
+        };
+        assert_eq!(value(only), value(expected.into_inner()));
     }
 }
