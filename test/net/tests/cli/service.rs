@@ -369,7 +369,7 @@ fn check_tells_what_is_wrong_and_where() {
     let told = check().stderr;
     assert!(told[0].ends_with(": 2 mistakes"), "{told:#?}");
     assert!(told[1].ends_with("did you mean `ports`?"), "{told:#?}");
-    assert!(told[4].starts_with("line 4, column 9: "), "{told:#?}");
+    assert!(told[4].starts_with("line 4, column 10: "), "{told:#?}");
     run(netns, &["check", "/no/such/file"])
         .unwrap()
         .assert_one_line(&["cannot read /no/such/file", "`xdptun check --sample`"]);
