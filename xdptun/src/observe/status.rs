@@ -263,11 +263,11 @@ impl Status {
         }
     }
 
-    /// What there is of one interface.
+    /// The attachments of one interface, and what `xdptun run` reports of it.
     ///
     /// # Errors
     ///
-    /// If that is nothing, of [kind](crate::error::Kind) `NotAttached`.
+    /// If there are none and no report, of [kind](crate::error::Kind) `NotAttached`.
     pub fn of(mut self, interface: &str) -> Result<Self> {
         self.retain(interface);
         // One that `xdptun run` waits for, or gave up, has no attachment.

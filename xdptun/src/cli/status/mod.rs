@@ -137,6 +137,7 @@ fn print_attachment(
     Ok(())
 }
 
+/// Prints the counters that have counted anything.
 fn print_counters(out: &mut impl Write, attachment: &AttachmentStatus) -> Result<()> {
     let mut counters = table(&["COUNTER", "COUNT", "BYTES"], 1);
     let values = attachment.counters.values();
