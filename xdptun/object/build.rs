@@ -88,6 +88,10 @@ fn compile(workspace: &Path, name: &str, target: &str, target_dir: &Path) -> Res
             "--cfg=bpf_target_arch=\"{}\"",
             var("CARGO_CFG_TARGET_ARCH")?
         ),
+        format!(
+            "--cfg=kernel_bits=\"{}\"",
+            var("CARGO_CFG_TARGET_POINTER_WIDTH")?
+        ),
         "-Cdebuginfo=2".into(),
         "-Clink-arg=--btf".into(),
         // v3: atomic operations that return a value (kernel 5.12).

@@ -50,7 +50,8 @@ fn is_stamped_in_passing(socket: &UdpSocket) -> Result<bool> {
     let reading = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let mut bytes = [0; 4];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+    // The C library of 32-bit machines adds the same time with 64 bits.
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec, [i64; 2]);
     let message = recvmsg::<SockaddrIn>(
         socket.as_raw_fd(),
         &mut parts,

@@ -24,7 +24,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use xdptun_lab::workspace;
 
-pub use processor::{PROCESSORS, Processor};
+pub use processor::{PROCESSORS, Processor, with_all_formats};
 
 /// How long anything may take that happens at once on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@
 //! evicts only sessions that wait for proof.
 
 use aya_ebpf::Global;
-use aya_ebpf::bindings::{BPF_ANY, BPF_F_NO_PREALLOC, BPF_NOEXIST};
+use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use xdptun_common::flow::tick::Tick;
@@ -21,11 +21,12 @@ use crate::flow::word::Word;
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::bindings::{self, Told};
 use crate::gateway::open::can_begin;
+use crate::host::growth::ATOMIC_VALUES;
 
-/// The sessions that last. Not LRU, so that no flood pushes one out, and not preallocated, so
-/// that ended ones give their memory back. User space sets the capacity.
+/// The sessions that last. Not LRU, so that no flood pushes one out, and not preallocated on 64-bit
+/// kernels, so that ended ones give their memory back. User space sets the capacity.
 #[map]
-pub static SESSIONS: HashMap<Tuple, Entry> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
+pub static SESSIONS: HashMap<Tuple, Entry> = HashMap::with_max_entries(65536, ATOMIC_VALUES);
 
 /// The sessions that wait for proof.
 #[map]

@@ -1,6 +1,6 @@
 //! What any function needs of this host: its interface, addresses, clock and sockets, counters,
-//! captures, frames for the daemon, limits, redirects, marks of these, the splitter, and the
-//! kernel's verdicts.
+//! captures, frames for the daemon, the growth of tables, limits, redirects, marks of these, the
+//! splitter, and the kernel's verdicts.
 
 pub mod again;
 pub mod attachment;
@@ -8,6 +8,7 @@ pub mod capture;
 pub mod clock;
 pub mod counters;
 pub mod frame;
+pub mod growth;
 pub mod interface;
 pub mod local;
 pub mod rate_limit;

@@ -80,10 +80,26 @@ impl Apt {
             )?;
         }
         self.write("etc/sources.list", &sources)?;
-        run_visible(self.command("apt-get").args(["--quiet", "update"]))
-            .context("the package lists of Debian's releases cannot be fetched")?;
+        let fetched = run_visible(self.command("apt-get").args(["--quiet", "update"]));
+        if let Err(error) = fetched {
+            // A mirror may be at work on one of them, and nothing else comes from that one.
+            ensure!(
+                self.has_lists()?,
+                "the package lists of Debian's releases cannot be fetched: {error:#}"
+            );
+            eprintln!("not all package lists can be fetched: looking through the others");
+        }
         self.updated.get_or_init(|| ());
         Ok(())
+    }
+
+    /// Whether a list of packages is there.
+    fn has_lists(&self) -> Result<bool> {
+        let lists = fs::read_dir(self.directory.join("lists"))?;
+        let names = lists.map(|list| Ok(list?.file_name()));
+        let names: Vec<_> = names.collect::<std::io::Result<_>>()?;
+        let mut names = names.iter().map(|name| name.to_string_lossy());
+        Ok(names.any(|name| name.contains("_Packages")))
     }
 
     /// The names of all packages that begin with `prefix`.

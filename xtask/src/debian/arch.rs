@@ -15,6 +15,8 @@ pub enum Arch {
     X86_64,
     /// 64-bit ARM.
     Aarch64,
+    /// 32-bit ARM with hardware floating point.
+    Armv7,
 }
 
 impl Arch {
@@ -29,6 +31,15 @@ impl Arch {
         match self {
             Self::X86_64 => "amd64",
             Self::Aarch64 => "arm64",
+            Self::Armv7 => "armhf",
+        }
+    }
+
+    /// What the names of Debian's ordinary kernels for it end with.
+    pub fn kernels(self) -> &'static str {
+        match self {
+            Self::X86_64 | Self::Aarch64 => self.debian(),
+            Self::Armv7 => "armmp",
         }
     }
 
@@ -38,6 +49,7 @@ impl Arch {
         match self {
             Self::X86_64 => "x86_64-unknown-linux-musl",
             Self::Aarch64 => "aarch64-unknown-linux-musl",
+            Self::Armv7 => "armv7-unknown-linux-musleabihf",
         }
     }
 
@@ -51,7 +63,7 @@ impl Arch {
     pub fn target(self) -> Option<&'static str> {
         match self {
             Self::X86_64 => None,
-            Self::Aarch64 => Some(self.triple()),
+            Self::Aarch64 | Self::Armv7 => Some(self.triple()),
         }
     }
 

@@ -11,7 +11,7 @@ impl Arch {
         setup::ensure_vm()?;
         match self {
             Self::X86_64 => Ok(()),
-            Self::Aarch64 => setup::ensure_arm_vm(),
+            Self::Aarch64 | Self::Armv7 => setup::ensure_arm_vm(),
         }
     }
 
@@ -20,6 +20,7 @@ impl Arch {
         match self {
             Self::X86_64 => "qemu-system-x86_64",
             Self::Aarch64 => "qemu-system-aarch64",
+            Self::Armv7 => "qemu-system-arm",
         }
     }
 
@@ -30,6 +31,7 @@ impl Arch {
             Self::X86_64 => &["-machine", "q35", "-cpu", "max"],
             // The least of the 64-bit ones, and by far the cheapest to emulate.
             Self::Aarch64 => &["-machine", "virt", "-cpu", "cortex-a53"],
+            Self::Armv7 => &["-machine", "virt,highmem=off", "-cpu", "cortex-a15"],
         }
     }
 
@@ -37,7 +39,7 @@ impl Arch {
     pub fn serial(self) -> &'static str {
         match self {
             Self::X86_64 => "ttyS0",
-            Self::Aarch64 => "ttyAMA0",
+            Self::Aarch64 | Self::Armv7 => "ttyAMA0",
         }
     }
 
@@ -46,7 +48,7 @@ impl Arch {
     pub fn time_factor(self) -> u32 {
         match self {
             Self::X86_64 => 10,
-            Self::Aarch64 => 20,
+            Self::Aarch64 | Self::Armv7 => 20,
         }
     }
 }

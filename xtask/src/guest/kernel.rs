@@ -221,7 +221,9 @@ fn series(packages: &[String], arch: Arch) -> Vec<String> {
 /// `linux-image-6.12.107+deb13-amd64`. The variants say so: `-cloud-`, which has
 /// no 9p, `-rt-`, `-dbg`, `-unsigned`. So does a package without a version.
 fn version(package: &str, arch: Arch) -> Option<Vec<u32>> {
-    let version = package.strip_prefix(PACKAGE)?.strip_suffix(arch.debian())?;
+    let version = package
+        .strip_prefix(PACKAGE)?
+        .strip_suffix(arch.kernels())?;
     let words = version.split(|c: char| !c.is_ascii_alphabetic());
     let plain = words
         .into_iter()
@@ -264,6 +266,14 @@ mod tests {
         assert_eq!(newest("6.12"), Some("linux-image-6.12.107+deb13-amd64"));
         assert_eq!(newest("6.12.95"), Some("linux-image-6.12.95+deb12-amd64"));
         assert_eq!(newest("5.15"), None);
+    }
+
+    #[test]
+    fn the_kernels_of_armhf_have_a_name_of_their_own() {
+        let packages = ["armmp", "armmp-lpae", "rt-armmp"];
+        let packages = packages.map(|kind| format!("linux-image-6.12.117+deb13-{kind}"));
+        let newest = newest(&packages, "6.12", Arch::Armv7);
+        assert_eq!(newest, Some("linux-image-6.12.117+deb13-armmp"));
     }
 
     #[test]

@@ -40,6 +40,17 @@ impl Format {
         self.packager().is_some()
     }
 
+    /// Whether it is made for a processor. What runs on 32-bit ones is Debian and OpenWrt, mostly.
+    pub fn is_for(self, target: Arch) -> bool {
+        match target {
+            Arch::X86_64 | Arch::Aarch64 => true,
+            Arch::Armv7 => matches!(
+                self,
+                Self::Deb | Self::Tar | Self::OpenwrtIpk | Self::OpenwrtApk
+            ),
+        }
+    }
+
     fn packager(self) -> Option<Packager> {
         match self {
             Self::Deb | Self::Tar | Self::Oci => None,
@@ -140,6 +151,7 @@ impl Job<'_> {
         match self.target {
             Arch::X86_64 => "x86_64",
             Arch::Aarch64 => "aarch64",
+            Arch::Armv7 => "armv7l",
         }
     }
 }

@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use xdptun_lab::command::run as output_of;
 use xdptun_lab::workspace;
@@ -67,6 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
     let targets = all_or(&args.target);
     let formats = all_or(&args.format);
+    refuse_unmade(&args.target, formats)?;
     if formats.iter().any(|format| format.needs_nfpm()) {
         setup::ensure_nfpm().context("only `--format` deb, tar and oci do without nfpm")?;
     }
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
             target,
             time,
         };
-        for &format in formats {
+        for &format in formats.iter().filter(|format| format.is_for(target)) {
             write(&out.join(job.file_name(format)), &job.build(format)?)?;
         }
     }
@@ -108,6 +109,23 @@ fn all_or<T: ValueEnum>(chosen: &[T]) -> &[T] {
         [] => T::value_variants(),
         chosen => chosen,
     }
+}
+
+/// Requires something to make for each target that was chosen.
+fn refuse_unmade(targets: &[Arch], formats: &[Format]) -> Result<()> {
+    for &target in targets {
+        let is_made = formats.iter().any(|format| format.is_for(target));
+        ensure!(is_made, "{}: {}", target.triple(), made_for(target));
+    }
+    Ok(())
+}
+
+fn made_for(target: Arch) -> String {
+    let formats = Format::value_variants().iter();
+    let made = formats.filter(|format| format.is_for(target));
+    let names = made.filter_map(ValueEnum::to_possible_value);
+    let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
+    format!("only these formats are made for it: {}", names.join(", "))
 }
 
 fn write(path: &Path, data: &[u8]) -> Result<()> {
@@ -156,5 +174,18 @@ mod tests {
         }
         let error = target("x86_64-unknown-linux-gnu").unwrap_err();
         assert!(error.contains("aarch64-unknown-linux-musl"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_made_is_refused_with_what_is() {
+        let error = refuse_unmade(&[Arch::Armv7], &[Format::Rpm]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "armv7-unknown-linux-musleabihf: only these formats are made for it: \
+             deb, tar, openwrt-ipk, openwrt-apk"
+        );
+        for target in Arch::value_variants() {
+            refuse_unmade(&[*target], Format::value_variants()).unwrap();
+        }
     }
 }

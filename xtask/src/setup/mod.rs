@@ -7,6 +7,7 @@ mod debian;
 mod go;
 mod packages;
 mod peers;
+mod sysroot;
 mod toolchain;
 mod tools;
 mod unpacked;

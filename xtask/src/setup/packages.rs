@@ -54,7 +54,10 @@ const GUESTS: Group = Group {
 const ARM_GUESTS: Group = Group {
     purpose: "for guests with an ARM processor",
     required: true,
-    programs: &[("qemu-system-aarch64", "qemu-system-arm")],
+    programs: &[
+        ("qemu-system-aarch64", "qemu-system-arm"),
+        ("qemu-system-arm", "qemu-system-arm"),
+    ],
 };
 
 const MODULES: Group = Group {

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use xdptun_lab::command::run;
 
 use super::Part;
-use super::packages;
+use super::{packages, sysroot};
+use crate::debian::Arch;
 use crate::shell::{find, run_visible};
 
 /// Debian's newest Rust, with sources: enough for the eBPF object where the
@@ -30,12 +31,23 @@ pub(super) fn target_part(target: &str) -> Part {
         name: format!("Rust's standard library for {target}"),
         present: library.is_ok_and(|path| Path::new(path.trim()).is_dir()),
         install: Box::new(move || {
-            let rustup = find("rustup").with_context(|| {
-                format!("there is no rustup, which would bring what {target} needs")
-            })?;
-            run_visible(Command::new(rustup).args(["target", "add", &target]))
+            let Err(error) = add_target(&target) else {
+                return Ok(());
+            };
+            let Some(arch) = Arch::of_triple(&target) else {
+                return Err(error);
+            };
+            eprintln!("{error:#}; building it");
+            sysroot::build(arch)
         }),
     }
+}
+
+fn add_target(target: &str) -> Result<()> {
+    let Some(rustup) = find("rustup") else {
+        return bail_without_rustup();
+    };
+    run_visible(Command::new(rustup).args(["target", "add", target]))
 }
 
 fn install() -> Result<()> {

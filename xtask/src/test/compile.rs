@@ -17,21 +17,31 @@ use crate::shell::{Supervised, cargo};
 pub(super) fn for_host(targets: &[Target]) -> Result<Vec<Suite>> {
     let mut command = cargo();
     command.args(["test", "--no-run"]);
-    let packages = targets.iter().map(|target| &target.package);
-    for package in packages.collect::<BTreeSet<_>>() {
-        command.args(["--package", package]);
-    }
+    command.args(packages_of(targets));
     compile(targets, &mut command)
 }
 
 /// Compiles the tests of root, and the program that runs them as root.
 pub(super) fn for_root(targets: &[Target], machine: Option<&str>) -> Result<Vec<Suite>> {
     let mut command = cargo();
-    command
-        .args(["build", "--release", "--bin", build::WORKER])
-        .arg(build::ALL_PACKAGES)
-        .args(build::for_target(machine));
+    command.args(["build", "--release", "--bin", build::WORKER]);
+    match machine {
+        None => command.arg(build::ALL_PACKAGES),
+        // Others need a C compiler for it.
+        Some(_) => command
+            .args(build::for_target(machine))
+            .args(["--package", build::WORKER])
+            .args(packages_of(targets)),
+    };
     compile(targets, &mut command)
+}
+
+/// Selects the packages of some targets.
+fn packages_of(targets: &[Target]) -> Vec<&str> {
+    let packages = targets.iter().map(|target| target.package.as_str());
+    let packages: BTreeSet<_> = packages.collect();
+    let options = packages.into_iter().map(|package| ["--package", package]);
+    options.flatten().collect()
 }
 
 fn compile(targets: &[Target], command: &mut Command) -> Result<Vec<Suite>> {

@@ -10,7 +10,7 @@ use xdptun_test_package::apk::Apk;
 use xdptun_test_package::files::{self, DOCUMENTS, EVERYWHERE, LICENCES, OTHERS};
 use xdptun_test_package::root::Root;
 use xdptun_test_package::shell::{self, Stub};
-use xdptun_test_package::{PROCESSORS, Processor, made};
+use xdptun_test_package::{Processor, made, with_all_formats};
 
 const SERVICE: [files::File; 1] = [("-rwxr-xr-x", "etc/init.d/xdptun")];
 
@@ -22,7 +22,7 @@ fn package(processor: Processor) -> PathBuf {
 #[test]
 fn it_holds_everything_and_belongs_to_root() {
     let expected: [&[files::File]; 5] = [&EVERYWHERE, &DOCUMENTS, &SERVICE, &OTHERS, &LICENCES];
-    for processor in PROCESSORS {
+    for processor in with_all_formats() {
         let apk = Apk::read(&package(processor)).unwrap();
         files::check(&apk.listing, "", &expected).unwrap();
         assert!(!apk.listing.contains("systemd"), "{}", apk.listing);

@@ -8,7 +8,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::files::{self, DOCUMENTS, EVERYWHERE, LICENCES, OTHERS, SYSTEMD};
 use xdptun_test_package::life::{self, Manager};
 use xdptun_test_package::root::Root;
-use xdptun_test_package::{PROCESSORS, Processor, made};
+use xdptun_test_package::{Processor, made, with_all_formats};
 
 fn package(processor: Processor) -> PathBuf {
     let name = concat!("xdptun-", env!("CARGO_PKG_VERSION"), "-1");
@@ -21,7 +21,7 @@ const SETTINGS: &str = "[options]\nArchitecture = auto\nLocalFileSigLevel = Neve
 #[test]
 fn it_holds_everything_and_belongs_to_root() {
     let expected: [&[files::File]; 5] = [&EVERYWHERE, &DOCUMENTS, &SYSTEMD, &OTHERS, &LICENCES];
-    for processor in PROCESSORS {
+    for processor in with_all_formats() {
         let package = package(processor);
         files::check(&files::listing(&package).unwrap(), "", &expected).unwrap();
         let said = files::file(&package, ".PKGINFO").unwrap();

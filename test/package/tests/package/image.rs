@@ -14,7 +14,7 @@ use xdptun_lab::scratch::Scratch;
 use xdptun_lab::{
     Attached, Capture, Direct, Family, Host, WireStats, udp, wait, workspace, xdptun,
 };
-use xdptun_test_package::{PROCESSORS, Processor, files, made};
+use xdptun_test_package::{Processor, files, made, with_all_formats};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const PORT: u16 = 8000;
@@ -117,7 +117,7 @@ fn container(host: &Host, root: &Path, settings: &Path) -> Attached {
 fn the_image_is_that_of_the_containerfile() {
     let sources = workspace::root().join("xdptun/package");
     let containerfile = fs::read_to_string(sources.join("Containerfile")).unwrap();
-    for processor in PROCESSORS {
+    for processor in with_all_formats() {
         for kind in ["oci-archive", "docker-archive"] {
             let scratch = Scratch::new().unwrap();
             let root = scratch.path();

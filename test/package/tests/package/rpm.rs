@@ -7,7 +7,7 @@ use xdptun_lab::command::run;
 use xdptun_lab::scratch::Scratch;
 use xdptun_test_package::files::{self, DOCUMENTS, EVERYWHERE, LICENCES, OTHERS, SYSTEMD};
 use xdptun_test_package::life::{self, Manager};
-use xdptun_test_package::{PROCESSORS, Processor, made};
+use xdptun_test_package::{Processor, made, with_all_formats};
 
 fn package(processor: Processor) -> PathBuf {
     let name = concat!("xdptun-", env!("CARGO_PKG_VERSION"), "-1");
@@ -17,7 +17,7 @@ fn package(processor: Processor) -> PathBuf {
 #[test]
 fn it_holds_everything_and_belongs_to_root() {
     let expected: [&[files::File]; 5] = [&EVERYWHERE, &DOCUMENTS, &SYSTEMD, &OTHERS, &LICENCES];
-    for processor in PROCESSORS {
+    for processor in with_all_formats() {
         let package = package(processor);
         files::check(&files::listing(&package).unwrap(), "/", &expected).unwrap();
         let scratch = Scratch::new().unwrap();
@@ -29,7 +29,7 @@ fn it_holds_everything_and_belongs_to_root() {
 
 #[test]
 fn rpm_can_read_what_it_says_of_itself() {
-    for processor in PROCESSORS {
+    for processor in with_all_formats() {
         let package = package(processor);
         let ask =
             |arguments: &[&str]| run(Command::new("rpm").args(arguments).arg(&package)).unwrap();

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST};
+use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{HashMap, PerCpuArray};
 use aya_ebpf::programs::TcContext;
@@ -12,6 +12,7 @@ use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::handshake::Endpoint;
 use xdptun_common::tunnel::state::{Flow, KeptFields, Opener, REMEMBERED, State};
 
+use crate::host::growth::ATOMIC_VALUES;
 use crate::host::interface::interface;
 use crate::packet::direction::{Direction, link_to_peer};
 use crate::tunnel::cookie::{first_identification, label};
@@ -32,11 +33,11 @@ mod state;
 mod tests;
 mod traffic;
 
-/// Every flow. Not preallocated, so that closed flows give their memory back;
+/// Every flow. Not preallocated on 64-bit kernels, so that closed flows give their memory back;
 /// not LRU, so that a flood cannot push a live flow out. User space sets the
 /// capacity.
 #[map]
-pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, BPF_F_NO_PREALLOC);
+pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, ATOMIC_VALUES);
 
 /// The flow entry that this program run is about to insert. Not on the stack, which is
 /// full.

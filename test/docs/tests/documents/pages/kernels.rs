@@ -14,6 +14,7 @@ pub fn walk(page: &mut Page) {
             "cargo xtask vm --kernel 6.12 -- uname -a",
             "cargo xtask vm --kernel user-mode-linux -- test quick",
             "cargo xtask vm --kernel 6.12 --nic e1000e",
+            "cargo xtask vm --arch armv7 -- test",
             "cargo xtask vm --arch aarch64 -- test",
             "cargo xtask vm --arch aarch64 -- test net",
             "cargo xtask vm --arch aarch64 --kernel 6.1 -- uname -a",
