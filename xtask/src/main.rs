@@ -61,7 +61,7 @@ enum Verb {
     Build(build::Args),
     /// Check formatting, lints and documentation, as CI does
     Check(check::Args),
-    /// Build Debian packages and archives for amd64 and arm64
+    /// Build packages, archives and images for PCs and ARM
     Package(package::Args),
     /// Show WireGuard over xdptun, a forwarded port or translated hosts, between hosts of a laboratory
     Demo(demo::Args),

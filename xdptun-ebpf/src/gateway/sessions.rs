@@ -21,12 +21,12 @@ use crate::flow::word::Word;
 use crate::gateway::at_hand::{AtHand, at_hand};
 use crate::gateway::bindings::{self, Told};
 use crate::gateway::open::can_begin;
-use crate::host::growth::ATOMIC_VALUES;
+use crate::host::growth::FLAGS_WITH_ATOMICS;
 
 /// The sessions that last. Not LRU, so that no flood pushes one out, and not preallocated on 64-bit
 /// kernels, so that ended ones give their memory back. User space sets the capacity.
 #[map]
-pub static SESSIONS: HashMap<Tuple, Entry> = HashMap::with_max_entries(65536, ATOMIC_VALUES);
+pub static SESSIONS: HashMap<Tuple, Entry> = HashMap::with_max_entries(65536, FLAGS_WITH_ATOMICS);
 
 /// The sessions that wait for proof.
 #[map]

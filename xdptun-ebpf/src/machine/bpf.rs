@@ -41,8 +41,8 @@ pub fn forget(mut value: u64, noise: u64) -> u64 {
 }
 
 /// Reads a value of a packet. Headers lie at multiples of two only, but an unaligned read
-/// would be split into bytes; the CPUs that run this load words from any address, and the
-/// verifier of any other CPU refuses the program.
+/// would be split into bytes. The CPUs that run this load words from any address, or the kernel does it for
+/// them (64 bits at once on 32-bit ARM); the verifier of any other CPU refuses the program.
 ///
 /// # Safety
 ///

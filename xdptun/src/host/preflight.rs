@@ -28,6 +28,7 @@ pub(crate) const CAPABILITIES: [Capability; 4] = [
 /// Names what is missing; of [kind](crate::error::Kind) `Unsupported` or `Permission`.
 pub fn check() -> Result<()> {
     check_kernel(&kernel_release()?)?;
+    check_processor(&uname()?.machine().to_string_lossy(), usize::BITS)?;
     check_capabilities()
 }
 
@@ -121,6 +122,19 @@ pub(crate) fn check_kernel(release: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks that a program of so many bits is one for the kernel's processor, as `uname -m` names it. One
+/// of 32 bits would set up tables and rings as 32-bit kernels need them.
+fn check_processor(machine: &str, bits: u32) -> Result<()> {
+    if bits == 32 && machine.contains("64") {
+        bail!(
+            Unsupported,
+            "this xdptun has 32 bits, and the kernel 64 ({machine}): take the program or the package for \
+             {machine}, which needs no other library"
+        );
+    }
+    Ok(())
+}
+
 /// The names of the capabilities that this process lacks.
 pub(crate) fn missing_capabilities() -> Result<Vec<String>> {
     let effective = caps::read(None, CapSet::Effective)?;
@@ -145,6 +159,15 @@ fn check_capabilities() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_of_32_bits_is_refused_by_a_kernel_of_64() {
+        let error = check_processor("aarch64", 32).unwrap_err().to_string();
+        assert!(error.contains("the package for aarch64"), "{error}");
+        for (machine, bits) in [("armv7l", 32), ("aarch64", 64), ("x86_64", 64)] {
+            check_processor(machine, bits).unwrap();
+        }
+    }
 
     #[test]
     fn old_kernels_are_refused_by_name() {

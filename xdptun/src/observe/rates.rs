@@ -182,16 +182,11 @@ fn packet_rates<S: AsRef<AttachmentStatus>>(
     interval: Duration,
 ) -> Packets {
     let attachment = now.as_ref();
-    let packets = attachment.counters.iter().filter_map(|(counter, _)| {
-        let moved = moved(then, now, counter.name);
-        let rate = (counter.name, per_second(moved, interval));
-        (!counter.end.is_loss() && moved > 0).then_some(rate)
-    });
     Packets {
         function: attachment.function,
         name: attachment.name.clone(),
         ifindex: attachment.ifindex,
-        packets_per_s: packets.collect(),
+        packets_per_s: passed(then, now, interval),
         drops: drops(then, now, interval),
     }
 }

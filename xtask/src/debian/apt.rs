@@ -82,24 +82,28 @@ impl Apt {
         self.write("etc/sources.list", &sources)?;
         let fetched = run_visible(self.command("apt-get").args(["--quiet", "update"]));
         if let Err(error) = fetched {
-            // A mirror may be at work on one of them, and nothing else comes from that one.
+            // A mirror that is being updated has the list of one release in two versions; another
+            // release may have what is wanted.
             ensure!(
-                self.has_lists()?,
+                self.has_list_of(STABLE)?,
                 "the package lists of Debian's releases cannot be fetched: {error:#}"
             );
-            eprintln!("not all package lists can be fetched: looking through the others");
+            eprintln!(
+                "not every package list can be fetched: what is missing below may be in one of those"
+            );
         }
         self.updated.get_or_init(|| ());
         Ok(())
     }
 
-    /// Whether a list of packages is there.
-    fn has_lists(&self) -> Result<bool> {
+    /// Whether the list of a release is there.
+    fn has_list_of(&self, release: &str) -> Result<bool> {
         let lists = fs::read_dir(self.directory.join("lists"))?;
         let names = lists.map(|list| Ok(list?.file_name()));
         let names: Vec<_> = names.collect::<std::io::Result<_>>()?;
         let mut names = names.iter().map(|name| name.to_string_lossy());
-        Ok(names.any(|name| name.contains("_Packages")))
+        let list = format!("_{release}_main_");
+        Ok(names.any(|name| name.contains(&list) && name.contains("_Packages")))
     }
 
     /// The names of all packages that begin with `prefix`.

@@ -31,6 +31,7 @@ impl Arch {
             Self::X86_64 => &["-machine", "q35", "-cpu", "max"],
             // The least of the 64-bit ones, and by far the cheapest to emulate.
             Self::Aarch64 => &["-machine", "virt", "-cpu", "cortex-a53"],
+            // Debian's ordinary kernel for it finds no devices above 4 GiB.
             Self::Armv7 => &["-machine", "virt,highmem=off", "-cpu", "cortex-a15"],
         }
     }

@@ -55,7 +55,7 @@ pub fn build(kernel: &Kernel, apt: &Apt) -> Result<()> {
 /// The packages with the headers of a kernel, `6.1.0-50-amd64`: its own, those of all
 /// architectures, and the programs that build modules.
 fn headers(release: &str, apt: &Apt) -> [String; 3] {
-    let version = release.trim_end_matches(apt.arch().debian());
+    let version = release.trim_end_matches(apt.arch().kernels());
     let series: Vec<&str> = release.split('.').take(2).collect();
     [
         format!("linux-headers-{release}"),

@@ -65,9 +65,14 @@ fn target(triple: &str) -> Result<Arch, String> {
 /// Builds all packages and says where they are.
 pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
-    let targets = all_or(&args.target);
     let formats = all_or(&args.format);
     refuse_unmade(&args.target, formats)?;
+    let is_made = |target: &Arch| formats.iter().any(|format| format.is_for(*target));
+    let targets: Vec<Arch> = all_or(&args.target)
+        .iter()
+        .copied()
+        .filter(is_made)
+        .collect();
     if formats.iter().any(|format| format.needs_nfpm()) {
         setup::ensure_nfpm().context("only `--format` deb, tar and oci do without nfpm")?;
     }
@@ -96,7 +101,10 @@ pub fn run(args: &Args) -> Result<()> {
             target,
             time,
         };
-        for &format in formats.iter().filter(|format| format.is_for(target)) {
+        for &format in formats.iter() {
+            if !format.is_for(target) {
+                continue;
+            }
             write(&out.join(job.file_name(format)), &job.build(format)?)?;
         }
     }

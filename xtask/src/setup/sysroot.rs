@@ -10,7 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use xdptun_lab::command::run;
+use xdptun_lab::scratch::Scratch;
 
+use super::toolchain::has_core;
 use crate::debian::{Apt, Arch};
 use crate::shell::{cargo, run_visible};
 
@@ -20,30 +22,55 @@ const PACKAGES: [&str; 2] = ["musl-dev", "libgcc-14-dev"];
 /// The crates that programs and tests are linked with.
 const CRATES: &str = "-Zbuild-std=std,panic_abort,test";
 
+/// Beside the library: the compiler that it was built by.
+const BUILT_BY: &str = "built-by";
+
+/// Whether a folder has the standard library: that of rustup, or one that this compiler built.
+pub(super) fn is_whole(library: &Path) -> bool {
+    let built_by = fs::read_to_string(library.join(BUILT_BY));
+    library.is_dir() && built_by.map_or(true, |built| compiler().is_ok_and(|own| own == built))
+}
+
+/// The compiler in detail.
+fn compiler() -> Result<String> {
+    run(Command::new("rustc").arg("-vV"))
+}
+
 /// Builds it, and puts it into the toolchain: whole or not at all.
 pub(super) fn build(target: Arch) -> Result<()> {
+    ensure!(
+        has_core(),
+        "the compiler has no sources of the standard library: `rustup component add rust-src` gets them"
+    );
     let triple = target.triple();
+    let scratch = Scratch::new()?;
+    let debian = scratch.path().join("debian");
+    Apt::new(target).unpack(&PACKAGES, &debian, |_| Ok(()))?;
+    let compiled = compile(triple, scratch.path())?;
+
     let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]))?;
     let home = Path::new(sysroot.trim()).join("lib/rustlib");
-    let scratch = tempfile::tempdir_in(&home)
+    let made = tempfile::tempdir_in(&home)
         .with_context(|| format!("{}: cannot write there", home.display()))?;
-    let (made, debian) = (scratch.path().join("made"), scratch.path().join("debian"));
-    let library = made.join("lib");
+    let library = made.path().join("lib");
     let own = library.join("self-contained");
     fs::create_dir_all(&own)?;
-    Apt::new(target).unpack(&PACKAGES, &debian, |_| Ok(()))?;
     copy(&debian, &own, of_program)?;
     for needed in ["crt1.o", "crtbegin.o", "libc.a", UNWINDER] {
         let is_there = own.join(needed).exists();
         ensure!(is_there, "{}: no {needed} in them", PACKAGES.join(", "));
     }
-    let compiled = compile(triple, scratch.path())?;
     copy(&compiled, &library, |name| {
         let is_library = name.ends_with(".rlib") && !name.starts_with("libnothing");
         is_library.then_some(name)
     })?;
+    fs::write(library.join(BUILT_BY), compiler()?)?;
     let place = home.join(triple);
-    fs::rename(&made, &place).with_context(|| format!("{}: cannot move it there", place.display()))
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    fs::rename(made.path(), &place)
+        .with_context(|| format!("{}: cannot move it there", place.display()))
 }
 
 /// What rustc calls the library that walks the stack.
@@ -59,8 +86,8 @@ fn of_program(name: &str) -> Option<&str> {
     }
 }
 
-/// Stands between cargo and rustc, and has the crates made as those are that rustup brings: with
-/// what link-time optimization reads; both ways to panic, one of whose crates takes it for itself.
+/// Stands between cargo and rustc: `panic_abort` has to be compiled with what it is for, and link-time
+/// optimization reads bitcode. What rustup brings is made so, too.
 const WRAPPER: &str = r#"#!/bin/sh
 case "$*" in
     *"--crate-name panic_abort "*) set -- "$@" -Cpanic=abort ;;

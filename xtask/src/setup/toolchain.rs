@@ -29,16 +29,16 @@ pub(super) fn target_part(target: &str) -> Part {
     let target = target.to_owned();
     Part {
         name: format!("Rust's standard library for {target}"),
-        present: library.is_ok_and(|path| Path::new(path.trim()).is_dir()),
+        present: library.is_ok_and(|path| sysroot::is_whole(Path::new(path.trim()))),
         install: Box::new(move || {
             let Err(error) = add_target(&target) else {
                 return Ok(());
             };
-            let Some(arch) = Arch::of_triple(&target) else {
+            if target != Arch::Armv7.triple() {
                 return Err(error);
-            };
+            }
             eprintln!("{error:#}; building it");
-            sysroot::build(arch)
+            sysroot::build(Arch::Armv7)
         }),
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn for_root(targets: &[Target], machine: Option<&str>) -> Result<Vec<
     command.args(["build", "--release", "--bin", build::WORKER]);
     match machine {
         None => command.arg(build::ALL_PACKAGES),
-        // Others need a C compiler for it.
+        // The tests of HTTP/3 would need a C compiler for that machine.
         Some(_) => command
             .args(build::for_target(machine))
             .args(["--package", build::WORKER])

@@ -12,7 +12,7 @@ use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::handshake::Endpoint;
 use xdptun_common::tunnel::state::{Flow, KeptFields, Opener, REMEMBERED, State};
 
-use crate::host::growth::ATOMIC_VALUES;
+use crate::host::growth::FLAGS_WITH_ATOMICS;
 use crate::host::interface::interface;
 use crate::packet::direction::{Direction, link_to_peer};
 use crate::tunnel::cookie::{first_identification, label};
@@ -37,7 +37,7 @@ mod traffic;
 /// not LRU, so that a flood cannot push a live flow out. User space sets the
 /// capacity.
 #[map]
-pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, ATOMIC_VALUES);
+pub static FLOWS: HashMap<FlowKey, Flow> = HashMap::with_max_entries(65536, FLAGS_WITH_ATOMICS);
 
 /// The flow entry that this program run is about to insert. Not on the stack, which is
 /// full.

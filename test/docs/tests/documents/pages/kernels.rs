@@ -9,12 +9,12 @@ pub fn walk(page: &mut Page) {
         guests,
         &[
             "cargo xtask vm --matrix --write",
+            "cargo xtask vm --arch armv7 -- test",
             "cargo xtask vm --kernel 6.1 -- test net",
             "cargo xtask vm --kernel 7.2 -- sh",
             "cargo xtask vm --kernel 6.12 -- uname -a",
             "cargo xtask vm --kernel user-mode-linux -- test quick",
             "cargo xtask vm --kernel 6.12 --nic e1000e",
-            "cargo xtask vm --arch armv7 -- test",
             "cargo xtask vm --arch aarch64 -- test",
             "cargo xtask vm --arch aarch64 -- test net",
             "cargo xtask vm --arch aarch64 --kernel 6.1 -- uname -a",
