@@ -98,12 +98,10 @@ impl Apt {
 
     /// Whether the list of a release is there.
     fn has_list_of(&self, release: &str) -> Result<bool> {
-        let lists = fs::read_dir(self.directory.join("lists"))?;
-        let names = lists.map(|list| Ok(list?.file_name()));
-        let names: Vec<_> = names.collect::<std::io::Result<_>>()?;
-        let mut names = names.iter().map(|name| name.to_string_lossy());
-        let list = format!("_{release}_main_");
-        Ok(names.any(|name| name.contains(&list) && name.contains("_Packages")))
+        let list = format!("_{release}_main_binary-{}_Packages", self.arch.debian());
+        let mut lists = fs::read_dir(self.directory.join("lists"))?;
+        Ok(lists
+            .any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().contains(&list))))
     }
 
     /// The names of all packages that begin with `prefix`.

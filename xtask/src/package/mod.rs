@@ -67,12 +67,8 @@ pub fn run(args: &Args) -> Result<()> {
     setup::ensure_build()?;
     let formats = all_or(&args.format);
     refuse_unmade(&args.target, formats)?;
-    let is_made = |target: &Arch| formats.iter().any(|format| format.is_for(*target));
-    let targets: Vec<Arch> = all_or(&args.target)
-        .iter()
-        .copied()
-        .filter(is_made)
-        .collect();
+    let mut targets = all_or(&args.target).to_vec();
+    targets.retain(|target| !made_of(formats, *target).is_empty());
     if formats.iter().any(|format| format.needs_nfpm()) {
         setup::ensure_nfpm().context("only `--format` deb, tar and oci do without nfpm")?;
     }
@@ -101,10 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
             target,
             time,
         };
-        for &format in formats.iter() {
-            if !format.is_for(target) {
-                continue;
-            }
+        for format in made_of(formats, target) {
             write(&out.join(job.file_name(format)), &job.build(format)?)?;
         }
     }
@@ -122,18 +115,23 @@ fn all_or<T: ValueEnum>(chosen: &[T]) -> &[T] {
 /// Requires something to make for each target that was chosen.
 fn refuse_unmade(targets: &[Arch], formats: &[Format]) -> Result<()> {
     for &target in targets {
-        let is_made = formats.iter().any(|format| format.is_for(target));
-        ensure!(is_made, "{}: {}", target.triple(), made_for(target));
+        let all = made_of(Format::value_variants(), target);
+        let names = all.iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
+        ensure!(
+            !made_of(formats, target).is_empty(),
+            "{}: only these formats are made for it: {}",
+            target.triple(),
+            names.join(", ")
+        );
     }
     Ok(())
 }
 
-fn made_for(target: Arch) -> String {
-    let formats = Format::value_variants().iter();
-    let made = formats.filter(|format| format.is_for(target));
-    let names = made.filter_map(ValueEnum::to_possible_value);
-    let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
-    format!("only these formats are made for it: {}", names.join(", "))
+/// Those of some formats that are made for a processor.
+fn made_of(formats: &[Format], target: Arch) -> Vec<Format> {
+    let formats = formats.iter().copied();
+    formats.filter(|format| format.is_for(target)).collect()
 }
 
 fn write(path: &Path, data: &[u8]) -> Result<()> {

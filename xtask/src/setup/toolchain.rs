@@ -44,9 +44,8 @@ pub(super) fn target_part(target: &str) -> Part {
 }
 
 fn add_target(target: &str) -> Result<()> {
-    let Some(rustup) = find("rustup") else {
-        return bail_without_rustup();
-    };
+    let rustup = find("rustup")
+        .with_context(|| format!("there is no rustup, which would bring what {target} needs"))?;
     run_visible(Command::new(rustup).args(["target", "add", target]))
 }
 
