@@ -117,6 +117,13 @@ impl Sum {
         }
     }
 
+    /// The same of bytes that lie one further, at an odd offset: with the two bytes of each word swapped
+    /// (RFC 1071 section 2, fact B).
+    #[inline(always)]
+    pub const fn swapped(self) -> Self {
+        Self(self.folded().swap_bytes() as u64)
+    }
+
     /// The sum folded to 16 bits, in memory order.
     #[inline(always)]
     #[must_use]

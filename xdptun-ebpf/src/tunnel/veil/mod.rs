@@ -10,14 +10,15 @@ mod stream;
 use aya_ebpf::Global;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray};
-use aya_ebpf::programs::{TcContext, XdpContext};
+use aya_ebpf::programs::TcContext;
 use xdptun_common::checksum::Sum;
 use xdptun_common::tunnel::proof::KeySet;
 use xdptun_common::tunnel::veil::{self, LONG, SHORT, VeilKey, nonce, pushes};
 use xdptun_common::tunnel::window::{is_padded, of_padded};
 use xdptun_common::wire::{Ip, TcpHeader};
 
-use self::stream::{Place, apply_at_tc, apply_at_xdp, sum_of};
+use self::stream::{Place, apply, by_call};
+pub use self::stream::{Veiled, in_place};
 use crate::host::clock::now;
 use crate::machine::opaque;
 use crate::packet::access::Packet;
@@ -89,28 +90,6 @@ fn key_of(peer: [u8; 16]) -> Option<&'static VeilKey> {
     VEIL_KEY.get(0)
 }
 
-/// A packet whose payload can be covered and uncovered. Both apply the same keystream; they differ in
-/// where the plain first bytes are, which tell how far it reaches.
-pub trait Veiled: Packet {
-    /// Applies the keystream to the payload; what it adds to the sum of the payload
-    /// then. `None` if the payload cannot be reached.
-    fn apply(&self, place: Place, nonce: u64, key: &VeilKey) -> Option<Sum>;
-}
-
-impl Veiled for TcContext {
-    #[inline(always)]
-    fn apply(&self, place: Place, nonce: u64, key: &VeilKey) -> Option<Sum> {
-        sum_of(apply_at_tc(self.skb.skb, place.word(), nonce, key))
-    }
-}
-
-impl Veiled for XdpContext {
-    #[inline(always)]
-    fn apply(&self, place: Place, nonce: u64, key: &VeilKey) -> Option<Sum> {
-        sum_of(apply_at_xdp(self.ctx, place.word(), nonce, key))
-    }
-}
-
 /// Covers the payload of the segment in the packet, which has no options and is about to leave.
 /// `false` if its memory cannot be reached.
 #[inline(never)]
@@ -130,7 +109,7 @@ fn try_cover<I: Ip>(ctx: &TcContext) -> Option<()> {
     };
     let tcp_len = ip.payload_len()?;
     let len = tcp_len.checked_sub(TcpHeader::LEN)?;
-    let tcp = cover_and_sum(ctx, &ip, tcp, len)?;
+    let tcp = cover_and_sum(ctx, &ip, tcp, len, by_call)?;
     // As it leaves, and not as it was before.
     sent::remember(&ip, &tcp, tcp_len as u16, now());
     ctx.write(header, tcp)
@@ -144,6 +123,7 @@ pub fn cover_and_sum<I: Ip>(
     ip: &I,
     tcp: TcpHeader,
     len: usize,
+    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
     let at = link_len() + I::LEN + TcpHeader::LEN;
     make_linear(ctx, at + reach(len)).ok()?;
@@ -151,7 +131,7 @@ pub fn cover_and_sum<I: Ip>(
         true => tcp,
         false => tcp.without_psh(),
     };
-    applied(ctx, at, len, ip.destination(), tcp, false)
+    applied(ctx, at, len, ip.destination(), tcp, false, first)
 }
 
 /// Uncovers the payload of the segment in the packet, which may have options of TCP. `false` if its
@@ -169,9 +149,9 @@ fn try_uncover<I: Ip>(ctx: &TcContext) -> Option<()> {
     let len = ip.payload_len()?.checked_sub(tcp.header_len())?;
     let at = header + tcp.header_len();
     make_linear(ctx, at + reach(len)).ok()?;
-    uncover(ctx, at, len, ip.source(), tcp)?;
+    let tcp = uncover(ctx, at, len, ip.source(), tcp, by_call)?;
     note_done();
-    Some(())
+    ctx.write(header, tcp)
 }
 
 /// How many bytes of a payload have to be readable. (Kernel 6.1 does not learn the bounds by itself.)
@@ -188,7 +168,8 @@ pub fn is_within_reach(packet: &impl Packet, at: usize, len: usize) -> bool {
 }
 
 /// Uncovers the payload, `len` bytes from `at` and within reach, of the segment from `source` with
-/// this header, and writes its checksum; the header with it.
+/// this header; the header with the checksum that is right then, which is not written. `first` makes the
+/// first block of the keystream.
 #[inline(always)]
 pub fn uncover(
     packet: &impl Veiled,
@@ -196,11 +177,9 @@ pub fn uncover(
     len: usize,
     source: [u8; 16],
     tcp: TcpHeader,
+    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
-    let tcp = applied(packet, at, len, source, tcp, true)?;
-    let field = at - tcp.header_len() + TcpHeader::CHECKSUM_OFFSET;
-    packet.write(field, tcp.checksum())?;
-    Some(tcp)
+    applied(packet, at, len, source, tcp, true, first)
 }
 
 #[inline(always)]
@@ -211,6 +190,7 @@ fn applied(
     peer: [u8; 16],
     tcp: TcpHeader,
     uncovers: bool,
+    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
     let place = Place {
         at,
@@ -219,7 +199,7 @@ fn applied(
         uncovers,
     };
     let nonce = nonce(tcp.sequence(), tcp.acknowledgment());
-    let added = packet.apply(place, nonce, key_of(peer)?)?;
+    let added = apply(packet, place, nonce, key_of(peer)?, first)?;
     let sum = Sum::of_checksum(tcp.checksum()).combine(added);
     Some(tcp.with_checksum(sum.checksum()))
 }

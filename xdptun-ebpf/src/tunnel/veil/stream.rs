@@ -8,6 +8,9 @@ use xdptun_common::tunnel::veil::{BLOCK, SHORT, VeilKey, covered_len};
 use crate::machine::opaque;
 use crate::packet::access::Packet;
 
+/// What is covered at once: a keystream has two such words in a block.
+const WORD: usize = size_of::<u64>();
+
 /// Where a payload lies, and what is to be done with it.
 #[derive(Clone, Copy)]
 pub struct Place {
@@ -21,24 +24,72 @@ pub struct Place {
     pub uncovers: bool,
 }
 
-impl Place {
-    /// As one word: a function of BPF takes at most five. All headers together are shorter than 256 bytes.
+/// Applies the keystream to a payload: covering and uncovering differ only in when its first bytes are
+/// plain, which tell how far the keystream reaches. What it adds to the payload's sum; `None` if the
+/// payload is not within reach.
+///
+/// `first` makes the first block of the keystream, all that covers WireGuard data.
+#[inline(always)]
+pub fn apply(
+    packet: &impl Veiled,
+    place: Place,
+    nonce: u64,
+    key: &VeilKey,
+    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
+) -> Option<Sum> {
+    if place.len < BLOCK {
+        return packet.apply_to_part(Part::new(place.at, 0, place.len), nonce, key);
+    }
+    let mut sums = Sums::new();
+    let [low, high] = first(key, nonce);
+    let [old, new] = apply_to_word(packet, place.at, low, &mut sums)?;
+    apply_to_word(packet, place.at + WORD, high, &mut sums)?;
+    let [a, b, c, d, ..] = if place.uncovers { new } else { old }.to_ne_bytes();
+    let end = covered_len([a, b, c, d], place.len, place.is_padded);
+    if end == BLOCK {
+        return Some(sums.added());
+    }
+    let rest = packet.apply_to_part(Part::new(place.at, BLOCK, end), nonce, key)?;
+    Some(sums.added().combine(rest))
+}
+
+/// The first block of the keystream, written out: a call costs as much as half of it.
+#[inline(always)]
+pub fn in_place(key: &VeilKey, nonce: u64) -> [u64; 2] {
+    key.block(nonce, 0)
+}
+
+/// The same where the stack has no room for that.
+#[inline(always)]
+pub fn by_call(key: &VeilKey, nonce: u64) -> [u64; 2] {
+    block(key, nonce, 0)
+}
+
+#[inline(always)]
+fn block(key: &VeilKey, nonce: u64, number: u32) -> [u64; 2] {
+    // Not zeros: to set those, LLVM calls a loop over bytes.
+    let mut stream = [nonce; 2];
+    xdptun_keystream(key.0[0], key.0[1], nonce, number, &raw mut stream);
+    stream
+}
+
+/// A part of a payload, as one word: a function of BPF takes at most five.
+#[derive(Clone, Copy)]
+pub struct Part(u64);
+
+impl Part {
+    /// From `start`, a multiple of [`BLOCK`], to `end` of the payload at `at`. All headers together are
+    /// shorter than 256 bytes.
     #[inline(always)]
-    pub const fn word(self) -> u64 {
-        self.at as u64 & 0xff
-            | (self.len as u64 & 0xffff) << 8
-            | (self.is_padded as u64) << 24
-            | (self.uncovers as u64) << 25
+    const fn new(at: usize, start: usize, end: usize) -> Self {
+        Self(at as u64 & 0xff | (start as u64 & 0xff) << 8 | (end as u64 & 0xffff) << 16)
     }
 
+    /// Where the payload is, and the part's start and end within it.
     #[inline(always)]
-    fn of_word(word: u64) -> Self {
-        Self {
-            at: opaque(word) as usize & 0xff,
-            len: opaque(word >> 8) as usize & 0xffff,
-            is_padded: word >> 24 & 1 != 0,
-            uncovers: word >> 25 & 1 != 0,
-        }
+    fn bounds(self) -> (usize, usize, usize) {
+        let field = |shift: u32, mask: usize| opaque(self.0 >> shift) as usize & mask;
+        (field(0, 0xff), field(8, 0xff), field(16, 0xffff))
     }
 }
 
@@ -47,105 +98,84 @@ const FAILED: u64 = u64::MAX;
 
 /// The sum that [`apply_at_tc`] and [`apply_at_xdp`] return.
 #[inline(always)]
-pub fn sum_of(added: u64) -> Option<Sum> {
+fn sum_of(added: u64) -> Option<Sum> {
     (added != FAILED).then(|| Sum::new().words((added as u32).to_ne_bytes()))
 }
 
-/// Applies the keystream to a payload. What it adds to the payload's sum then, or
-/// [`FAILED`].
+/// A packet whose payload can be covered and uncovered.
+pub trait Veiled: Packet {
+    /// Applies the keystream to a part of the payload; what it adds to the payload's sum. `None` if it
+    /// cannot be reached.
+    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum>;
+}
+
+impl Veiled for TcContext {
+    #[inline(always)]
+    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
+        sum_of(apply_at_tc(self.skb.skb, part, nonce, key))
+    }
+}
+
+impl Veiled for XdpContext {
+    #[inline(always)]
+    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
+        sum_of(apply_at_xdp(self.ctx, part, nonce, key))
+    }
+}
+
+/// Applies the keystream to a part of a payload. What it adds to the payload's sum, or [`FAILED`].
 #[inline(never)]
-pub fn apply_at_tc(packet: *mut __sk_buff, place: u64, nonce: u64, key: &VeilKey) -> u64 {
-    apply(&TcContext::new(packet), place, nonce, key)
+fn apply_at_tc(packet: *mut __sk_buff, part: Part, nonce: u64, key: &VeilKey) -> u64 {
+    let applied = walk(&TcContext::new(packet), part, nonce, key);
+    applied.map_or(FAILED, |sum| sum.unfolded().into())
 }
 
 /// The same for XDP.
 #[inline(never)]
-pub fn apply_at_xdp(packet: *mut xdp_md, place: u64, nonce: u64, key: &VeilKey) -> u64 {
-    apply(&XdpContext::new(packet), place, nonce, key)
-}
-
-#[inline(always)]
-fn apply(packet: &impl Packet, place: u64, nonce: u64, key: &VeilKey) -> u64 {
-    let applied = walk(packet, Place::of_word(place), key, nonce);
+fn apply_at_xdp(packet: *mut xdp_md, part: Part, nonce: u64, key: &VeilKey) -> u64 {
+    let applied = walk(&XdpContext::new(packet), part, nonce, key);
     applied.map_or(FAILED, |sum| sum.unfolded().into())
 }
 
-/// See [`apply_at_tc`]; `None` if the payload is not within reach.
+/// See [`apply_at_tc`]; `None` if the part is not within reach.
 #[inline(always)]
-fn walk(packet: &impl Packet, place: Place, key: &VeilKey, nonce: u64) -> Option<Sum> {
-    let mut sums = Sums {
-        before: Sum::new(),
-        after: Sum::new(),
-    };
-    let mut end = place.len.min(BLOCK);
+fn walk(packet: &impl Packet, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
+    let (at, first, end) = part.bounds();
+    let mut sums = Sums::new();
     for number in 0..SHORT / BLOCK {
-        let start = number * BLOCK;
+        let start = first + number * BLOCK;
         if start >= end {
             break;
         }
-        let mut stream = [0; 2];
-        xdptun_keystream(key.0[0], key.0[1], nonce, number as u32, &raw mut stream);
-        let at = place.at + start;
-        if start + BLOCK > end {
-            apply_to_rest(packet, at, end - start, stream, &mut sums)?;
-            break;
-        }
-        let [old, new] = apply_to_long(packet, at, stream[0], &mut sums)?;
-        apply_to_long(packet, at + BLOCK / 2, stream[1], &mut sums)?;
-        if number == 0 {
-            let plain = if place.uncovers { new } else { old };
-            let [a, b, c, d, ..] = plain.to_ne_bytes();
-            end = covered_len([a, b, c, d], place.len, place.is_padded);
+        let stream = block(key, nonce, (start / BLOCK) as u32);
+        for (start, key) in [(start, stream[0]), (start + WORD, stream[1])] {
+            if start + WORD >= end {
+                let last = apply_to_last(packet, at + end, end - start, key)?;
+                return Some(sums.added().combine(last));
+            }
+            apply_to_word(packet, at + start, key, &mut sums)?;
         }
     }
-    Some(sums.after.without(sums.before))
+    Some(sums.added())
 }
 
-/// Applies the keystream to the last bytes of a short payload, fewer than a block.
+/// Applies the keystream to the last bytes before `end`, at most eight, by the eight that end there:
+/// those before them, be they of the header, stay.
 #[inline(always)]
-fn apply_to_rest(
-    packet: &impl Packet,
-    at: usize,
-    len: usize,
-    stream: [u64; 2],
-    sums: &mut Sums,
-) -> Option<()> {
-    let mut key = stream[0];
-    if len & 8 != 0 {
-        apply_to_long(packet, at, key, sums)?;
-        key = stream[1];
-    }
-    let [a, b, c, d, e, f, g, _] = key.to_ne_bytes();
-    let (mut word, mut byte) = ([a, b], a);
-    if len & 4 != 0 {
-        let at = at + (len & 8);
-        let old: [u8; 4] = packet.read(at)?;
-        let new = u32::from_ne_bytes(old) ^ u32::from_ne_bytes([a, b, c, d]);
-        packet.write(at, new)?;
-        sums.add(old, new.to_ne_bytes());
-        (word, byte) = ([e, f], e);
-    }
-    if len & 2 != 0 {
-        let at = at + (len & 12);
-        let old: u16 = packet.read(at)?;
-        let new = old ^ u16::from_ne_bytes(word);
-        packet.write(at, new)?;
-        sums.add_word(old.to_ne_bytes(), new.to_ne_bytes());
-        byte = if len & 4 != 0 { g } else { c };
-    }
-    if len & 1 != 0 {
-        let at = at + (len & 14);
-        let old: u8 = packet.read(at)?;
-        let new = old ^ byte;
-        packet.write(at, new)?;
-        sums.add_word([old, 0], [new, 0]);
-    }
-    Some(())
+fn apply_to_last(packet: &impl Packet, end: usize, len: usize, key: u64) -> Option<Sum> {
+    let at = opaque((end - WORD) as u64) as usize & (2 * SHORT - 1);
+    let mut sums = Sums::new();
+    let key = key.to_le() << (8 * (WORD - len));
+    apply_to_word(packet, at, u64::from_le(key), &mut sums)?;
+    Some(match len % 2 {
+        0 => sums.added(),
+        _ => sums.added().swapped(),
+    })
 }
 
-/// Applies the keystream to eight bytes; what they are then.
+/// Applies the keystream to a word; what they are then.
 #[inline(always)]
-fn apply_to_long(packet: &impl Packet, at: usize, key: u64, sums: &mut Sums) -> Option<[u64; 2]> {
+fn apply_to_word(packet: &impl Packet, at: usize, key: u64, sums: &mut Sums) -> Option<[u64; 2]> {
     let old: u64 = packet.read(at)?;
     let new = old ^ key;
     packet.write(at, new)?;
@@ -164,15 +194,23 @@ struct Sums {
 
 impl Sums {
     #[inline(always)]
-    fn add(&mut self, old: [u8; 4], new: [u8; 4]) {
-        self.before = self.before.words(old);
-        self.after = self.after.words(new);
+    const fn new() -> Self {
+        Self {
+            before: Sum::new(),
+            after: Sum::new(),
+        }
+    }
+
+    /// What was added to the sum of the payload.
+    #[inline(always)]
+    const fn added(self) -> Sum {
+        self.after.without(self.before)
     }
 
     #[inline(always)]
-    fn add_word(&mut self, old: [u8; 2], new: [u8; 2]) {
-        self.before = self.before.word(old);
-        self.after = self.after.word(new);
+    fn add(&mut self, old: [u8; 4], new: [u8; 4]) {
+        self.before = self.before.words(old);
+        self.after = self.after.words(new);
     }
 }
 
@@ -192,4 +230,98 @@ extern "C" fn xdptun_keystream(
         *stream = VeilKey([k0, k1]).block(nonce, number);
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::packet::buffer::Buffer;
+
+    impl Veiled for Buffer {
+        fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
+            walk(self, part, nonce, key)
+        }
+    }
+
+    const KEY: VeilKey = VeilKey([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+    const NONCE: u64 = 0x1234_5678_9abc_def0;
+
+    /// Where the payload starts: behind headers, which must stay.
+    const AT: usize = 54;
+
+    /// A packet with this payload.
+    fn packet(payload: &[u8]) -> Vec<u8> {
+        let header = (0..AT).map(|byte| byte as u8);
+        header.chain(payload.iter().copied()).collect()
+    }
+
+    /// The same with the keystream over it, byte by byte.
+    fn covered(payload: &[u8], is_padded: bool) -> Vec<u8> {
+        let mut first = [0; 4];
+        let known = payload.len().min(first.len());
+        first[..known].copy_from_slice(&payload[..known]);
+        let mut covered = payload.to_vec();
+        let end = covered_len(first, payload.len(), is_padded);
+        for (number, block) in (0..).zip(covered[..end].chunks_mut(BLOCK)) {
+            let stream = KEY.block(NONCE, number).map(u64::to_ne_bytes);
+            for (byte, key) in block.iter_mut().zip(stream.as_flattened()) {
+                *byte ^= key;
+            }
+        }
+        covered
+    }
+
+    /// Covers this payload, and uncovers it again.
+    fn there_and_back(plain: &[u8], is_padded: bool, first: fn(&VeilKey, u64) -> [u64; 2]) {
+        let under = covered(plain, is_padded);
+        for (before, after, uncovers) in [(plain, &*under, false), (&under, plain, true)] {
+            let buffer = Buffer::new(&packet(before));
+            let place = Place {
+                at: AT,
+                len: plain.len(),
+                is_padded,
+                uncovers,
+            };
+            let added = apply(&buffer, place, NONCE, &KEY, first).unwrap();
+            let case = std::format!("{before:x?}, padded: {is_padded}, uncovers: {uncovers}");
+            assert_eq!(buffer.bytes(), packet(after), "{case}");
+            let sum = Sum::new().bytes(&packet(before)).combine(added);
+            let expected = Sum::new().bytes(&packet(after));
+            assert_eq!(sum.folded(), expected.folded(), "{case}");
+        }
+    }
+
+    #[test]
+    fn the_keystream_reaches_as_far_as_it_should() {
+        for first in [[4, 0, 0, 0], [1, 0, 0, 0], [0x40; 4], [0xc3; 4]] {
+            for len in 0..SHORT + BLOCK {
+                let rest = (0..len).map(|byte| byte as u8);
+                let plain: Vec<u8> = first.into_iter().chain(rest).take(len).collect();
+                for is_padded in [false, true] {
+                    there_and_back(&plain, is_padded, in_place);
+                    there_and_back(&plain, is_padded, by_call);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_beyond_the_packet_is_refused() {
+        for len in [1, BLOCK, 40] {
+            let bytes = packet(&[0x40; 40][..len - 1]);
+            let buffer = Buffer::new(&bytes);
+            let place = Place {
+                at: AT,
+                len,
+                is_padded: false,
+                uncovers: false,
+            };
+            assert!(
+                apply(&buffer, place, NONCE, &KEY, in_place).is_none(),
+                "{len} bytes"
+            );
+        }
+    }
 }
