@@ -6,6 +6,7 @@
 //! | [`cli`] | runs of the command line that are over at once |
 //! | [`conversation`] | applications that go on talking, whatever becomes of the path |
 //! | [`dashboard`] | the dashboard, and a host on which all that it shows is attached |
+//! | [`divided`] | datagrams that xdptun divides into two fragments |
 //! | [`doctor`] | the findings of `xdptun doctor`, and the commands that it prints |
 //! | [`exposition`] | metrics as a scraper reads them |
 //! | [`forgery`] | segments that no peer sent |
@@ -43,6 +44,7 @@ pub mod cli;
 pub mod conversation;
 pub mod dashboard;
 pub mod device_sum;
+pub mod divided;
 pub mod doctor;
 pub mod exposition;
 pub mod forgery;

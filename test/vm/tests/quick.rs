@@ -14,7 +14,7 @@ use xdptun_test_net::cli::run;
 use xdptun_test_net::inside::{nat, outside_end, pass};
 use xdptun_test_net::mode::{self, Mode};
 use xdptun_test_net::wire::{Wire, segments};
-use xdptun_test_net::{LIMIT, PORT, kernel, socket, status, tcp, translated};
+use xdptun_test_net::{LIMIT, PORT, divided, kernel, socket, status, tcp, translated};
 use xdptun_test_wg::{Between, Implementation, Path, Scenario};
 
 /// Shorter and longer than what the room-making saves, odd, and the most that
@@ -113,6 +113,45 @@ fn native_xdp_and_clsact_filters() {
 }
 
 /// Connections and datagrams through `xdptun forward`, the client's address kept or not.
+/// This queue sorts by socket, and paces each flow: the halves of a datagram stay behind what was sent
+/// before.
+#[test]
+fn fair_queuing_keeps_the_order_of_divided_datagrams() {
+    let net = Direct::new().unwrap();
+    let tc = |words: &str| net.a.netns.run("tc", words.split(' ')).unwrap();
+    tc("qdisc replace dev eth0 root fq maxrate 10mbit");
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    for family in Family::BOTH {
+        let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
+        let client = divided::client(&net, family, &server).unwrap();
+        client.connect(server.address()).unwrap();
+        let before = status::counters(&net.a.netns).unwrap();
+        // Two that fit, then one that does not.
+        let datagrams: Vec<Vec<u8>> = (0..60)
+            .map(|number| match number % 3 {
+                2 => divided::data(divided::fits(family) + 12, number),
+                _ => divided::data(1000, number),
+            })
+            .collect();
+        for datagram in &datagrams {
+            client.send(datagram).unwrap();
+        }
+        let arrived: Vec<Vec<u8>> = datagrams
+            .iter()
+            .map(|_| udp::receive(&client, LIMIT).unwrap().0)
+            .collect();
+        let numbers: Vec<u8> = arrived.iter().map(|one| one[8]).collect();
+        assert!(arrived == datagrams, "{family}: {numbers:?}");
+        let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
+        assert_eq!(moved.get("tx_fragment"), Some(&40), "{family}: {moved:?}");
+        assert_eq!(moved.get("tx_too_big"), None, "{family}: {moved:?}");
+    }
+    let queue = tc("-s qdisc show dev eth0");
+    let times = queue.rsplit("throttled ").next().unwrap();
+    let times = times.split(' ').next().unwrap();
+    assert!(times.parse::<u32>().unwrap() > 0, "{queue}");
+}
+
 #[test]
 fn ports_are_forwarded() {
     let net = Served::new().unwrap();

@@ -2,13 +2,12 @@
 //! together.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use xdptun_lab::{Direct, Family, Host, WireStats, link, udp, wait};
 use xdptun_test_net::mode;
 use xdptun_test_net::status::{self, Counters, wait_moved_apart_from_timed};
 use xdptun_test_net::wire::Wire;
-use xdptun_test_net::{LIMIT, PORT, socket};
+use xdptun_test_net::{LIMIT, PORT, divided, socket};
 
 /// The payload of the longest datagram.
 fn longest(family: Family) -> usize {
@@ -136,35 +135,15 @@ fn data_of_wireguard_is_divided() {
     for mode in [mode::TC, mode::XDP] {
         let net = Direct::new().unwrap();
         let _attached = mode.attach_both(&net).unwrap();
-        for (family, fits) in [(Family::V4, 1460), (Family::V6, 1440)] {
+        for family in Family::BOTH {
             let context = format!("{mode:?}, {family}");
             let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
-            let client = socket::roomy(&net.a.netns, net.a.socket(family, 0)).unwrap();
-            let data = |len: usize, number: u8| {
-                let mut data = udp::pattern(len, number);
-                // The type of the message, its receiver, and its counter.
-                data[..16].copy_from_slice(&[4, 0, 0, 0, 9, 8, 7, 6, number, 0, 0, 0, 0, 0, 0, 0]);
-                data
-            };
-            udp::exchange(&client, server.address(), &data(100, 0), LIMIT).unwrap();
-            // The first asks the peer whether it takes fragments, as does the first answer. The others
-            // come back before what is sent last.
-            wait::until(LIMIT, "both to know that fragments are taken", || {
-                client
-                    .send_to(&data(fits + 1, 1), server.address())
-                    .unwrap();
-                udp::receive(&client, Duration::from_millis(200)).is_ok()
-            })
-            .unwrap();
-            client.send_to(b"the last", server.address()).unwrap();
-            wait::until(LIMIT, "the last answer", || {
-                udp::receive(&client, LIMIT).unwrap().0 == b"the last"
-            })
-            .unwrap();
+            let client = divided::client(&net, family, &server)
+                .unwrap_or_else(|error| panic!("{context}: {error:#}"));
             let wire = Wire::watch(&[&net.a]).unwrap();
             let before = status::counters(&net.a.netns).unwrap();
             for excess in 1..=12 {
-                let datagram = data(fits + excess, 1 + excess as u8);
+                let datagram = divided::data(divided::fits(family) + excess, 1 + excess as u8);
                 udp::exchange(&client, server.address(), &datagram, LIMIT)
                     .unwrap_or_else(|error| panic!("{context}, {excess}: {error:#}"));
             }
