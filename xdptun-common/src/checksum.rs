@@ -117,11 +117,14 @@ impl Sum {
         }
     }
 
-    /// The same of bytes that lie one further, at an odd offset: with the two bytes of each word swapped
-    /// (RFC 1071 section 2, fact B).
+    /// The sum of the same bytes at `offset`: at an odd one, the two bytes of each word are swapped
+    /// (fact 2 above).
     #[inline(always)]
-    pub const fn swapped(self) -> Self {
-        Self(self.folded().swap_bytes() as u64)
+    pub const fn at(self, offset: usize) -> Self {
+        match offset.is_multiple_of(2) {
+            true => self,
+            false => Self(self.folded().swap_bytes() as u64),
+        }
     }
 
     /// The sum folded to 16 bits, in memory order.

@@ -77,6 +77,15 @@ fn part() -> impl Strategy<Value = Part> {
 proptest! {
     /// However the bytes are handed over, the checksum is that of all of them.
     #[test]
+    fn a_sum_is_right_at_any_offset(bytes: Vec<u8>, before in prop::collection::vec(Just(0), 0..4)) {
+        let whole = [&*before, &*bytes].concat();
+        prop_assert_eq!(
+            Sum::new().bytes(&bytes).at(before.len()).checksum(),
+            Sum::new().bytes(&whole).checksum()
+        );
+    }
+
+    #[test]
     fn every_way_to_add_equals_the_bytewise_sum(
         parts in prop::collection::vec(part(), 0..20),
         tail in prop::collection::vec(byte(), 0..9),

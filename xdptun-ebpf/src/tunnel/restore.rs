@@ -20,6 +20,10 @@ pub trait Cut: Packet {
 
     /// Adds `by` to the word at `at`, which will be cut: by so much less does the rest add up to.
     fn balance(&self, at: usize, by: Sum) -> Option<()>;
+
+    /// Writes the checksum after a change of the payload, so that a device's sum stays true: what
+    /// `replace` balances, it reads from the packet. XDP needs none, as of `balance`.
+    fn write_checksum(&self, at: usize, checksum: [u8; 2]) -> Option<()>;
 }
 
 impl Cut for TcContext {
@@ -40,6 +44,11 @@ impl Cut for TcContext {
         let word: [u8; 2] = self.read(at)?;
         self.write(at, by.word(word).folded())
     }
+
+    #[inline(always)]
+    fn write_checksum(&self, at: usize, checksum: [u8; 2]) -> Option<()> {
+        self.write(at, checksum)
+    }
 }
 
 impl Cut for XdpContext {
@@ -57,6 +66,12 @@ impl Cut for XdpContext {
     /// The kernel makes no use of a device's sum after XDP.
     #[inline(always)]
     fn balance(&self, _at: usize, _by: Sum) -> Option<()> {
+        Some(())
+    }
+
+    /// See [`Cut::balance`].
+    #[inline(always)]
+    fn write_checksum(&self, _at: usize, _checksum: [u8; 2]) -> Option<()> {
         Some(())
     }
 }
@@ -175,6 +190,10 @@ mod tests {
         fn balance(&self, at: usize, by: Sum) -> Option<()> {
             let word: [u8; 2] = self.read(at)?;
             self.write(at, by.word(word).folded())
+        }
+
+        fn write_checksum(&self, at: usize, checksum: [u8; 2]) -> Option<()> {
+            self.write(at, checksum)
         }
     }
 

@@ -22,7 +22,7 @@ use crate::tunnel::disguise::{
 };
 use crate::tunnel::table::find;
 use crate::tunnel::veil::pad::pads;
-use crate::tunnel::veil::{cover_and_sum, in_place, veils};
+use crate::tunnel::veil::{cover_and_sum, stream, veils};
 use crate::tunnel::verdict::{Step, Verdict, refused};
 use crate::tunnel::{rules, shift};
 
@@ -89,7 +89,7 @@ fn datagram<I: Settle>(
         make_room_behind(ctx, at, payload_len).ok()?;
     }
     let cover = |ip: &I, tcp, len| match veils() {
-        true => cover_and_sum(ctx, ip, tcp, len, in_place),
+        true => cover_and_sum(ctx, ip, tcp, len, stream::here),
         false => Some(tcp),
     };
     let end = make_room::<I>(ctx, at, payload_len, way, shift::here)

@@ -17,7 +17,7 @@ use crate::packet::skb::Skb as _;
 use crate::tunnel::ingress::segment;
 use crate::tunnel::restore::{Cut, replace};
 use crate::tunnel::table::{Entry, find};
-use crate::tunnel::veil::{Veiled, in_place, is_within_reach, uncover, veils};
+use crate::tunnel::veil::{Veiled, is_within_reach, stream, uncover, veils};
 use crate::tunnel::verdict::{Step, Verdict, refused};
 use crate::tunnel::{join, merged, rules};
 
@@ -83,7 +83,7 @@ pub fn restore_established<I: Ip>(
             if is_padded(tcp.window()) || !is_within_reach(packet, at, payload_len) {
                 return None;
             }
-            uncover(packet, at, payload_len, located.ip.source(), tcp, in_place)?
+            uncover(packet, at, payload_len, &located.ip, tcp, stream::here)?
         }
         false => tcp,
     };

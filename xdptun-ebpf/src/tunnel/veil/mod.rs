@@ -5,7 +5,7 @@
 //! packet (`CHECKSUM_COMPLETE`) stays true.
 
 pub mod pad;
-mod stream;
+pub mod stream;
 
 use aya_ebpf::Global;
 use aya_ebpf::macros::map;
@@ -17,14 +17,15 @@ use xdptun_common::tunnel::veil::{self, LONG, SHORT, VeilKey, nonce, pushes};
 use xdptun_common::tunnel::window::{is_padded, of_padded};
 use xdptun_common::wire::{Ip, TcpHeader};
 
-use self::stream::{Place, apply, by_call};
-pub use self::stream::{Veiled, in_place};
+pub use self::stream::Veiled;
+use self::stream::{Place, apply};
 use crate::host::clock::now;
 use crate::machine::opaque;
 use crate::packet::access::Packet;
 use crate::packet::link::link_len;
 use crate::packet::resize::make_linear;
 use crate::tunnel::proof::keys_at;
+use crate::tunnel::restore::Cut;
 use crate::tunnel::sent;
 
 #[unsafe(no_mangle)]
@@ -81,11 +82,12 @@ fn most_padded() -> usize {
 #[map]
 pub static VEIL_KEY: Array<VeilKey> = Array::with_max_entries(1, 0);
 
-/// The key that holds for a peer.
+/// The key that holds for a peer. `peer` makes its address, which is asked only if peers have keys of
+/// their own.
 #[inline(always)]
-fn key_of(peer: [u8; 16]) -> Option<&'static VeilKey> {
+fn key_of(peer: impl FnOnce() -> [u8; 16]) -> Option<&'static VeilKey> {
     if veil::is_by_peer(VEIL.load()) {
-        return keys_at(peer).map(KeySet::veil);
+        return keys_at(peer()).map(KeySet::veil);
     }
     VEIL_KEY.get(0)
 }
@@ -109,21 +111,21 @@ fn try_cover<I: Ip>(ctx: &TcContext) -> Option<()> {
     };
     let tcp_len = ip.payload_len()?;
     let len = tcp_len.checked_sub(TcpHeader::LEN)?;
-    let tcp = cover_and_sum(ctx, &ip, tcp, len, by_call)?;
+    let tcp = cover_and_sum(ctx, &ip, tcp, len, stream::apart)?;
     // As it leaves, and not as it was before.
     sent::remember(&ip, &tcp, tcp_len as u16, now());
     ctx.write(header, tcp)
 }
 
 /// Covers the payload, `len` bytes, of the segment in the packet that gets this header; the header
-/// as it leaves.
+/// as it leaves. `first_block` is [`stream::here`] or [`stream::apart`].
 #[inline(always)]
 pub fn cover_and_sum<I: Ip>(
     ctx: &TcContext,
     ip: &I,
     tcp: TcpHeader,
     len: usize,
-    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
+    first_block: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
     let at = link_len() + I::LEN + TcpHeader::LEN;
     make_linear(ctx, at + reach(len)).ok()?;
@@ -131,7 +133,7 @@ pub fn cover_and_sum<I: Ip>(
         true => tcp,
         false => tcp.without_psh(),
     };
-    applied(ctx, at, len, ip.destination(), tcp, false, first)
+    applied(ctx, at, len, || ip.destination(), tcp, false, first_block)
 }
 
 /// Uncovers the payload of the segment in the packet, which may have options of TCP. `false` if its
@@ -149,9 +151,9 @@ fn try_uncover<I: Ip>(ctx: &TcContext) -> Option<()> {
     let len = ip.payload_len()?.checked_sub(tcp.header_len())?;
     let at = header + tcp.header_len();
     make_linear(ctx, at + reach(len)).ok()?;
-    let tcp = uncover(ctx, at, len, ip.source(), tcp, by_call)?;
+    uncover(ctx, at, len, &ip, tcp, stream::apart)?;
     note_done();
-    ctx.write(header, tcp)
+    Some(())
 }
 
 /// How many bytes of a payload have to be readable. (Kernel 6.1 does not learn the bounds by itself.)
@@ -167,19 +169,22 @@ pub fn is_within_reach(packet: &impl Packet, at: usize, len: usize) -> bool {
     packet.start() + at + reach(len) <= packet.end()
 }
 
-/// Uncovers the payload, `len` bytes from `at` and within reach, of the segment from `source` with
-/// this header; the header with the checksum that is right then, which is not written. `first` makes the
-/// first block of the keystream.
+/// Uncovers the payload, `len` bytes from `at` and within reach, of the segment with these headers;
+/// the TCP header with the checksum that is right then. `first_block` is [`stream::here`] or
+/// [`stream::apart`].
 #[inline(always)]
-pub fn uncover(
-    packet: &impl Veiled,
+pub fn uncover<I: Ip>(
+    packet: &(impl Cut + Veiled),
     at: usize,
     len: usize,
-    source: [u8; 16],
+    ip: &I,
     tcp: TcpHeader,
-    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
+    first_block: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
-    applied(packet, at, len, source, tcp, true, first)
+    let tcp = applied(packet, at, len, || ip.source(), tcp, true, first_block)?;
+    let field = at - tcp.header_len() + TcpHeader::CHECKSUM_OFFSET;
+    packet.write_checksum(field, tcp.checksum())?;
+    Some(tcp)
 }
 
 #[inline(always)]
@@ -187,10 +192,10 @@ fn applied(
     packet: &impl Veiled,
     at: usize,
     len: usize,
-    peer: [u8; 16],
+    peer: impl FnOnce() -> [u8; 16],
     tcp: TcpHeader,
     uncovers: bool,
-    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
+    first_block: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<TcpHeader> {
     let place = Place {
         at,
@@ -199,7 +204,7 @@ fn applied(
         uncovers,
     };
     let nonce = nonce(tcp.sequence(), tcp.acknowledgment());
-    let added = apply(packet, place, nonce, key_of(peer)?, first)?;
+    let added = apply(packet, place, nonce, key_of(peer)?, first_block)?;
     let sum = Sum::of_checksum(tcp.checksum()).combine(added);
     Some(tcp.with_checksum(sum.checksum()))
 }

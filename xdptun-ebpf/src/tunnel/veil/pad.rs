@@ -64,7 +64,7 @@ fn try_pad<I: Ip>(ctx: &TcContext) -> Option<bool> {
         // The length is summed twice: in the header and in the pseudo-header.
         let grown = udp_len.wrapping_sub(udp.length());
         let sum = Sum::of_checksum(udp.checksum()).number(grown).number(grown);
-        sum.word(in_place(trailer, padded)).udp_checksum()
+        sum.combine(sum_of(trailer, padded)).udp_checksum()
     };
     store(ctx, link_len(), &with_len).ok()?;
     let udp = UdpHeader::new(udp.source(), udp.destination(), udp_len, checksum);
@@ -73,15 +73,10 @@ fn try_pad<I: Ip>(ctx: &TcContext) -> Option<bool> {
     Some(true)
 }
 
-/// The field at the end of a payload of `len` bytes, as it lies in the sum.
+/// What the field at the end of a payload of `len` bytes adds to its sum.
 #[inline(always)]
-const fn in_place(trailer: [u8; TRAILER], len: usize) -> [u8; TRAILER] {
-    let [a, b] = trailer;
-    if len.is_multiple_of(2) {
-        [a, b]
-    } else {
-        [b, a]
-    }
+const fn sum_of(trailer: [u8; TRAILER], len: usize) -> Sum {
+    Sum::new().word(trailer).at(len)
 }
 
 /// Unpads the restored datagram in the packet. Called from the entry point, where
@@ -107,7 +102,7 @@ fn try_unpad<I: Ip>(ctx: &TcContext) -> Option<()> {
     // The length is summed twice: in the header and in the pseudo-header.
     let cut = (len - datagram) as u16;
     let sum = Sum::of_checksum(udp.checksum())
-        .without_word(in_place(trailer, len))
+        .without(sum_of(trailer, len))
         .without_number(cut)
         .without_number(cut);
     store(ctx, link_len(), &ip.with_payload(Protocol::UDP, udp_len)).ok()?;

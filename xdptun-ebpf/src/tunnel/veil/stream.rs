@@ -8,7 +8,7 @@ use xdptun_common::tunnel::veil::{BLOCK, SHORT, VeilKey, covered_len};
 use crate::machine::opaque;
 use crate::packet::access::Packet;
 
-/// What is covered at once: a keystream has two such words in a block.
+/// The keystream is applied in words; a block has two.
 const WORD: usize = size_of::<u64>();
 
 /// Where a payload lies, and what is to be done with it.
@@ -24,24 +24,26 @@ pub struct Place {
     pub uncovers: bool,
 }
 
-/// Applies the keystream to a payload: covering and uncovering differ only in when its first bytes are
-/// plain, which tell how far the keystream reaches. What it adds to the payload's sum; `None` if the
+/// Applies the keystream to a payload. Its plain first bytes say how far it is covered: they are there
+/// before it is covered, and after it was uncovered. What this adds to the payload's sum; `None` if the
 /// payload is not within reach.
 ///
-/// `first` makes the first block of the keystream, all that covers WireGuard data.
+/// `first_block` makes the first block of the keystream, all that covers WireGuard data: [`here`] or
+/// [`apart`].
 #[inline(always)]
 pub fn apply(
     packet: &impl Veiled,
     place: Place,
     nonce: u64,
     key: &VeilKey,
-    first: impl FnOnce(&VeilKey, u64) -> [u64; 2],
+    first_block: impl FnOnce(&VeilKey, u64) -> [u64; 2],
 ) -> Option<Sum> {
+    // Two whole words would reach beyond the payload.
     if place.len < BLOCK {
-        return packet.apply_to_part(Part::new(place.at, 0, place.len), nonce, key);
+        return packet.apply_to_rest(place.at, place.len, nonce, key);
     }
     let mut sums = Sums::new();
-    let [low, high] = first(key, nonce);
+    let [low, high] = first_block(key, nonce);
     let [old, new] = apply_to_word(packet, place.at, low, &mut sums)?;
     apply_to_word(packet, place.at + WORD, high, &mut sums)?;
     let [a, b, c, d, ..] = if place.uncovers { new } else { old }.to_ne_bytes();
@@ -49,48 +51,29 @@ pub fn apply(
     if end == BLOCK {
         return Some(sums.added());
     }
-    let rest = packet.apply_to_part(Part::new(place.at, BLOCK, end), nonce, key)?;
+    let rest = packet.apply_to_rest(place.at, end, nonce, key)?;
     Some(sums.added().combine(rest))
 }
 
-/// The first block of the keystream, written out: a call costs as much as half of it.
+/// The first block of the keystream, inline: a call and its return cost half as much as the block on
+/// CPUs with mitigations against Spectre.
 #[inline(always)]
-pub fn in_place(key: &VeilKey, nonce: u64) -> [u64; 2] {
+pub fn here(key: &VeilKey, nonce: u64) -> [u64; 2] {
     key.block(nonce, 0)
 }
 
-/// The same where the stack has no room for that.
+/// The same by a call, for callers that have no stack to spare.
 #[inline(always)]
-pub fn by_call(key: &VeilKey, nonce: u64) -> [u64; 2] {
+pub fn apart(key: &VeilKey, nonce: u64) -> [u64; 2] {
     block(key, nonce, 0)
 }
 
 #[inline(always)]
 fn block(key: &VeilKey, nonce: u64, number: u32) -> [u64; 2] {
-    // Not zeros: to set those, LLVM calls a loop over bytes.
+    // Any value but zero: LLVM calls `memset` for that, a loop over bytes.
     let mut stream = [nonce; 2];
     xdptun_keystream(key.0[0], key.0[1], nonce, number, &raw mut stream);
     stream
-}
-
-/// A part of a payload, as one word: a function of BPF takes at most five.
-#[derive(Clone, Copy)]
-pub struct Part(u64);
-
-impl Part {
-    /// From `start`, a multiple of [`BLOCK`], to `end` of the payload at `at`. All headers together are
-    /// shorter than 256 bytes.
-    #[inline(always)]
-    const fn new(at: usize, start: usize, end: usize) -> Self {
-        Self(at as u64 & 0xff | (start as u64 & 0xff) << 8 | (end as u64 & 0xffff) << 16)
-    }
-
-    /// Where the payload is, and the part's start and end within it.
-    #[inline(always)]
-    fn bounds(self) -> (usize, usize, usize) {
-        let field = |shift: u32, mask: usize| opaque(self.0 >> shift) as usize & mask;
-        (field(0, 0xff), field(8, 0xff), field(16, 0xffff))
-    }
 }
 
 /// The payload could not be reached.
@@ -104,76 +87,79 @@ fn sum_of(added: u64) -> Option<Sum> {
 
 /// A packet whose payload can be covered and uncovered.
 pub trait Veiled: Packet {
-    /// Applies the keystream to a part of the payload; what it adds to the payload's sum. `None` if it
-    /// cannot be reached.
-    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum>;
+    /// Applies the keystream from the second block on, or from the first if `end` is within it, to the
+    /// bytes before `end` of the payload at `at`. What this adds to the payload's sum; `None` if it
+    /// is not within reach.
+    fn apply_to_rest(&self, at: usize, end: usize, nonce: u64, key: &VeilKey) -> Option<Sum>;
 }
 
 impl Veiled for TcContext {
     #[inline(always)]
-    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
-        sum_of(apply_at_tc(self.skb.skb, part, nonce, key))
+    fn apply_to_rest(&self, at: usize, end: usize, nonce: u64, key: &VeilKey) -> Option<Sum> {
+        sum_of(apply_at_tc(self.skb.skb, at as u64, end as u64, nonce, key))
     }
 }
 
 impl Veiled for XdpContext {
     #[inline(always)]
-    fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
-        sum_of(apply_at_xdp(self.ctx, part, nonce, key))
+    fn apply_to_rest(&self, at: usize, end: usize, nonce: u64, key: &VeilKey) -> Option<Sum> {
+        sum_of(apply_at_xdp(self.ctx, at as u64, end as u64, nonce, key))
     }
 }
 
-/// Applies the keystream to a part of a payload. What it adds to the payload's sum, or [`FAILED`].
+/// [`Veiled::apply_to_rest`] as a subprogram; [`FAILED`] if it is not within reach.
 #[inline(never)]
-fn apply_at_tc(packet: *mut __sk_buff, part: Part, nonce: u64, key: &VeilKey) -> u64 {
-    let applied = walk(&TcContext::new(packet), part, nonce, key);
+fn apply_at_tc(packet: *mut __sk_buff, at: u64, end: u64, nonce: u64, key: &VeilKey) -> u64 {
+    let applied = walk(&TcContext::new(packet), at, end, nonce, key);
     applied.map_or(FAILED, |sum| sum.unfolded().into())
 }
 
 /// The same for XDP.
 #[inline(never)]
-fn apply_at_xdp(packet: *mut xdp_md, part: Part, nonce: u64, key: &VeilKey) -> u64 {
-    let applied = walk(&XdpContext::new(packet), part, nonce, key);
+fn apply_at_xdp(packet: *mut xdp_md, at: u64, end: u64, nonce: u64, key: &VeilKey) -> u64 {
+    let applied = walk(&XdpContext::new(packet), at, end, nonce, key);
     applied.map_or(FAILED, |sum| sum.unfolded().into())
 }
 
-/// See [`apply_at_tc`]; `None` if the part is not within reach.
+/// See [`apply_at_tc`]; `None` if it is not within reach.
 #[inline(always)]
-fn walk(packet: &impl Packet, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
-    let (at, first, end) = part.bounds();
+fn walk(packet: &impl Packet, at: u64, end: u64, nonce: u64, key: &VeilKey) -> Option<Sum> {
+    // All headers together are shorter than 256 bytes.
+    let (at, end) = (opaque(at) as usize & 0xff, opaque(end) as usize & 0xffff);
+    // `apply` has done the first block, if there is one.
+    let begin = if end < BLOCK { 0 } else { BLOCK };
     let mut sums = Sums::new();
     for number in 0..SHORT / BLOCK {
-        let start = first + number * BLOCK;
+        let start = begin + number * BLOCK;
         if start >= end {
             break;
         }
         let stream = block(key, nonce, (start / BLOCK) as u32);
-        for (start, key) in [(start, stream[0]), (start + WORD, stream[1])] {
-            if start + WORD >= end {
-                let last = apply_to_last(packet, at + end, end - start, key)?;
+        for (offset, word) in [(start, stream[0]), (start + WORD, stream[1])] {
+            if offset + WORD >= end {
+                let last = apply_to_last(packet, at + end, end - offset, word)?;
                 return Some(sums.added().combine(last));
             }
-            apply_to_word(packet, at + start, key, &mut sums)?;
+            apply_to_word(packet, at + offset, word, &mut sums)?;
         }
     }
     Some(sums.added())
 }
 
-/// Applies the keystream to the last bytes before `end`, at most eight, by the eight that end there:
-/// those before them, be they of the header, stay.
+/// Applies the keystream to the last bytes before `end`, at most a word, by the word that ends there. Its
+/// other bytes, which may be the header's, get zeros and stay.
 #[inline(always)]
 fn apply_to_last(packet: &impl Packet, end: usize, len: usize, key: u64) -> Option<Sum> {
+    // New bounds for kernel 6.1: headers and what is covered are below that together.
     let at = opaque((end - WORD) as u64) as usize & (2 * SHORT - 1);
     let mut sums = Sums::new();
     let key = key.to_le() << (8 * (WORD - len));
     apply_to_word(packet, at, u64::from_le(key), &mut sums)?;
-    Some(match len % 2 {
-        0 => sums.added(),
-        _ => sums.added().swapped(),
-    })
+    // The word starts at an odd offset exactly if `len` is odd.
+    Some(sums.added().at(len))
 }
 
-/// Applies the keystream to a word; what they are then.
+/// Applies the keystream to a word; the word before and after.
 #[inline(always)]
 fn apply_to_word(packet: &impl Packet, at: usize, key: u64, sums: &mut Sums) -> Option<[u64; 2]> {
     let old: u64 = packet.read(at)?;
@@ -240,8 +226,8 @@ mod tests {
     use crate::packet::buffer::Buffer;
 
     impl Veiled for Buffer {
-        fn apply_to_part(&self, part: Part, nonce: u64, key: &VeilKey) -> Option<Sum> {
-            walk(self, part, nonce, key)
+        fn apply_to_rest(&self, at: usize, end: usize, nonce: u64, key: &VeilKey) -> Option<Sum> {
+            walk(self, at as u64, end as u64, nonce, key)
         }
     }
 
@@ -300,8 +286,8 @@ mod tests {
                 let rest = (0..len).map(|byte| byte as u8);
                 let plain: Vec<u8> = first.into_iter().chain(rest).take(len).collect();
                 for is_padded in [false, true] {
-                    there_and_back(&plain, is_padded, in_place);
-                    there_and_back(&plain, is_padded, by_call);
+                    there_and_back(&plain, is_padded, here);
+                    there_and_back(&plain, is_padded, apart);
                 }
             }
         }
@@ -319,7 +305,7 @@ mod tests {
                 uncovers: false,
             };
             assert!(
-                apply(&buffer, place, NONCE, &KEY, in_place).is_none(),
+                apply(&buffer, place, NONCE, &KEY, here).is_none(),
                 "{len} bytes"
             );
         }
