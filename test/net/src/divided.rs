@@ -1,4 +1,4 @@
-//! Data of WireGuard that do not fit: xdptun divides them into two fragments, and does not tell their
+//! Data of WireGuard that does not fit: xdptun divides it into two fragments, and does not tell its
 //! sender.
 
 use std::net::UdpSocket;
@@ -24,12 +24,12 @@ pub fn data(len: usize, number: u8) -> Vec<u8> {
     data
 }
 
-/// A client of an echo; each host knows that the other takes fragments.
+/// Opens a flow to an echo, and waits until each host knows that the other takes fragments.
 pub fn client(net: &Direct, family: Family, server: &udp::Server) -> Result<UdpSocket> {
     let client = socket::roomy(&net.a.netns, net.a.socket(family, 0))?;
     udp::exchange(&client, server.address(), &data(100, 0), LIMIT)?;
-    // The first asks the peer whether it takes fragments, as does the first answer. The others
-    // come back before what is sent last.
+    // A host that does not know yet loses what does not fit, and asks; so the client repeats. Late
+    // answers come before that to what is sent last.
     let long = data(fits(family) + 1, 1);
     wait::until_some(LIMIT, "both to know that fragments are taken", || {
         client.send_to(&long, server.address())?;
