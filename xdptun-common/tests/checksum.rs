@@ -75,7 +75,6 @@ fn part() -> impl Strategy<Value = Part> {
 }
 
 proptest! {
-    /// However the bytes are handed over, the checksum is that of all of them.
     #[test]
     fn a_sum_is_right_at_any_offset(bytes: Vec<u8>, before in prop::collection::vec(Just(0), 0..4)) {
         let whole = [&*before, &*bytes].concat();
@@ -85,6 +84,7 @@ proptest! {
         );
     }
 
+    /// However the bytes are handed over, the checksum is that of all of them.
     #[test]
     fn every_way_to_add_equals_the_bytewise_sum(
         parts in prop::collection::vec(part(), 0..20),

@@ -9,10 +9,13 @@ use xdptun_lab::{Direct, Family, udp, wait};
 
 use crate::{LIMIT, socket};
 
-/// The longest datagram that fits, in bytes of payload.
+/// The longest datagram that fits an MTU of 1500, in bytes of payload.
 #[must_use]
-pub fn fits(family: Family) -> usize {
-    1500 - family.header_len() - 20
+pub const fn fits(family: Family) -> usize {
+    match family {
+        Family::V4 => 1460,
+        Family::V6 => 1440,
+    }
 }
 
 /// A datagram of WireGuard, `len` bytes, whose counter is this number.

@@ -114,7 +114,10 @@ fn native_xdp_and_clsact_filters() {
 fn fair_queuing_loses_no_divided_datagram() {
     let net = Direct::new().unwrap();
     let tc = |words: &str| net.a.netns.run("tc", words.split(' ')).unwrap();
-    tc("qdisc replace dev eth0 root fq maxrate 10mbit");
+    tc(&format!(
+        "qdisc replace dev {} root fq maxrate 10mbit",
+        Host::DEV
+    ));
     let _attached = mode::TC.attach_both(&net).unwrap();
     for family in Family::BOTH {
         let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT)).unwrap();
@@ -132,13 +135,13 @@ fn fair_queuing_loses_no_divided_datagram() {
             .map(|_| udp::receive(&client, LIMIT).unwrap().0)
             .collect();
         // The queue is on one host only; the way back may change the order.
-        arrived.sort_by_key(|datagram| datagram[8]);
+        arrived.sort();
         assert!(arrived == datagrams, "{family}");
         let moved = status::moved(&before, &status::counters(&net.a.netns).unwrap());
         assert_eq!(moved.get("tx_fragment"), Some(&80), "{family}: {moved:?}");
         assert_eq!(moved.get("tx_too_big"), None, "{family}: {moved:?}");
     }
-    let queue = tc("-s qdisc show dev eth0");
+    let queue = tc(&format!("-s qdisc show dev {}", Host::DEV));
     let throttled = queue.rsplit("throttled ").next().unwrap();
     let throttled = throttled.split_whitespace().next().unwrap();
     // Otherwise the queue delayed nothing, and the test shows nothing.
