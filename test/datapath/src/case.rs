@@ -280,6 +280,22 @@ impl Case {
         self
     }
 
+    /// That became of the first fragment of this datagram, which came in.
+    #[must_use]
+    pub fn after_first_in(mut self, datagram: Fragmented, first: First) -> Self {
+        self.fragmented.insert(datagram, first);
+        self.expected_fragmented.insert(datagram, Ok(first));
+        self
+    }
+
+    /// What became of the first fragment of this datagram is forgotten.
+    #[must_use]
+    pub fn forgets(mut self, datagram: Fragmented) -> Self {
+        let datagram = self.its_way(datagram);
+        self.expected_fragmented.remove(&datagram);
+        self
+    }
+
     /// From now on, the other fragments of this datagram are dropped.
     #[must_use]
     pub fn remembers(self, datagram: Fragmented) -> Self {

@@ -75,15 +75,12 @@ impl First {
         FragmentKey::lasts(self.at, now)
     }
 
-    /// Whether a fragment of a flow with these ports that comes now may follow it: later its number may
-    /// be that of another datagram, whose first was lost (RFC 4963).
+    /// Whether a fragment that comes now may follow it: later its number may be that of another datagram,
+    /// whose first was lost (RFC 4963).
     #[inline(always)]
     #[must_use]
-    pub const fn is_followed(&self, ports: (u16, u16), now: u64) -> bool {
-        let [source, destination] = self.ports;
-        source == ports.0
-            && destination == ports.1
-            && now.saturating_sub(self.at) < Self::FOLLOWED_NS
+    pub const fn is_followed(&self, now: u64) -> bool {
+        now.saturating_sub(self.at) < Self::FOLLOWED_NS
     }
 
     /// How long after the first one the others come, in nanoseconds.
@@ -205,10 +202,8 @@ mod tests {
         assert!(first.lasts(4) && first.lasts(4 + FragmentKey::LIFETIME_NS));
         assert!(!first.lasts(5 + FragmentKey::LIFETIME_NS));
         assert_eq!(First::dropped(5).ports(), None);
-        assert!(first.is_followed((8000, 53), 4));
-        assert!(first.is_followed((8000, 53), 4 + First::FOLLOWED_NS));
-        assert!(!first.is_followed((8000, 53), 5 + First::FOLLOWED_NS));
-        assert!(!first.is_followed((53, 8000), 5));
+        assert!(first.is_followed(4) && first.is_followed(4 + First::FOLLOWED_NS));
+        assert!(!first.is_followed(5 + First::FOLLOWED_NS));
     }
 
     /// Whatever a NAT makes of addresses and ports.

@@ -65,12 +65,12 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
         return is_segment.then_some(Verdict::Segment);
     }
     if !rules::owns_either(ports) {
-        return None;
+        return pass(ctx, &located);
     }
     let key = located.outbound(ports);
     let flow = find(&key);
     if flow.is_none() && !rules::is_peer(key.remote_address()) {
-        return None;
+        return pass(ctx, &located);
     }
     if request == Some(Request::Resend) {
         // The user's filters and queues see no mark either.
@@ -93,6 +93,15 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     Some(verdict)
 }
 
+/// A datagram that is none of ours goes on as it is, and so do its other fragments.
+#[inline(always)]
+fn pass<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
+    if located.shape == Shape::FirstFragment {
+        fragments::forget::<I>(ctx);
+    }
+    None
+}
+
 /// A datagram of an owned port: disguised, queued, or refused.
 #[inline(always)]
 fn send<I: Settle + Icmp>(
@@ -102,6 +111,9 @@ fn send<I: Settle + Icmp>(
     flow: Option<Entry>,
 ) -> Verdict {
     if ctx.is_in_vlan() {
+        if located.shape == Shape::FirstFragment {
+            fragments::refuse::<I>(ctx, Direction::Outbound);
+        }
         return Outcome::TxDropVlan.into();
     }
     if ctx.is_super_packet() {
@@ -216,7 +228,7 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
 }
 
 /// The only number with which a SYN opens a connection to phantun.
-const PHANTUN_ISS: u32 = 0;
+pub const PHANTUN_ISS: u32 = 0;
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
 /// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`. Nor does what is

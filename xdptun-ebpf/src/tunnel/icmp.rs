@@ -205,7 +205,8 @@ fn proves<I: Icmp>(
         None
     };
     match flow.state() {
-        State::SynSent | State::SynReceived => sequence == flow.iss(),
+        // No SYN is too long.
+        State::SynSent | State::SynReceived => sequence == flow.iss() && !I::changes_route(icmp),
         State::Established | State::FinSent | State::Closed => {
             let quoted = Quoted {
                 ports,
@@ -273,7 +274,12 @@ pub fn reveals_datagram<I: Icmp>(ctx: &TcContext) -> bool {
     let Some(at) = bounded::<MAX_OFFSET>(located.offset as u32) else {
         return true;
     };
-    let Some(quote) = quoted::<I>(&View(ctx), at as usize + IcmpHeader::LEN) else {
+    let at = at as usize + IcmpHeader::LEN;
+    // It has no ports that would tell.
+    if fragments::are_quoted::<I>(ctx, at as u32) {
+        return true;
+    }
+    let Some(quote) = quoted::<I>(&View(ctx), at) else {
         return false;
     };
     if quote.protocol != Protocol::UDP {

@@ -126,7 +126,7 @@ fn process_segment<I: Ip>(ctx: &TcContext, located: &Located<I>, key: &FlowKey) 
             return Some(outcome.into());
         }
     }
-    if let Some(outcome) = merged::split(ctx, located, flow) {
+    if let Some(outcome) = merged::split(ctx, located, key, flow) {
         return Some(outcome.into());
     }
     match located.shape {

@@ -33,6 +33,12 @@ fn peers_only() -> bool {
 #[unsafe(no_mangle)]
 static PHANTUNS: Global<u32> = Global::new(Phantuns::None as u32);
 
+/// Whether any peer may be a phantun.
+#[inline(always)]
+pub fn has_phantuns() -> bool {
+    PHANTUNS.load() != Phantuns::None as u32
+}
+
 /// Whether the remote address is that of a phantun.
 #[inline(always)]
 pub fn is_phantun(address: [u8; 16]) -> bool {

@@ -4,13 +4,15 @@
 
 use aya_ebpf::programs::TcContext;
 use xdptun_common::parse::{Bytes as _, Shape, locate};
+use xdptun_common::tunnel::fragment::First;
 use xdptun_common::wire::{EtherType, EthernetHeader, Ip, Ipv4Header, Ipv6Header, Protocol};
 
+use crate::host::clock::now;
 use crate::packet::access::View;
 use crate::packet::direction::Direction;
 use crate::packet::link::has_ethernet;
-use crate::tunnel::rules;
 use crate::tunnel::table::find;
+use crate::tunnel::{fragments, rules};
 
 /// Length of a tag in bytes (IEEE 802.1Q section 9.3).
 const TAG: usize = 4;
@@ -45,7 +47,11 @@ fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, direction: Direction) ->
     let Some(located) = locate::<I>(&View(ctx), l3) else {
         return false;
     };
-    if located.protocol != Protocol::UDP || located.shape == Shape::LaterFragment {
+    let datagram = located.fragmented(matches!(direction, Direction::Outbound));
+    if located.shape == Shape::LaterFragment {
+        return fragments::followed(&datagram).is_some_and(|first| first.ports().is_none());
+    }
+    if located.protocol != Protocol::UDP {
         return false;
     }
     let Some(ports) = located.ports(&View(ctx)) else {
@@ -55,5 +61,10 @@ fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, direction: Direction) ->
         Direction::Outbound => located.outbound(ports),
         Direction::Inbound => located.inbound(ports),
     };
-    rules::owns_either(ports) && (rules::is_peer(key.remote_address()) || find(&key).is_some())
+    let is_owned =
+        rules::owns_either(ports) && (rules::is_peer(key.remote_address()) || find(&key).is_some());
+    if is_owned && located.shape == Shape::FirstFragment {
+        fragments::note(&datagram, First::dropped(now()));
+    }
+    is_owned
 }

@@ -60,7 +60,8 @@ fn segment<I: Ip>(
     }
     // Without PSH a lower interface may have merged them into packets no longer than the MTU, and
     // only tc sees that. (Of this interface the kernel switches GRO off.)
-    if veils() && interface.ingress() == IngressMode::XdpGeneric {
+    let may_lack_psh = veils() || rules::has_phantuns();
+    if may_lack_psh && interface.ingress() == IngressMode::XdpGeneric {
         return None;
     }
     let ports = located.ports(&View(ctx))?;

@@ -5,6 +5,7 @@ use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::state::Flow;
 use xdptun_test_datapath::packet::payload;
+use xdptun_test_datapath::path::OTHER;
 use xdptun_test_datapath::{Case, Family, Moment, Packet, Path, Program, Row, check, flags, row};
 
 use crate::{datapath, paths};
@@ -153,14 +154,18 @@ fn the_others_follow_it() {
 }
 
 /// Numbers are used again: after as long as a host waits for fragments, the
-/// number is another datagram's.
+/// number is another datagram's. This host sends those of a datagram at once.
 #[test]
 fn what_is_remembered_expires() {
     const LIFETIME: u64 = 30_000_000_000;
     let mut rows: Vec<Row> = Vec::new();
     for (path, program, packet, outcome) in each() {
         let later = packet.clone().fragment_of(ID, 8, true);
-        for (age, follows) in [(0, true), (LIFETIME - 1, true), (LIFETIME, false)] {
+        let last = match program {
+            Program::Egress => First::FOLLOWED_NS,
+            _ => LIFETIME,
+        };
+        for (age, follows) in [(0, true), (last - 1, true), (last, false)] {
             let later = later.clone();
             rows.push(row(
                 format!("{program:?} {path:?} after {age} ns"),
@@ -224,10 +229,20 @@ fn those_of_other_datagrams_pass() {
     check(&mut datapath(), rows);
 }
 
-/// A datagram of another port makes its own way, first fragment and all.
+/// A datagram of another port makes its own way, first fragment and all, even if its number was that
+/// of one of ours a moment before.
 #[test]
 fn those_of_other_ports_pass() {
     let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let other = Path::new(path.family(), 53, OTHER).outbound();
+        let first = other.payload(payload(64)).fragment_of(ID, 0, true);
+        rows.push(row(format!("{path:?} after ours"), move |at| {
+            let ours = First::carried(at.before_ms(100), (path.local.port(), path.remote.port()));
+            let case = Case::egress(&first).after_first(first.fragmented(), ours);
+            case.forgets(first.fragmented())
+        }));
+    }
     for family in Family::ALL {
         let path = Path::new(family, 53, 40000);
         for (program, packet, _) in ways(path) {

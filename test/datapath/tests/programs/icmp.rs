@@ -54,6 +54,14 @@ fn unreachable(family: Family) -> (u8, u8, u32) {
     }
 }
 
+/// "Fragmentation needed" or "packet too big".
+fn too_big(path: Path, mtu: u32) -> (u8, u8, u32) {
+    match path.family() {
+        Family::V4 => (3, 4, mtu),
+        Family::V6 => (2, 0, mtu),
+    }
+}
+
 /// An unreachable destination, told about the packet that `quote` holds.
 fn about(path: Path, quote: Vec<u8>) -> Packet {
     message(path, unreachable(path.family()), quote)
@@ -701,6 +709,19 @@ fn only_what_was_sent_lately_counts() {
                 ));
             }
         }
+        // No SYN is too big.
+        for state in [State::SynSent, State::SynReceived] {
+            rows.push(row(format!("{path:?} {state:?} too big"), move |at| {
+                let flow = in_state(path.established(at), state);
+                let quoted = datagram(path).segment(flags::SYN, flow.iss, 1);
+                refused(
+                    at,
+                    path,
+                    flow,
+                    message(path, too_big(path, 1300), quoted.quote(8)),
+                )
+            }));
+        }
         rows.push(row(format!("{path:?}, the SYN itself"), move |at| {
             let flow = path.opening(at);
             let syn = path.control(at, flags::SYN, flow.iss, 0);
@@ -710,6 +731,28 @@ fn only_what_was_sent_lately_counts() {
             let arrived = about(path, syn.quote(32));
             becomes(at, path, flow, arrived, &about(path, datagram.quote(8)))
         }));
+    }
+    check(&mut datapath(), rows);
+}
+
+/// The numbers of a flow that called a phantun are not random: eight bytes prove nothing.
+#[test]
+fn a_quote_without_a_checksum_proves_nothing_of_a_phantun() {
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        for (iss, len, counts) in [(0, 8, false), (0, 18, true), (1, 8, true)] {
+            rows.push(row(format!("{path:?} {iss} {len}"), move |at| {
+                let flow = Flow {
+                    iss,
+                    ..path.established(at)
+                };
+                let arrived = about(path, last_segment(path, &flow).quote(len));
+                match counts {
+                    true => becomes(at, path, flow, arrived, &about_datagram(path)),
+                    false => refused(at, path, flow, arrived),
+                }
+            }));
+        }
     }
     check(&mut datapath(), rows);
 }
@@ -724,10 +767,6 @@ fn an_error_about_a_fragment_leaves_room_for_its_headers() {
     const MTU: u32 = 1400;
     let mut rows: Vec<Row> = Vec::new();
     for path in paths() {
-        let too_big = move |mtu| match path.family() {
-            Family::V4 => (3, 4, mtu),
-            Family::V6 => (2, 0, mtu),
-        };
         let growth = match path.family() {
             Family::V4 => 28,
             Family::V6 => 20,
@@ -746,8 +785,8 @@ fn an_error_about_a_fragment_leaves_room_for_its_headers() {
                     ..path.established(at)
                 };
                 let segment = last_segment(path, &flow).window(window);
-                let arrived = message(path, too_big(MTU), segment.clone().quote(quoted));
-                let told = message(path, too_big(MTU - less), datagram(path).quote(8));
+                let arrived = message(path, too_big(path, MTU), segment.clone().quote(quoted));
+                let told = message(path, too_big(path, MTU - less), datagram(path).quote(8));
                 Case::ingress(arrived)
                     .flow(path.key(), flow)
                     .left(&segment, at, 0)

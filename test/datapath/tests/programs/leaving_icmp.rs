@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex};
 
+use xdptun_common::tunnel::fragment::First;
 use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_test_datapath::packet::payload;
 use xdptun_test_datapath::path::{OTHER, OWNED};
 use xdptun_test_datapath::{
-    Case, Config, Datapath, Family, Message, Packet, Path, Row, check, flags, row,
+    Case, Config, Datapath, Family, Message, Moment, Packet, Path, Row, check, flags, row,
 };
 
 use crate::{Shared, datapath, lock, paths};
@@ -152,6 +153,37 @@ fn nor_do_odd_ones() {
     let path = Path::server(Family::V6);
     let far = about(path, datagram(path).quote(8)).extension(60.into(), 12);
     rows.push(row("too far behind", move |_| hidden(&far)));
+    check(&mut datapath(), rows);
+}
+
+/// A later fragment has no ports: what became of its first says whose it is.
+#[test]
+fn errors_about_later_fragments_of_a_datagram_do_not_leave() {
+    const ID: u32 = 0x1234_5678;
+    let mut rows: Vec<Row> = Vec::new();
+    for path in paths() {
+        let later = Packet::other(path.remote.ip(), path.local.ip(), 17.into());
+        let later = later.payload([7; 104]).fragment_of(ID, 8, true);
+        let first = move |at: Moment| {
+            let ports = (path.remote.port(), path.local.port());
+            First::carried(at.before_ms(100), ports)
+        };
+        for (name, came, hides) in [
+            ("its first came", ID, true),
+            ("another came", ID + 1, false),
+        ] {
+            let message = about(path, later.clone().quote(100));
+            let came = datagram(path).fragment_of(came, 0, true).fragmented();
+            rows.push(row(format!("{path:?} {name}"), move |at| {
+                let case = if hides {
+                    hidden(&message)
+                } else {
+                    Case::egress(&message)
+                };
+                case.after_first_in(came, first(at))
+            }));
+        }
+    }
     check(&mut datapath(), rows);
 }
 

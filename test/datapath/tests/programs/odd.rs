@@ -124,7 +124,14 @@ fn odd_packets() -> impl Strategy<Value = Odd> {
 
 /// The ports of a frame that a strict parser takes for a datagram.
 fn datagram_ports(frame: &[u8]) -> Option<[u16; 2]> {
-    match SlicedPacket::from_ethernet(frame).ok()?.transport? {
+    let packet = SlicedPacket::from_ethernet(frame).ok()?;
+    // Nothing follows such a header (`ip6_rcv_core`); etherparse takes all that follows.
+    if let Some(NetSlice::Ipv6(ip)) = &packet.net
+        && ip.header().payload_length() == 0
+    {
+        return None;
+    }
+    match packet.transport? {
         TransportSlice::Udp(udp) => Some([udp.source_port(), udp.destination_port()]),
         _ => None,
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
+use xdptun_common::attachment::IngressMode;
 use xdptun_common::flow::tick::Tick;
 use xdptun_common::tunnel::ack::AckMarks;
 use xdptun_common::tunnel::config::{Phantuns, Request};
@@ -10,7 +11,9 @@ use xdptun_common::tunnel::outcome::{Outcome, Sent};
 use xdptun_common::tunnel::state::{Flow, KeptFields, State};
 use xdptun_common::tunnel::window::asking;
 use xdptun_test_datapath::packet::payload;
-use xdptun_test_datapath::{Case, Config, Datapath, Family, Moment, Path, Row, check, flags, row};
+use xdptun_test_datapath::{
+    Case, Config, Datapath, Family, Moment, Path, Program, Row, check, flags, row,
+};
 
 use crate::effects::{acknowledged, closed, in_state, received, unanswered};
 use crate::opening::opens;
@@ -157,6 +160,27 @@ fn a_probe_has_the_next_number_and_no_flow_is_opened_again() {
         }));
     }
     check(&mut lock(&ALL), rows);
+}
+
+/// As its segments have no PSH, a lower interface may have merged them, which XDP in the stack cannot see.
+#[test]
+fn xdp_in_the_stack_leaves_its_segments_to_tc() {
+    for phantuns in [Phantuns::All, Phantuns::Some] {
+        let mut datapath = Datapath::new(&Config {
+            phantuns,
+            ingress: IngressMode::XdpGeneric,
+            ..Config::default()
+        });
+        let rows = paths().map(|path| {
+            row(format!("{path:?}"), move |at| {
+                let flow = path.established(at);
+                let datagram = path.inbound().payload(payload(100));
+                let segment = datagram.segment(flags::ACK, flow.rcv_nxt, flow.snd_nxt);
+                Case::new(Program::Xdp, segment).flow(path.key(), flow)
+            })
+        });
+        check(&mut datapath, rows.collect::<Vec<_>>());
+    }
 }
 
 /// Its segments have neither PSH nor a small window, and no options.

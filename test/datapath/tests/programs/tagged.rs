@@ -42,7 +42,6 @@ fn datagrams_are_dropped() {
                 ("datagram", packet.clone()),
                 ("with IPv4 options", packet.clone().ip_options(4)),
                 ("with IPv6 options", packet.clone().extension(60.into(), 2)),
-                ("first fragment", packet.clone().fragment(0, true)),
             ] {
                 let packet = behind(tags, packet);
                 rows.push(row(format!("{program:?} {path:?} {tags:x?} {name}"), {
@@ -53,6 +52,25 @@ fn datagrams_are_dropped() {
                     }
                 }));
             }
+            let first = packet.clone().fragment(0, true);
+            let later = behind(tags, packet.fragment(8, true));
+            let datagram = first.fragmented();
+            let first = behind(tags, first);
+            rows.push(row(format!("{program:?} {path:?} {tags:x?} first"), {
+                move |at| {
+                    Case::new(program, &first)
+                        .flow(path.key(), path.established(at))
+                        .drops(outcome)
+                        .remembers(datagram)
+                }
+            }));
+            rows.push(row(format!("{program:?} {path:?} {tags:x?} later"), {
+                move |at| {
+                    Case::new(program, &later)
+                        .refused(datagram, at.before_ms(100))
+                        .drops(outcome)
+                }
+            }));
         }
         rows
     });
@@ -75,13 +93,8 @@ fn all_else_passes() {
                 ("segment", ours.segment(flags::DATA, 1, 2)),
             ] {
                 let packet = behind(tags, packet);
-                let refused = path.outbound().fragment(0, true).fragmented();
                 rows.push(row(format!("{program:?} {path:?} {tags:x?} {name}"), {
-                    move |at| {
-                        Case::new(program, &packet)
-                            .refused(refused, at.ns())
-                            .flow(path.key(), path.established(at))
-                    }
+                    move |at| Case::new(program, &packet).flow(path.key(), path.established(at))
                 }));
             }
         }

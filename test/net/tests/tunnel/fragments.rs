@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use etherparse::{
     IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv6Extensions, Ipv6Header, PacketBuilder,
 };
-use xdptun_lab::udp;
 use xdptun_lab::vnet::Vnet;
 use xdptun_lab::{Capture, Carried, Direct, Family, Frame, Host, Kind, Netns, Offload};
 use xdptun_lab::{Relayed, Side, WireStats, wait};
+use xdptun_lab::{burst, link, udp};
 use xdptun_test_net::fragment::{fragment, packets};
 use xdptun_test_net::packet::data;
 use xdptun_test_net::{LIMIT, PORT, mode, raw, socket, status};
@@ -61,8 +61,8 @@ fn pieces_of_a_datagram_do_not_leave() {
     let netns = &net.a.netns;
     for family in Family::BOTH {
         meet(&net, family);
-        // The other way round, the same number would name a datagram that is refused.
-        for (port, leave) in [(PORT + 1, 3), (PORT, 0)] {
+        // All have the same number.
+        for (port, leave) in [(PORT + 1, 3), (PORT, 0), (PORT + 1, 3)] {
             let to = net.b.socket(family, port);
             let whole = Carried {
                 to: Side::B,
@@ -87,6 +87,46 @@ fn pieces_of_a_datagram_do_not_leave() {
             let wire = WireStats::of(port, &capture.stop().unwrap());
             assert_eq!(wire.fragments, leave, "{family}, port {port}: {wire:#?}");
         }
+    }
+}
+
+/// A bridge forwards frames with a VLAN tag, which the kernel keeps beside them.
+#[test]
+fn nor_do_those_of_a_tagged_one() {
+    const TAG: [u8; 4] = [0x81, 0x00, 0, 7];
+    let net = Direct::new().unwrap();
+    let _attached = mode::TC.attach_both(&net).unwrap();
+    let netns = &net.a.netns;
+    let add = ["link", "add", "br0", "type", "bridge"];
+    netns.run("ip", add).unwrap();
+    let ends = ["inside", "port"].map(|dev| link::End {
+        netns,
+        dev,
+        addresses: &[],
+    });
+    link::veth(&ends[0], &ends[1]).unwrap();
+    for port in ["port", Host::DEV] {
+        let join = ["link", "set", port, "master", "br0"];
+        netns.run("ip", join).unwrap();
+    }
+    netns.run("ip", ["link", "set", "br0", "up"]).unwrap();
+    link::wait_up(netns, "br0").unwrap();
+    for family in Family::BOTH {
+        let to = net.b.socket(family, PORT);
+        let whole = datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1));
+        let tagged = packets(&whole, 800).into_iter().map(|piece| {
+            let mut frame = raw::frame([[0xff; 6], [2, 0, 0, 0, 0, 9]], &piece);
+            frame.splice(12..12, TAG);
+            frame
+        });
+        let tagged: Vec<Vec<u8>> = tagged.collect();
+        let capture = Capture::start(netns, Host::DEV).unwrap();
+        let before = status::counters(netns).unwrap();
+        burst::send_all(netns, "inside", &tagged).unwrap();
+        let expected = [("tx_drop_vlan", 1), ("tx_drop_fragment", 2)];
+        status::wait_moved_apart_from_timed(netns, &before, &expected)
+            .unwrap_or_else(|error| panic!("{family}: {error:#}"));
+        assert_eq!(undisguised(&capture.stop().unwrap()), 0, "{family}");
     }
 }
 

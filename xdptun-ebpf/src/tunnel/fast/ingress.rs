@@ -70,7 +70,7 @@ pub fn restore_established<I: Ip>(
     let key = located.inbound((tcp.source(), tcp.destination()));
     let flow = find(&key)?;
     let now = now();
-    if merged::are_before(flow, &segment, now) {
+    if merged::are_before(&key, flow, &segment, now) {
         return None;
     }
     if !flow.endpoint_without_iss(now).takes_datagram(&segment) || flow.ack_due(&segment, now) {

@@ -8,7 +8,7 @@ use xdptun_common::tunnel::outcome::Outcome;
 use xdptun_common::tunnel::window::{carries_fragment, takes_fragments};
 use xdptun_common::wire::{FragmentHeader, Ip, IpVersion, Part, Protocol, TcpHeader, UdpHeader};
 
-use super::{first, note};
+use super::{followed, note};
 use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
 use crate::packet::direction::Direction;
@@ -104,7 +104,7 @@ fn try_restore<I: Ip>(ctx: &TcContext) -> Result<bool, PacketError> {
         let udp: UdpHeader = View(ctx).read(at).ok_or(PacketError::OutOfBounds)?;
         store(ctx, at, &arrived(&ip, ports, udp))?;
         note(&datagram, First::carried(now(), ports));
-    } else if !first(&datagram).is_some_and(|first| first.is_followed(ports, now())) {
+    } else if followed(&datagram).is_none_or(|first| first.ports() != Some(ports)) {
         return Ok(false);
     }
     if I::VERSION == IpVersion::V6 {

@@ -16,7 +16,7 @@ use xdptun_common::wire::{
 
 use super::cut::cut;
 use super::divide::divide;
-use super::{first, note};
+use super::{followed, note};
 use crate::host::again;
 use crate::host::clock::now;
 use crate::packet::access::{Packet as _, View};
@@ -108,7 +108,7 @@ fn decide<I: Icmp>(ctx: &TcContext) -> u64 {
     let ports = if is_first || is_whole {
         located.ports(&View(ctx))
     } else {
-        match first(&datagram).map(|first| first.ports()) {
+        match followed(&datagram).map(|first| first.ports()) {
             Some(None) => return Action::Nowhere.with(0),
             Some(ports) => ports,
             None => None,

@@ -14,7 +14,7 @@ use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
 use aya_ebpf::programs::TcContext;
-use xdptun_common::parse::{FragmentKey, locate};
+use xdptun_common::parse::{FragmentKey, Shape, locate};
 use xdptun_common::tunnel::fragment::First;
 use xdptun_common::wire::Ip;
 
@@ -22,6 +22,7 @@ use crate::host::clock::now;
 use crate::packet::access::View;
 use crate::packet::direction::Direction;
 use crate::packet::link::link_len;
+use crate::packet::verifier::bounded;
 
 /// What became of the first fragment of each datagram. LRU, as nothing tells when the last
 /// fragment has come.
@@ -44,8 +45,35 @@ pub fn is_dropped<I: Ip>(ctx: &TcContext) -> bool {
     first.is_some_and(|first| first.ports().is_none())
 }
 
+/// Forgets the datagram that had the number of this one, whose first fragment leaves and is none of ours.
+#[inline(never)]
+pub fn forget<I: Ip>(ctx: &TcContext) {
+    if let Some(key) = key::<I>(ctx, Direction::Outbound) {
+        // If there is none, nothing has to be forgotten.
+        let _ = FRAGMENTS.remove(key);
+    }
+}
+
+/// Whether the packet that an ICMP error quotes at `at` was a later fragment of a datagram that came in
+/// segments.
+#[inline(never)]
+pub fn are_quoted<I: Ip>(ctx: &TcContext, at: u32) -> bool {
+    let Some(at) = bounded::<MAX_QUOTE>(at) else {
+        return true;
+    };
+    let Some(quoted) = locate::<I>(&View(ctx), at as usize) else {
+        return false;
+    };
+    quoted.shape == Shape::LaterFragment
+        && first(&quoted.fragmented(false)).is_some_and(|first| first.ports().is_some())
+}
+
+/// Where a quote may begin at most.
+const MAX_QUOTE: usize = 256;
+
+/// Notes what became of the first fragment of a datagram.
 #[inline(always)]
-fn note(datagram: &FragmentKey, first: First) {
+pub fn note(datagram: &FragmentKey, first: First) {
     // If the kernel has no room, the others leave and lead nowhere.
     let _ = FRAGMENTS.insert(datagram, first, u64::from(BPF_ANY));
 }
@@ -57,6 +85,12 @@ fn first(datagram: &FragmentKey) -> Option<First> {
     // SAFETY: a map value, which stays readable for the whole program run.
     let first = unsafe { first.read_volatile() };
     first.lasts(now()).then_some(first)
+}
+
+/// What became of the first fragment of a datagram, if others may follow it now.
+#[inline(always)]
+pub fn followed(datagram: &FragmentKey) -> Option<First> {
+    first(datagram).filter(|first| first.is_followed(now()))
 }
 
 #[inline(always)]
