@@ -18,8 +18,8 @@ use xdptun_common::wire::Flags;
 const ISS: u32 = 0xffff_ff00;
 /// The number that a SYN-ACK carried a while ago.
 const EARLIER: u32 = 500;
-/// The number of the flow that this one replaces.
-const PREDECESSORS: u32 = ISS ^ 1 << 31;
+/// The number of the flow that this one replaces, as near as `far_from` has it.
+const PREDECESSORS: u32 = ISS.wrapping_sub(6 << 28);
 /// The peer's initial number.
 const IRS: u32 = 0xffff_fff0;
 

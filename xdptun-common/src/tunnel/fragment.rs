@@ -86,6 +86,16 @@ impl First {
     /// How long after the first one the others come, in nanoseconds.
     pub const FOLLOWED_NS: u64 = 1 << 30;
 
+    /// Whether those of this host that follow it may still come: Linux sends them at once.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_leaving(&self, now: u64) -> bool {
+        now.saturating_sub(self.at) < Self::LEAVING_NS
+    }
+
+    /// How long that is, in nanoseconds: a few ticks of the clock.
+    pub const LEAVING_NS: u64 = 1 << 25;
+
     /// The ports of one that is carried.
     #[inline(always)]
     #[must_use]
@@ -204,6 +214,8 @@ mod tests {
         assert_eq!(First::dropped(5).ports(), None);
         assert!(first.is_followed(4) && first.is_followed(4 + First::FOLLOWED_NS));
         assert!(!first.is_followed(5 + First::FOLLOWED_NS));
+        assert!(first.is_leaving(4) && first.is_leaving(4 + First::LEAVING_NS));
+        assert!(!first.is_leaving(5 + First::LEAVING_NS));
     }
 
     /// Whatever a NAT makes of addresses and ports.

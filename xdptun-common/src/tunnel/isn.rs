@@ -182,15 +182,16 @@ const EPOCH_SHIFT: u32 = 24;
 /// The hash.
 const HASH: u32 = 0x00ff_ffff;
 
-/// The initial number `isn`, moved nearly half way round from `snd_nxt`: what is still
-/// under way of a flow that got that far cannot be taken for the next one's.
+/// The initial number `isn`, moved to six or seven sixteenths of the way round from `snd_nxt`: what is
+/// still under way of a flow that got that far cannot be taken for the next one's.
 ///
-/// Seven sixteenths of the way, and not half of it: the third of three flows that end at once, as
-/// resets can make them, would have the numbers of the first, and its veil.
+/// Not to half of the way: after two resets in one epoch the third flow would have the numbers of the
+/// first, and so its keystream. Sixteen flows of less than 256 MiB have different ones now.
 #[inline(always)]
 #[must_use]
 pub const fn far_from(snd_nxt: u32, isn: u32) -> u32 {
-    isn & !DISTANCE | snd_nxt.wrapping_add(7 << 28) & DISTANCE
+    let hash = isn & !DISTANCE;
+    hash | snd_nxt.wrapping_sub(hash).wrapping_add(7 << 28) & DISTANCE
 }
 
 /// Whether two initial numbers differ in no more than [`far_from`] makes differ.
@@ -266,12 +267,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn sixteen_opens_at_once_have_other_numbers() {
-        let isn = Secret::new([1, 2]).isn(&flow(), 0);
-        let opens = core::iter::successors(Some(isn), |before| Some(far_from(before + 1, isn)));
-        let different: std::collections::HashSet<u32> = opens.take(16).collect();
-        assert_eq!(different.len(), 16, "{different:x?}");
+    proptest! {
+        #[test]
+        fn sixteen_opens_at_once_have_other_numbers(isn: u32, sent in proptest::array::uniform16(0u32..1 << 28)) {
+            let mut before = isn;
+            let opens = sent.map(|sent| {
+                let snd_nxt = before.wrapping_add(sent);
+                before = far_from(snd_nxt, isn);
+                let ahead = before.wrapping_sub(snd_nxt);
+                assert!(ahead > 6 << 28 && ahead <= 7 << 28, "{ahead:#x}");
+                before
+            });
+            let different: std::collections::HashSet<u32> = opens.into();
+            prop_assert_eq!(different.len(), 16, "{:x?}", opens);
+        }
     }
 
     #[test]

@@ -26,40 +26,40 @@ pub const fn identity(key: &FlowKey, iss: u32, opened_at: u64) -> u32 {
 pub struct Merged(pub u64);
 
 impl Merged {
-    /// Of this flow.
+    /// Of a flow with this [`identity`].
     #[inline(always)]
     #[must_use]
-    pub const fn new(flow: u32, end: u32) -> Self {
-        Self((flow as u64) << 32 | end as u64)
+    pub const fn new(identity: u32, end: u32) -> Self {
+        Self((identity as u64) << 32 | end as u64)
     }
 
-    /// After more of `flow`, which expects `rcv_nxt`, were sent, up to `end`. Late ones move it
+    /// After more of the flow were sent, which expects `rcv_nxt`, were sent, up to `end`. Late ones move it
     /// back only when all others have returned.
     #[inline(always)]
     #[must_use]
-    pub const fn with(self, flow: u32, rcv_nxt: u32, end: u32) -> Self {
+    pub const fn with(self, identity: u32, rcv_nxt: u32, end: u32) -> Self {
         let before = self.0 as u32;
         let is_later = after(before, end) && after(before, rcv_nxt);
-        match (self.0 >> 32) as u32 == flow && is_later {
+        match (self.0 >> 32) as u32 == identity && is_later {
             true => self,
-            false => Self::new(flow, end),
+            false => Self::new(identity, end),
         }
     }
 
-    /// The lane of a flow. The low bits of its identity are random.
+    /// The lane of a flow. The low bits of its identity differ from flow to flow.
     #[inline(always)]
     #[must_use]
-    pub const fn lane(flow: u32) -> u32 {
-        flow % LANES
+    pub const fn lane(identity: u32) -> u32 {
+        identity % LANES
     }
 
     /// Whether a single segment with the sequence number `sequence`, of a flow that expects
     /// `rcv_nxt`, would overtake others.
     #[inline(always)]
     #[must_use]
-    pub const fn are_before(self, flow: u32, rcv_nxt: u32, sequence: u32) -> bool {
+    pub const fn are_before(self, identity: u32, rcv_nxt: u32, sequence: u32) -> bool {
         let end = self.0 as u32;
-        (self.0 >> 32) as u32 == flow && after(end, rcv_nxt) && !after(end, sequence)
+        (self.0 >> 32) as u32 == identity && after(end, rcv_nxt) && !after(end, sequence)
     }
 }
 

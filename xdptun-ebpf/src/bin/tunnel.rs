@@ -61,7 +61,7 @@ fn egress(ctx: &TcContext) -> i32 {
             let in_full = || egress_in_full::<Ipv6Header>(ctx, || egress_v6(ctx.raw()));
             unless_missed(|| fast_egress_v6(ctx.raw()), in_full)
         }
-        None if vlan::hides_datagram(ctx, Direction::Outbound) => {
+        None if vlan::refuses_datagram(ctx, Direction::Outbound) => {
             verdict::drop(ctx, Outcome::TxDropVlan)
         }
         None => TC_ACT_UNSPEC,
@@ -93,7 +93,7 @@ fn ingress(ctx: &TcContext) -> i32 {
             let in_full = || ingress_in_full::<Ipv6Header>(ctx, || ingress_v6(ctx.raw()));
             unless_missed(|| fast_ingress_v6(ctx.raw()), in_full)
         }
-        None if vlan::hides_datagram(ctx, Direction::Inbound) => {
+        None if vlan::refuses_datagram(ctx, Direction::Inbound) => {
             verdict::drop(ctx, Outcome::RxDropPlainUdp)
         }
         None => TC_ACT_UNSPEC,

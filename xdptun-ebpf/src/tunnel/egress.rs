@@ -93,11 +93,11 @@ pub fn process<I: Settle + Icmp>(ctx: &TcContext) -> Option<Verdict> {
     Some(verdict)
 }
 
-/// A datagram that is none of ours goes on as it is, and so do its other fragments.
+/// A datagram that is none of ours goes on as it is.
 #[inline(always)]
 fn pass<I: Ip>(ctx: &TcContext, located: &Located<I>) -> Option<Verdict> {
     if located.shape == Shape::FirstFragment {
-        fragments::forget::<I>(ctx);
+        fragments::make_way::<I>(ctx);
     }
     None
 }
@@ -204,7 +204,7 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     let now = now();
     let iss = match rules::is_phantun(key.remote_address()) {
         true if !rules::owns_port(key.remote_port()) => return Err(Outcome::TxDropClient),
-        true => PHANTUN_ISS,
+        true => rules::PHANTUN_ISS,
         false => {
             let before = closed.map_or(Endpoint::LISTENING, |flow| flow.endpoint(now));
             next_iss(&before, key, now)
@@ -226,9 +226,6 @@ fn open(ctx: &TcContext, key: &FlowKey, closed: Option<Entry>) -> Result<Entry, 
     // Another CPU may have made it a moment ago, and have taken the last room.
     find(key).ok_or(refused)
 }
-
-/// The only number with which a SYN opens a connection to phantun.
-pub const PHANTUN_ISS: u32 = 0;
 
 /// A datagram that must wait for the handshake: it goes to the daemon, and its
 /// packet becomes the SYN if one is due. A fragment does not wait: it is not `whole`. Nor does what is

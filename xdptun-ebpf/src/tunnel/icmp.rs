@@ -26,6 +26,7 @@ use crate::packet::payload;
 use crate::packet::skb::Skb as _;
 use crate::packet::verifier::bounded;
 use crate::tunnel::limits::Limit;
+use crate::tunnel::rules::PHANTUN_ISS;
 use crate::tunnel::sent::{Quoted, was_sent};
 use crate::tunnel::table::{Entry, find};
 use crate::tunnel::verdict::refused;
@@ -205,8 +206,10 @@ fn proves<I: Icmp>(
         None
     };
     match flow.state() {
-        // No SYN is too long.
-        State::SynSent | State::SynReceived => sequence == flow.iss() && !I::changes_route(icmp),
+        // No SYN is too long, and everybody knows the number of one to a phantun.
+        State::SynSent | State::SynReceived => {
+            sequence == flow.iss() && sequence != PHANTUN_ISS && !I::changes_route(icmp)
+        }
         State::Established | State::FinSent | State::Closed => {
             let quoted = Quoted {
                 ports,
@@ -275,10 +278,17 @@ pub fn reveals_datagram<I: Icmp>(ctx: &TcContext) -> bool {
         return true;
     };
     let at = at as usize + IcmpHeader::LEN;
-    // It has no ports that would tell.
-    if fragments::are_quoted::<I>(ctx, at as u32) {
-        return true;
+    // A later fragment has no ports: what was noted of its first tells.
+    let reveals = fragments::are_quoted::<I>(ctx, at as u32) || quotes_datagram::<I>(ctx, at);
+    if reveals && located.shape == Shape::FirstFragment {
+        fragments::refuse::<I>(ctx, Direction::Outbound);
     }
+    reveals
+}
+
+/// Whether the packet that is quoted at `at` was a datagram of a peer to an owned port.
+#[inline(always)]
+fn quotes_datagram<I: Icmp>(ctx: &TcContext, at: usize) -> bool {
     let Some(quote) = quoted::<I>(&View(ctx), at) else {
         return false;
     };
@@ -286,12 +296,8 @@ pub fn reveals_datagram<I: Icmp>(ctx: &TcContext) -> bool {
         return false;
     }
     let ports = ports_at(&View(ctx), quote.offset).unwrap_or((0, 0));
-    let reveals = rules::owns_either(ports)
-        && (rules::is_peer(quote.ip.source()) || find(&received_flow(&quote.ip, ports)).is_some());
-    if reveals && located.shape == Shape::FirstFragment {
-        fragments::refuse::<I>(ctx, Direction::Outbound);
-    }
-    reveals
+    rules::owns_either(ports)
+        && (rules::is_peer(quote.ip.source()) || find(&received_flow(&quote.ip, ports)).is_some())
 }
 
 /// Makes a message about a segment one about the datagram that the segment was.

@@ -49,6 +49,9 @@ pub fn is_phantun(address: [u8; 16]) -> bool {
     }
 }
 
+/// The only number with which a SYN opens a connection to phantun.
+pub const PHANTUN_ISS: u32 = 0;
+
 #[unsafe(no_mangle)]
 static HIDDEN: Global<u32> = Global::new(0);
 

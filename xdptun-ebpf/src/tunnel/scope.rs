@@ -23,7 +23,8 @@ impl Scope for Tunnel {
         match skb_ip_version(ctx) {
             Some(IpVersion::V4) => may_be_ours::<Ipv4Header>(&View(ctx)),
             Some(IpVersion::V6) => may_be_ours::<Ipv6Header>(&View(ctx)),
-            None => vlan::hides_datagram(ctx, direction),
+            // What it notes, the program itself notes again.
+            None => vlan::refuses_datagram(ctx, direction),
         }
     }
 

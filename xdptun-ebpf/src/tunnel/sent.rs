@@ -7,7 +7,7 @@ use xdptun_common::tunnel::sent::{DISTRUST, SLOTS, SentSegment, slot, tag};
 use xdptun_common::wire::{Ip, TcpHeader};
 
 use crate::tunnel::cookie::secret;
-use crate::tunnel::egress::PHANTUN_ISS;
+use crate::tunnel::rules::PHANTUN_ISS;
 use crate::tunnel::table::Entry;
 use crate::tunnel::veil::veils;
 
@@ -48,8 +48,8 @@ pub struct Quoted {
 /// Whether the flow sent such a segment lately.
 #[inline(always)]
 pub fn was_sent<I: Ip>(ip: &I, quoted: &Quoted, flow: Entry, now: u64) -> bool {
-    // Routers may quote no more than eight bytes of the segment (RFC 792), which a sender
-    // that guesses hits sooner than a checksum, and knows if a phantun was called.
+    // Routers may quote no more than eight bytes of the segment (RFC 792). They are guessed sooner than a
+    // checksum, and known if the flow called a phantun.
     let trusted =
         Tick::at(now).since(flow.distrusted_at()) >= DISTRUST && flow.iss() != PHANTUN_ISS;
     if quoted.checksum.is_none() && !trusted {

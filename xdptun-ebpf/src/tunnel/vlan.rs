@@ -20,9 +20,9 @@ const TAG: usize = 4;
 const MAX_TAGS: usize = 2;
 
 /// Whether a frame that is not plain IP holds a datagram of an owned port, to or
-/// from a peer.
+/// from a peer, or a fragment of one. The first is noted, so that the others follow it.
 #[inline(never)]
-pub fn hides_datagram(ctx: &TcContext, direction: Direction) -> bool {
+pub fn refuses_datagram(ctx: &TcContext, direction: Direction) -> bool {
     if !has_ethernet() {
         return false;
     }
@@ -34,8 +34,8 @@ pub fn hides_datagram(ctx: &TcContext, direction: Direction) -> bool {
         };
         match EtherType(u16::from_be(ether_type)) {
             EtherType::VLAN | EtherType::SERVICE_VLAN => l3 += TAG,
-            EtherType::IPV4 => return is_owned_datagram::<Ipv4Header>(ctx, l3, direction),
-            EtherType::IPV6 => return is_owned_datagram::<Ipv6Header>(ctx, l3, direction),
+            EtherType::IPV4 => return refuses::<Ipv4Header>(ctx, l3, direction),
+            EtherType::IPV6 => return refuses::<Ipv6Header>(ctx, l3, direction),
             _ => return false,
         }
     }
@@ -43,7 +43,7 @@ pub fn hides_datagram(ctx: &TcContext, direction: Direction) -> bool {
 }
 
 #[inline(always)]
-fn is_owned_datagram<I: Ip>(ctx: &TcContext, l3: usize, direction: Direction) -> bool {
+fn refuses<I: Ip>(ctx: &TcContext, l3: usize, direction: Direction) -> bool {
     let Some(located) = locate::<I>(&View(ctx), l3) else {
         return false;
     };

@@ -237,11 +237,24 @@ fn those_of_other_ports_pass() {
     for path in paths() {
         let other = Path::new(path.family(), 53, OTHER).outbound();
         let first = other.payload(payload(64)).fragment_of(ID, 0, true);
-        rows.push(row(format!("{path:?} after ours"), move |at| {
-            let ours = First::carried(at.before_ms(100), (path.local.port(), path.remote.port()));
-            let case = Case::egress(&first).after_first(first.fragmented(), ours);
-            case.forgets(first.fragmented())
-        }));
+        for (age, is_leaving) in [
+            (0, true),
+            (First::LEAVING_NS - 1, true),
+            (First::LEAVING_NS, false),
+            (First::FOLLOWED_NS, false),
+        ] {
+            let first = first.clone();
+            rows.push(row(format!("{path:?} {age} ns after ours"), move |at| {
+                let ports = (path.local.port(), path.remote.port());
+                let ours = First::carried(at.before(age), ports);
+                let case = Case::egress(&first).after_first(first.fragmented(), ours);
+                match is_leaving {
+                    // Those of ours may still come, and must not leave.
+                    true => case.remembers(first.fragmented()),
+                    false => case.forgets(first.fragmented()),
+                }
+            }));
+        }
     }
     for family in Family::ALL {
         let path = Path::new(family, 53, 40000);

@@ -709,6 +709,17 @@ fn only_what_was_sent_lately_counts() {
                 ));
             }
         }
+        // The numbers of a SYN to a phantun are known to everybody.
+        for state in [State::SynSent, State::SynReceived] {
+            rows.push(row(format!("{path:?} {state:?} to a phantun"), move |at| {
+                let flow = Flow {
+                    iss: 0,
+                    ..in_state(path.established(at), state)
+                };
+                let quoted = datagram(path).segment(flags::SYN, 0, 1);
+                refused(at, path, flow, about(path, quoted.quote(8)))
+            }));
+        }
         // No SYN is too big.
         for state in [State::SynSent, State::SynReceived] {
             rows.push(row(format!("{path:?} {state:?} too big"), move |at| {

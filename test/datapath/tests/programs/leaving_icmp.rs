@@ -173,6 +173,7 @@ fn errors_about_later_fragments_of_a_datagram_do_not_leave() {
             ("another came", ID + 1, false),
         ] {
             let message = about(path, later.clone().quote(100));
+            let fragment = message.clone().fragment(0, true);
             let came = datagram(path).fragment_of(came, 0, true).fragmented();
             rows.push(row(format!("{path:?} {name}"), move |at| {
                 let case = if hides {
@@ -182,6 +183,12 @@ fn errors_about_later_fragments_of_a_datagram_do_not_leave() {
                 };
                 case.after_first_in(came, first(at))
             }));
+            if hides {
+                rows.push(row(format!("{path:?} {name}, in fragments"), move |at| {
+                    let case = hidden(&fragment).remembers(fragment.fragmented());
+                    case.after_first_in(came, first(at))
+                }));
+            }
         }
     }
     check(&mut datapath(), rows);

@@ -45,12 +45,22 @@ pub fn is_dropped<I: Ip>(ctx: &TcContext) -> bool {
     first.is_some_and(|first| first.ports().is_none())
 }
 
-/// Forgets the datagram that had the number of this one, whose first fragment leaves and is none of ours.
+/// Lets those follow the first fragment in the packet that do, which leaves and is none of ours, but has the
+/// number of one of ours. If that left a moment before, its others may still come, and nothing tells them
+/// from these: then neither follow.
 #[inline(never)]
-pub fn forget<I: Ip>(ctx: &TcContext) {
-    if let Some(key) = key::<I>(ctx, Direction::Outbound) {
-        // If there is none, nothing has to be forgotten.
-        let _ = FRAGMENTS.remove(key);
+pub fn make_way<I: Ip>(ctx: &TcContext) {
+    let Some(key) = key::<I>(ctx, Direction::Outbound) else {
+        return;
+    };
+    let now = now();
+    match first(&key) {
+        None => {}
+        Some(first) if first.is_leaving(now) => note(&key, First::dropped(now)),
+        Some(_) => {
+            // Another CPU may have removed it.
+            let _ = FRAGMENTS.remove(key);
+        }
     }
 }
 

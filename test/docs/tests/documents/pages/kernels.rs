@@ -8,7 +8,7 @@ pub fn walk(page: &mut Page) {
     page.pass_over(
         guests,
         &[
-            "cargo xtask vm --matrix --write",
+            "cargo xtask vm --matrix --write -- test test-vm",
             "cargo xtask vm --arch armv7 -- test",
             "cargo xtask vm --kernel 6.1 -- test net",
             "cargo xtask vm --kernel 7.2 -- sh",
