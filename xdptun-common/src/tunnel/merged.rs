@@ -33,7 +33,7 @@ impl Merged {
         Self((identity as u64) << 32 | end as u64)
     }
 
-    /// After more of the flow were sent, which expects `rcv_nxt`, were sent, up to `end`. Late ones move it
+    /// After more of the flow, which expects `rcv_nxt`, were sent, up to `end`. Late ones move it
     /// back only when all others have returned.
     #[inline(always)]
     #[must_use]
