@@ -273,11 +273,9 @@ impl Case {
 
     /// That became of the first fragment of this datagram.
     #[must_use]
-    pub fn after_first(mut self, datagram: Fragmented, first: First) -> Self {
+    pub fn after_first(self, datagram: Fragmented, first: First) -> Self {
         let datagram = self.its_way(datagram);
-        self.fragmented.insert(datagram, first);
-        self.expected_fragmented.insert(datagram, Ok(first));
-        self
+        self.after_first_in(datagram, first)
     }
 
     /// That became of the first fragment of this datagram, which came in.

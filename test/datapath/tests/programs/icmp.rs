@@ -709,8 +709,8 @@ fn only_what_was_sent_lately_counts() {
                 ));
             }
         }
-        // The numbers of a SYN to a phantun are known to everybody.
         for state in [State::SynSent, State::SynReceived] {
+            // The numbers of a SYN to a phantun are known to everybody.
             rows.push(row(format!("{path:?} {state:?} to a phantun"), move |at| {
                 let flow = Flow {
                     iss: 0,
@@ -719,18 +719,12 @@ fn only_what_was_sent_lately_counts() {
                 let quoted = datagram(path).segment(flags::SYN, 0, 1);
                 refused(at, path, flow, about(path, quoted.quote(8)))
             }));
-        }
-        // No SYN is too big.
-        for state in [State::SynSent, State::SynReceived] {
+            // No SYN is too big.
             rows.push(row(format!("{path:?} {state:?} too big"), move |at| {
                 let flow = in_state(path.established(at), state);
                 let quoted = datagram(path).segment(flags::SYN, flow.iss, 1);
-                refused(
-                    at,
-                    path,
-                    flow,
-                    message(path, too_big(path, 1300), quoted.quote(8)),
-                )
+                let arrived = message(path, too_big(path, 1300), quoted.quote(8));
+                refused(at, path, flow, arrived)
             }));
         }
         rows.push(row(format!("{path:?}, the SYN itself"), move |at| {

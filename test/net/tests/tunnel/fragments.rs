@@ -1,11 +1,6 @@
 //! Fragments that no segment carries: of datagrams whose flow is not open, and of segments on
 //! their way in. None of them passes.
 
-use std::net::{IpAddr, SocketAddr};
-
-use etherparse::{
-    IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv6Extensions, Ipv6Header, PacketBuilder,
-};
 use xdptun_lab::vnet::Vnet;
 use xdptun_lab::{Capture, Carried, Direct, Family, Frame, Host, Kind, Netns, Offload};
 use xdptun_lab::{Relayed, Side, WireStats, wait};
@@ -67,7 +62,8 @@ fn pieces_of_a_datagram_do_not_leave() {
             let whole = Carried {
                 to: Side::B,
                 vnet: Vnet::default(),
-                bytes: datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1)),
+                bytes: raw::datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1))
+                    .unwrap(),
             };
             let pieces = fragment(Kind::Tun, &whole, 800);
             let capture = Capture::start(netns, Host::DEV).unwrap();
@@ -113,7 +109,7 @@ fn nor_do_those_of_a_tagged_one() {
     link::wait_up(netns, "br0").unwrap();
     for family in Family::BOTH {
         let to = net.b.socket(family, PORT);
-        let whole = datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1));
+        let whole = raw::datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1)).unwrap();
         let tagged = packets(&whole, 800).into_iter().map(|piece| {
             let mut frame = raw::frame([[0xff; 6], [2, 0, 0, 0, 0, 9]], &piece);
             frame.splice(12..12, TAG);
@@ -135,34 +131,6 @@ fn meet(net: &Direct, family: Family) {
     let server = udp::Server::echo(&net.b.netns, net.b.socket(family, PORT + 9)).unwrap();
     let client = udp::bind(&net.a.netns, net.a.socket(family, 0)).unwrap();
     udp::exchange(&client, server.address(), b"hello", LIMIT).unwrap();
-}
-
-/// A datagram with its IP header, which IPv4 pieces need a number in.
-fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
-    let ip: IpHeaders = match (from.ip(), to.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let (source, destination) = (source.octets(), destination.octets());
-            let mut ip = Ipv4Header::new(0, 64, IpNumber::UDP, source, destination).unwrap();
-            ip.identification = 0x4321;
-            IpHeaders::Ipv4(ip, Ipv4Extensions::default())
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => IpHeaders::Ipv6(
-            Ipv6Header {
-                hop_limit: 64,
-                source: source.octets(),
-                destination: destination.octets(),
-                ..Ipv6Header::default()
-            },
-            Ipv6Extensions::default(),
-        ),
-        _ => unreachable!("both are of one family"),
-    };
-    let mut bytes = Vec::new();
-    PacketBuilder::ip(ip)
-        .udp(from.port(), to.port())
-        .write(&mut bytes, payload)
-        .unwrap();
-    bytes
 }
 
 /// A segment that was cut on the way is dropped whole: the first piece by its
@@ -224,7 +192,7 @@ fn lone_fragments_of_a_stranger_fill_the_store() {
     for family in Family::BOTH {
         meet(&net, family);
         let to = net.b.socket(family, PORT + 1);
-        let whole = datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1));
+        let whole = raw::datagram(net.a.socket(family, 4000), to, &udp::pattern(2000, 1)).unwrap();
         let lone = packets(&whole, 1440).swap_remove(0);
         let refused = || kernel_counter(&net.b.netns, family, "ReasmFails");
         let before = refused();
